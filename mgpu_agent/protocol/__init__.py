@@ -1,0 +1,1 @@
+"""What master and agents say to each other; the only part of the agent that the rest may import."""

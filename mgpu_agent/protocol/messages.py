@@ -1,0 +1,131 @@
+"""The two unions that cross the wire between master and agent; nothing else does.
+
+Every report names its attempt, so a message may arrive twice, late or never without harm: a stale one changes nothing, and a
+lost one is told again in the next `Hello`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts, OutputMark, TaskStatus
+
+# --- master to agent -----------------------------------------------------------------------------
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    """The answer to `Hello`: you are in, and this is what I already have of your output."""
+
+    cluster: str
+    heartbeat_s: float
+    sample_s: float
+    output_window_bytes: int
+    """How many bytes of output may be under way, over all streams, before an acknowledgement."""
+    received: tuple[OutputMark, ...] = ()
+
+
+class Enrolled(msgspec.Struct, frozen=True, kw_only=True, tag="enrolled"):
+    """Your key is bound to this node id: reconnect with it."""
+
+    node_id: NodeId
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
+    """You are not let in; the message says what to do."""
+
+    code: str
+    message: str
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
+    """Run this, unless the ledger shows that it was started already."""
+
+    spec: LaunchSpec
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """End the whole tree of this attempt: TERM, grace, KILL."""
+
+    key: AttemptKey
+    grace_s: float
+    reason: str = ""
+
+
+class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
+    """All of this is saved here: ledger entries and spool files may go."""
+
+    keys: tuple[AttemptKey, ...]
+
+
+class OutputAck(msgspec.Struct, frozen=True, kw_only=True, tag="output_ack"):
+    """I have this stream up to there; send on from there, also when that is further back."""
+
+    mark: OutputMark
+
+
+class Resync(msgspec.Struct, frozen=True, kw_only=True, tag="resync"):
+    """Say `Hello` again."""
+
+
+class Bye(msgspec.Struct, frozen=True, kw_only=True, tag="bye"):
+    """The master stops on purpose; an embedded agent with nothing to run may end."""
+
+
+ToAgent = Welcome | Enrolled | Refuse | Launch | Stop | Forget | OutputAck | Resync | Bye
+
+# --- agent to master -----------------------------------------------------------------------------
+
+
+class Enrol(msgspec.Struct, frozen=True, kw_only=True, tag="enrol"):
+    """Sent under an enrolment key: bind this public key (Z85) to this node id."""
+
+    node_id: NodeId
+    public_key: str
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """The first word on every connection: who I am, what I have, and all that I run or ran."""
+
+    node_id: NodeId
+    facts: NodeFacts
+    tasks: tuple[TaskStatus, ...] = ()
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
+    """I am here; GPU readings ride along when there are new ones."""
+
+    at: float
+    samples: tuple[GpuSample, ...] = ()
+    load: float | None = None
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
+    """A process started or ended. Told again until forgotten."""
+
+    status: TaskStatus
+
+
+class LaunchRefused(msgspec.Struct, frozen=True, kw_only=True, tag="launch_refused"):
+    """The launch was not carried out and never will be under this key."""
+
+    key: AttemptKey
+    code: str
+    message: str
+    fault: str = "node"
+    """`request`: it cannot work anywhere (no such program). `node`: it may work elsewhere. `stale`: an older epoch or incarnation."""
+    exit_code: int | None = None
+    """As a shell would answer (127 not found, 126 not executable), when that applies."""
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True, tag="output"):
+    """Bytes of one stream of one rank, from `offset` on."""
+
+    key: AttemptKey
+    rank: int
+    stream: int
+    offset: int
+    data: bytes
+
+
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | LaunchRefused | Output

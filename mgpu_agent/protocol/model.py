@@ -1,0 +1,135 @@
+"""Values that both sides share: what a node has, what it should run, what it ran.
+
+Frozen and without behaviour. New fields get defaults; the meaning of a field never changes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
+
+STDOUT = 1
+STDERR = 2
+STREAMS = (STDOUT, STDERR)
+
+
+class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as it is built in: what does not change while the node is up."""
+
+    index: int
+    uuid: GpuUuid
+    name: str
+    memory_bytes: int
+    simulated: bool = False
+
+
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that uses a GPU, ours or not."""
+
+    pid: int
+    user: str | None = None
+    memory_bytes: int | None = None
+
+
+class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of one GPU. `None` means that the GPU does not tell."""
+
+    uuid: GpuUuid
+    utilisation_percent: float | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    processes: tuple[GpuProcess, ...] = ()
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says about itself when it joins."""
+
+    host: str
+    address: str
+    arch: str
+    cpus: int
+    memory_bytes: int
+    boot_id: str
+    incarnation: str
+    """Changes when nothing that was started before can still run: a new boot or a new ledger."""
+    agent_version: str
+    python: str
+    pid: int
+    gpus: tuple[GpuInfo, ...] = ()
+    gpu_note: str = ""
+    """Why there are no GPUs, or that they are simulated; empty when all is plain."""
+    labels: dict[str, str] = {}
+    rack: str = ""
+    switch: str = ""
+
+
+class PythonWish(msgspec.Struct, frozen=True, kw_only=True):
+    """Which interpreter a cell wants; the agent picks the first that it has."""
+
+    path: str | None = None
+    """Asked for by name (`--python`): this one or none."""
+    kernel_path: str | None = None
+    kernel_version: str | None = None
+    """`major.minor` of the kernel; its path is taken only when the versions agree."""
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a job on one node."""
+
+    rank: int
+    env: dict[str, str] = {}
+
+
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one node needs to run its part of one attempt."""
+
+    key: AttemptKey
+    node_id: NodeId
+    incarnation: str
+    user: str
+    tasks: tuple[TaskSpec, ...]
+    gpus: tuple[GpuUuid, ...] = ()
+    argv: tuple[str, ...] = ()
+    script: str | None = None
+    """Source text to run in place of `argv`; a `#!` first line names its interpreter, else Python."""
+    python: PythonWish = PythonWish()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    """The submitter's directory; used when it exists on the node, else the job's scratch."""
+    kill_grace_s: float = 15.0
+
+
+class OutputMark(msgspec.Struct, frozen=True, array_like=True):
+    """How far one stream of one rank is known to reach."""
+
+    key: AttemptKey
+    rank: int
+    stream: int
+    offset: int
+
+
+class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of an attempt did, told by the node that ran it."""
+
+    key: AttemptKey
+    rank: int
+    node_id: NodeId
+    host: str
+    address: str
+    pid: int
+    started_at: float
+    gpus: tuple[GpuUuid, ...] = ()
+    cwd: str = ""
+    python: str = ""
+    note: str = ""
+    """One line for the user, for example that the directory did not exist there."""
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    """Why it ended, when that was not its own doing."""
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    """Where its streams end; final once `ended_at` is set."""

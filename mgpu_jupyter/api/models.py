@@ -1,0 +1,240 @@
+"""Bodies of requests and answers. Values only; the OpenAPI document is generated from these types.
+
+A request body forbids unknown fields; an answer may grow new ones.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+
+MAX_BULK = 10_000
+MAX_PAGE = 1_000
+MAX_BODY_BYTES = 16 * 1024 * 1024
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Every error answer: `code` is stable, `message` says what to do."""
+
+    code: str
+    message: str
+    details: dict[str, object] = {}
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the master works, and if not, why."""
+
+    status: Literal["ok", "degraded", "starting", "failed"]
+    version: str
+    cluster: str = ""
+    master_epoch: int = 0
+    message: str = ""
+    """What is wrong and what to do; empty when all is well."""
+    warnings: tuple[str, ...] = ()
+    link_address: str = ""
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The pool in numbers, and who asks."""
+
+    name: str
+    user: str
+    admin: bool
+    nodes: int
+    nodes_online: int
+    gpus: int
+    gpus_free: int
+    simulated: bool
+    """True when at least one GPU is simulated."""
+    jobs: dict[str, int]
+    """How many jobs are in each state that is not final."""
+    notice: str
+    """Who trusts whom, said aloud."""
+    seq: int
+    """Where the event stream is; resume from here."""
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU, who holds it, and its newest reading."""
+
+    index: int
+    uuid: GpuUuid
+    name: str
+    memory_bytes: int
+    simulated: bool
+    job_id: JobId | None = None
+    user: str | None = None
+    utilisation_percent: float | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine of the pool."""
+
+    id: NodeId
+    state: NodeState
+    reason: str
+    host: str
+    address: str
+    arch: str
+    cpus: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...]
+    gpu_note: str = ""
+    labels: dict[str, str] = {}
+    rack: str = ""
+    switch: str = ""
+    agent_version: str = ""
+    last_seen_at: float | None = None
+
+
+class NodeList(msgspec.Struct, frozen=True, kw_only=True):
+    """All nodes."""
+
+    nodes: tuple[Node, ...]
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node gives to a job, and what really ran there."""
+
+    node: NodeId
+    rank: int
+    gpus: tuple[GpuUuid, ...]
+    gpu_indices: tuple[int, ...]
+    host: str | None = None
+    address: str | None = None
+    pid: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    cwd: str | None = None
+    python: str | None = None
+    note: str = ""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as everyone may see it in the queue."""
+
+    id: JobId
+    state: JobState
+    user: str
+    name: str
+    command: str
+    """One line to recognise it by."""
+    nodes: tuple[NodeId, ...]
+    gpus: int
+    exit_code: int | None
+    attempt: int
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    reason: str
+    """While it waits: why. When it failed: why."""
+    reason_code: str = ""
+    priority: int = 0
+    time_limit_s: float | None = None
+    place: int | None = None
+    """1 is next; only while it is queued."""
+    placements: tuple[Placement, ...] = ()
+    seq: int = 0
+
+
+class JobList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs, newest first; `next_cursor` continues it."""
+
+    jobs: tuple[Job, ...]
+    next_cursor: str | None = None
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The job is saved; it will not be lost."""
+
+    job_id: JobId
+    state: JobState
+
+
+class BulkItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job of a bulk, with its own idempotency key."""
+
+    spec: JobSpec
+    key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class BulkSubmit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Many jobs, accepted all or none."""
+
+    jobs: Annotated[tuple[BulkItem, ...], Meta(min_length=1, max_length=MAX_BULK)]
+
+
+class BulkSubmitted(msgspec.Struct, frozen=True, kw_only=True):
+    """Their ids, in the order of the request."""
+
+    jobs: tuple[Submitted, ...]
+
+
+class CancelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cancel found; the end follows by itself."""
+
+    job_id: JobId
+    state: JobState
+
+
+# --- streams: one JSON object a line (HTTP) or a text frame (WebSocket) ---------------------------
+
+
+class OutputFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="output"):
+    """Bytes of one rank, base64 in JSON; `offset` is where they stand in that rank's output."""
+
+    rank: int
+    stream: Literal["stdout", "stderr"]
+    offset: int
+    data: bytes
+
+
+class JobFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="job"):
+    """The job changed."""
+
+    seq: int
+    job: Job
+
+
+class NodeFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="node"):
+    """The node or the readings of its GPUs changed."""
+
+    seq: int
+    node: Node
+
+
+class GapFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="gap"):
+    """Output that cannot be had any more (its node is lost)."""
+
+    rank: int
+    message: str
+
+
+class ReadyFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ready"):
+    """All that was asked for up to `seq` has been sent; from here on it is live."""
+
+    seq: int
+
+
+class EndFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
+    """The job is over and its output complete; nothing follows."""
+
+    job: Job
+
+
+class PingFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ping"):
+    """Nothing happened; the connection lives."""
+
+
+JobStreamFrame = OutputFrame | JobFrame | GapFrame | EndFrame | PingFrame
+EventFrame = JobFrame | NodeFrame | ReadyFrame | PingFrame

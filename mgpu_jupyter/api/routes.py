@@ -1,0 +1,138 @@
+"""Every route of the API, once: server, tests and the OpenAPI document read this table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from mgpu_jupyter.api import models
+from mgpu_jupyter.model.job import JobSpec
+
+PREFIX = "mgpu/api/v1"
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+NDJSON = "application/x-ndjson"
+
+
+class Kind(StrEnum):
+    """How a route speaks."""
+
+    JSON = "json"
+    BYTES = "bytes"
+    WEBSOCKET = "websocket"
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A query parameter."""
+
+    name: str
+    type: type = str
+    help: str
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one path. `path` names its variables in braces."""
+
+    method: str
+    path: str
+    operation: str
+    """Name of the operation; unique."""
+    summary: str
+    status: int = 200
+    kind: Kind = Kind.JSON
+    request: object = None
+    response: object = None
+    query: tuple[Parameter, ...] = ()
+
+    @property
+    def is_write(self) -> bool:
+        """Tell whether it changes something (and so needs more than the right to look)."""
+        return self.method != "GET"
+
+
+_RANK = Parameter(name="rank", type=int, help="Only this rank; all of them if it is left out (0 for plain bytes).")
+_OFFSET = Parameter(name="offset", type=int, help="Byte to start from; each rank has its own count.")
+_SINCE = Parameter(name="since", type=int, help="Send all that changed after this sequence number first.")
+
+ROUTES: tuple[Route, ...] = (
+    Route(method="GET", path="health", operation="getHealth", summary="State of the master", response=models.Health),
+    Route(method="GET", path="cluster", operation="getCluster", summary="The pool in numbers", response=models.Cluster),
+    Route(method="GET", path="openapi.json", operation="getOpenApi", summary="This document"),
+    Route(method="GET", path="nodes", operation="listNodes", summary="All nodes and their GPUs", response=models.NodeList),
+    Route(method="GET", path="nodes/{node_id}", operation="getNode", summary="One node", response=models.Node),
+    Route(
+        method="GET",
+        path="jobs",
+        operation="listJobs",
+        summary="Jobs, newest first",
+        response=models.JobList,
+        query=(
+            Parameter(name="state", help="One or several states, with commas between; `active` for all that are not final."),
+            Parameter(name="user", help="Only jobs of this user."),
+            Parameter(name="name", help="Only jobs of this name."),
+            Parameter(name="since", type=float, help="Only jobs submitted at or after this time (seconds since 1970)."),
+            Parameter(name="limit", type=int, help=f"Size of the page, at most {models.MAX_PAGE}; 100 if left out."),
+            Parameter(name="cursor", help="`next_cursor` of the page before."),
+        ),
+    ),
+    Route(
+        method="POST",
+        path="jobs",
+        operation="submitJob",
+        summary="Submit a job; with the same Idempotency-Key it is the same job",
+        status=201,
+        request=JobSpec,
+        response=models.Submitted,
+    ),
+    Route(
+        method="POST",
+        path="jobs/bulk",
+        operation="submitJobs",
+        summary="Submit many jobs, all or none",
+        status=201,
+        request=models.BulkSubmit,
+        response=models.BulkSubmitted,
+    ),
+    Route(method="GET", path="jobs/{job_id}", operation="getJob", summary="One job", response=models.Job),
+    Route(
+        method="POST",
+        path="jobs/{job_id}/cancel",
+        operation="cancelJob",
+        summary="Cancel a job; a second time is no error",
+        status=202,
+        response=models.CancelAnswer,
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/output",
+        operation="getOutput",
+        summary=f"Output as plain bytes of one rank, or as frames with `Accept: {NDJSON}`",
+        kind=Kind.BYTES,
+        response=models.JobStreamFrame,
+        query=(
+            _RANK,
+            _OFFSET,
+            Parameter(name="limit", type=int, help="At most this many bytes; 1 MiB if left out (no limit with follow)."),
+            Parameter(name="follow", type=bool, help="Stay until the job is over and all its output was sent."),
+            Parameter(name="offsets", help="With frames: start of each rank as `rank:offset`, with commas between."),
+        ),
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/stream",
+        operation="streamJob",
+        summary="Output and state of one job, live",
+        kind=Kind.WEBSOCKET,
+        response=models.JobStreamFrame,
+        query=(_RANK, Parameter(name="offsets", help="Start of each rank as `rank:offset`, with commas between.")),
+    ),
+    Route(
+        method="GET",
+        path="events",
+        operation="streamEvents",
+        summary="Changes of jobs and nodes, resumable",
+        kind=Kind.WEBSOCKET,
+        response=models.EventFrame,
+        query=(_SINCE,),
+    ),
+)
