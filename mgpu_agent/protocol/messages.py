@@ -128,4 +128,10 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, tag="output"):
     data: bytes
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | LaunchRefused | Output
+class Leave(msgspec.Struct, frozen=True, kw_only=True, tag="leave"):
+    """The agent stops on purpose; what it runs goes on under its keeper."""
+
+    reason: str = ""
+
+
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | LaunchRefused | Output | Leave

@@ -130,6 +130,8 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     reason: str = ""
     """Why it ended, when that was not its own doing."""
+    lost: bool = False
+    """The node lost it (keeper gone, machine restarted): it may run again elsewhere."""
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     """Where its streams end; final once `ended_at` is set."""

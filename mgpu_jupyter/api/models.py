@@ -197,6 +197,7 @@ class OutputFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     stream: Literal["stdout", "stderr"]
     offset: int
     data: bytes
+    attempt: int = 1
 
 
 class JobFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="job"):

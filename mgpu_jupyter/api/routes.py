@@ -52,6 +52,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 _RANK = Parameter(name="rank", type=int, help="Only this rank; all of them if it is left out (0 for plain bytes).")
 _OFFSET = Parameter(name="offset", type=int, help="Byte to start from; each rank has its own count.")
+_OFFSETS = Parameter(name="offsets", help="With frames: start of each rank as `rank:offset`, with commas between.")
+_ATTEMPT = Parameter(name="attempt", type=int, help="The attempt that the offsets belong to; a newer one is sent from its start.")
 _SINCE = Parameter(name="since", type=int, help="Send all that changed after this sequence number first.")
 
 ROUTES: tuple[Route, ...] = (
@@ -114,7 +116,8 @@ ROUTES: tuple[Route, ...] = (
             _OFFSET,
             Parameter(name="limit", type=int, help="At most this many bytes; 1 MiB if left out (no limit with follow)."),
             Parameter(name="follow", type=bool, help="Stay until the job is over and all its output was sent."),
-            Parameter(name="offsets", help="With frames: start of each rank as `rank:offset`, with commas between."),
+            _OFFSETS,
+            _ATTEMPT,
         ),
     ),
     Route(
@@ -124,7 +127,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Output and state of one job, live",
         kind=Kind.WEBSOCKET,
         response=models.JobStreamFrame,
-        query=(_RANK, Parameter(name="offsets", help="Start of each rank as `rank:offset`, with commas between.")),
+        query=(_RANK, _OFFSETS, _ATTEMPT),
     ),
     Route(
         method="GET",

@@ -1,0 +1,79 @@
+# Every target sets up what it needs by itself; `make help` lists them.
+# Recipes `exec` their program, so that a signal to make reaches it and nothing stays behind.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.mgpu-setup
+SOURCES := mgpu_agent mgpu_jupyter tests
+COVERED := mgpu_agent/protocol,mgpu_agent/core,mgpu_jupyter/scheduler,mgpu_jupyter/model
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup fmt check test demo lab bench clean lint types imports unit e2e bench-small
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## make .venv and install everything into it (the other targets do this too)
+	@echo "$(VENV) is ready."
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends python3-venv; } \
+		|| { echo "Python has no venv module: install your system's python3-venv package." >&2; exit 1; }
+	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+fmt: $(STAMP) ## format the code and fix what can be fixed by itself
+	@$(BIN)/ruff format $(SOURCES)
+	@exec $(BIN)/ruff check --fix $(SOURCES)
+
+check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, coverage
+	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
+
+test: $(STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
+	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit e2e demo bench-small
+
+demo: $(STAMP) ## run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
+	@exec $(BIN)/python -m tests.demo.run_quickstart
+
+lab: $(STAMP) ## start JupyterLab with a master and local agents; ARGS="--no-browser --port 9999" is passed on
+	@exec $(BIN)/python -m tests.demo.run_lab $(ARGS)
+
+bench: $(STAMP) ## measure job rate and latency, print tables, write bench.json
+	@exec $(BIN)/python -m tests.bench --out bench.json $(ARGS)
+
+clean: ## remove what can be made again (.venv, caches, state of make lab)
+	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench.json dist build
+
+# --- parts of the gate ---------------------------------------------------------------------------
+
+lint: $(STAMP)
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@exec $(BIN)/codespell $(SOURCES) notebooks Makefile pyproject.toml $(wildcard *.md)
+
+types: $(STAMP)
+	@exec $(BIN)/mypy
+
+imports: $(STAMP)
+	@exec $(BIN)/lint-imports
+
+unit: $(STAMP)
+	@$(BIN)/coverage run --source=$(COVERED) -m pytest -q --ignore=tests/e2e tests
+	@exec $(BIN)/coverage report --skip-covered --fail-under=100
+
+e2e: $(STAMP)
+	@exec $(BIN)/python -m pytest -q tests/e2e
+
+bench-small: $(STAMP)
+	@exec $(BIN)/python -m tests.bench --small --out .mgpu/bench-small.json

@@ -1,0 +1,389 @@
+"""The shell around the machine: one loop over link, keeper and spool that turns what happens into events and carries out commands.
+
+Decides nothing. Everything between two waits is gathered, so that many launches are one write to the keeper and many ends one
+message to the master; output goes before the ends that follow it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import time
+from collections import deque
+from typing import assert_never
+
+import zmq
+
+from mgpu_agent.config import AgentConfig
+from mgpu_agent.core import commands as do
+from mgpu_agent.core import events as happened
+from mgpu_agent.core.machine import Machine
+from mgpu_agent.gpu.sampler import Sampler
+from mgpu_agent.gpu.source import GpuSource
+from mgpu_agent.identity import Enrolment, Identity
+from mgpu_agent.keeper import messages as keeper
+from mgpu_agent.link import Link
+from mgpu_agent.process.environment import base_environment
+from mgpu_agent.process.inotify import ModifiedFiles
+from mgpu_agent.process.keeper_client import KeeperClient
+from mgpu_agent.process.output import OutputShipper
+from mgpu_agent.process.preparation import Preparation, Unprepared
+from mgpu_agent.process.spool import Spool
+from mgpu_agent.protocol import codec
+from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
+from mgpu_agent.protocol.messages import Launch, ToMaster
+from mgpu_agent.protocol.model import TaskStatus
+from mgpu_agent.protocol.places import host_name
+from mgpu_agent.whereabouts import Whereabouts, address_towards, describe_node, find_master
+
+TICK_S = 0.25
+LOOK_AROUND_S = 2.0
+SAFETY_S = 1.0
+_BATCH_FRAMES = 256
+_BATCH_BYTES = 1024 * 1024
+_SHIP_AT_ONCE_BYTES = 4 * 1024 * 1024  # then the loop looks at everything else again
+
+log = logging.getLogger("mgpu.agent")
+
+
+class Agent:
+    """One node's agent. Owns the link, the connection to the keeper, the spool's watch and the sampler."""
+
+    def __init__(self, config: AgentConfig, identity: Identity, where: Whereabouts, source: GpuSource) -> None:
+        self._config = config
+        self._identity = identity
+        self._where = where
+        self._source = source
+        enrolment = identity.enrolment
+        is_enrolled = enrolment is not None and enrolment.link_public_key == where.target.server_key
+        self._machine = Machine(
+            node_id=config.node_id,
+            public_key=identity.keys.public,
+            is_enrolled=is_enrolled,
+            is_embedded=config.is_embedded,
+            master_epoch=enrolment.master_epoch if enrolment is not None and is_enrolled else 0,
+        )
+        base = base_environment(os.environb)
+        self._gpus = source.gpus[: config.gpu_count]
+        self._spool = Spool(config.directory)
+        self._watch = ModifiedFiles(self._spool.path)
+        self._keeper = KeeperClient(config.directory, base)
+        self._preparation = Preparation(config.node_id, self._spool, self._gpus, base)
+        self._shipper = OutputShipper(str(self._spool.path))
+        self._sampler = Sampler(source, frozenset(gpu.uuid for gpu in self._gpus))
+        self._link = Link()
+        self._host = host_name()
+        self._address = config.address or address_towards(where.target)
+        self._events: deque[happened.Event] = deque()
+        self._outbox: list[ToMaster] = []
+        self._poller = zmq.Poller()
+        self._polled: tuple[tuple[zmq.Socket[bytes], ...], int, bool] = ((), -1, False)
+        self._wake, self._wake_writer = socket.socketpair()
+        self._connect_at: float | None = None
+        self._is_enrolling = False
+        self._tick_at = 0.0
+        self._look_at = 0.0
+        self._safety_at = 0.0
+        self._end_reason: str | None = None
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve until told to end; return the exit code."""
+        self._watch_signals()
+        try:
+            self._attach("agent and keeper were lost")
+            self._handle(happened.Began(at=time.monotonic()))
+            while self._end_reason is None:
+                self._turn()
+            log.info("ending reason=%r", self._end_reason)
+            self._flush()
+        except MgpuError as error:
+            log.error("failed code=%s message=%r", error.code, error.message)  # noqa: TRY400 - one sentence, no traceback
+            return 1
+        finally:
+            self._close()
+        return 0
+
+    def _turn(self) -> None:
+        ready = dict(self._poll().poll(self._timeout_ms()))
+        now = time.monotonic()
+        if self._wake.fileno() in ready:
+            self._wake.recv(4096)
+        if not ready.keys().isdisjoint(self._link.sockets):
+            self._read_link(now)
+        if self._keeper.fileno() in ready:
+            self._read_keeper(now)
+        if self._watch.fileno() in ready:
+            self._shipper.grew(self._watch.take())
+        self._keep_time(now)
+        self._flush()
+
+    def _poll(self) -> zmq.Poller:
+        """Return the poller for what is open now; made anew only when that changed."""
+        polled = (self._link.sockets, self._keeper.fileno(), self._keeper.has_outgoing)
+        if polled != self._polled:
+            self._polled = polled
+            self._poller = zmq.Poller()
+            for connection in self._link.sockets:
+                self._poller.register(connection, zmq.POLLIN)
+            self._poller.register(self._keeper.fileno(), zmq.POLLIN | (zmq.POLLOUT if self._keeper.has_outgoing else 0))
+            self._poller.register(self._watch.fileno(), zmq.POLLIN)
+            self._poller.register(self._wake.fileno(), zmq.POLLIN)
+        return self._poller
+
+    def _timeout_ms(self) -> int:
+        if self._machine.may_ship and self._shipper.has_more:
+            return 0
+        wait_s = min(self._tick_at, self._connect_at or self._tick_at) - time.monotonic()
+        return max(0, int(wait_s * 1000) + 1)
+
+    def _watch_signals(self) -> None:
+        self._wake.setblocking(False)
+        self._wake_writer.setblocking(False)
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if self._config.is_embedded else self._on_signal)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._events.append(happened.EndAsked(at=time.monotonic(), reason=f"Stopped by {signal.Signals(number).name}."))
+
+    def _close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        self._keeper.put(keeper.Leave())
+        self._keeper.flush()
+        self._keeper.detach()
+        self._link.close()
+        self._sampler.close()
+        self._watch.close()
+        self._spool.close()
+        self._wake.close()
+        self._wake_writer.close()
+
+    # --- what happens ----------------------------------------------------------------------------------
+
+    def _handle(self, event: happened.Event) -> None:
+        self._events.append(event)
+        while self._events:
+            for command in self._machine.handle(self._events.popleft()):
+                self._carry_out(command)
+
+    def _read_link(self, now: float) -> None:
+        for event in self._link.events():
+            if event.is_up:
+                self._handle(happened.LinkRose(at=now))
+            else:
+                self._fall(now, keys_refused=event.keys_refused)
+        for frame in self._link.receive():
+            try:
+                epoch, message = codec.decode_to_agent(frame)
+            except RemoteProtocolError as error:
+                log.warning("bad_frame code=%s message=%r", error.code, error.message)
+                continue
+            if type(message) is Launch:
+                self._spool.note_busy()
+            self._handle(happened.FrameArrived(at=now, master_epoch=epoch, message=message))
+
+    def _fall(self, now: float, *, keys_refused: bool) -> None:
+        self._link.drop()
+        self._look_around()
+        may_enrol = self._where.enrol_keys is not None
+        self._handle(happened.LinkFell(at=now, may_enrol=may_enrol, keys_refused=keys_refused))
+
+    def _read_keeper(self, now: float) -> None:
+        messages = self._keeper.receive()
+        if messages is None:
+            self._lose_keeper(now)
+            return
+        for message in messages:
+            match message:
+                case keeper.TaskChanged(record=record):
+                    self._handle(happened.TaskChanged(at=now, status=self._status(record)))
+                case keeper.StartRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
+                    self._spool.delete_attempts((key,))
+                    self._handle(happened.LaunchFailed(at=now, key=key, code=code, message=text, fault=fault, exit_code=exit_code))
+                case keeper.Snapshot():
+                    log.warning("unexpected_snapshot")
+                case _:
+                    assert_never(message)
+
+    def _lose_keeper(self, now: float) -> None:
+        self._keeper.detach()
+        self._handle(happened.KeeperLost(at=now))
+        self._attach("keeper lost")
+
+    def _attach(self, lost_reason: str) -> None:
+        snapshot = self._keeper.attach(lost_reason)
+        log.info("keeper_attached pid=%d tasks=%d", snapshot.pid, len(snapshot.tasks))
+        facts = describe_node(
+            self._config,
+            boot_id=snapshot.boot_id,
+            incarnation=keeper.incarnation(snapshot.boot_id, snapshot.ledger_id),
+            address=self._address,
+            gpus=self._gpus,
+            gpu_note=self._source.note,
+        )
+        self._spool.delete_unknown(record.key for record in snapshot.tasks)
+        statuses = tuple(self._status(record) for record in snapshot.tasks)
+        self._handle(happened.KeeperAttached(at=time.monotonic(), facts=facts, tasks=statuses))
+
+    def _status(self, record: keeper.TaskRecord) -> TaskStatus:
+        return TaskStatus(
+            key=record.key,
+            rank=record.rank,
+            node_id=self._config.node_id,
+            host=self._host,
+            address=self._address,
+            pid=record.pid,
+            started_at=record.started_at,
+            gpus=record.gpus,
+            cwd=record.cwd,
+            python=record.python,
+            note=record.note,
+            ended_at=record.ended_at,
+            exit_code=record.exit_code,
+            signal=record.signal,
+            reason=record.reason,
+            lost=record.lost,
+            stdout_bytes=record.stdout_bytes,
+            stderr_bytes=record.stderr_bytes,
+        )
+
+    def _keep_time(self, now: float) -> None:
+        if self._connect_at is not None and now >= self._connect_at:
+            self._connect()
+        if now >= self._safety_at:
+            self._safety_at = now + SAFETY_S
+            self._shipper.grew(None)
+            self._shipper.check_stalled(now)
+            self._keeper.reap()
+        if now >= self._look_at and not self._machine.may_ship:
+            self._look_at = now + LOOK_AROUND_S
+            self._look_around()
+        if now >= self._tick_at:
+            self._tick_at = now + TICK_S
+            self._sampler.set_held(self._machine.held_gpus())
+            self._handle(
+                happened.Ticked(
+                    at=now,
+                    wall=time.time(),
+                    may_enrol=self._where.enrol_keys is not None,
+                    samples=self._sampler.take(),
+                    load=os.getloadavg()[0],
+                )
+            )
+        while self._events:  # what a signal handler put there
+            self._handle(self._events.popleft())
+
+    def _look_around(self) -> bool:
+        """Read the runtime file again: a master that started anew may have another address or key. Tell whether it has."""
+        found = find_master(self._config, self._identity.enrolment)
+        if found is None or found == self._where:
+            return False
+        before, self._where = self._where, found
+        if found.target == before.target:
+            return False
+        log.info("master_moved address=%s", found.target.address)
+        is_another = found.target.server_key != before.target.server_key
+        self._handle(happened.MasterMoved(at=time.monotonic(), is_another=is_another))
+        return True
+
+    # --- what is to be done ------------------------------------------------------------------------------
+
+    def _carry_out(self, command: do.Command) -> None:  # noqa: PLR0912 - one case per command
+        match command:
+            case do.Send(message=message):
+                self._outbox.append(message)
+            case do.StartTasks(spec=spec):
+                start = self._preparation.prepare(spec)
+                if isinstance(start, Unprepared):
+                    failure = happened.LaunchFailed(
+                        at=time.monotonic(),
+                        key=spec.key,
+                        code=start.code,
+                        message=start.message,
+                        fault=start.fault,
+                        exit_code=start.exit_code,
+                    )
+                    self._events.append(failure)
+                else:
+                    self._keeper.put(start)
+            case do.FollowOutput(status=status):
+                self._shipper.follow(status)
+                log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
+            case do.MoveOutput(mark=mark):
+                self._shipper.acknowledge(mark, time.monotonic())
+            case do.ForgetTasks(keys=keys):
+                self._keeper.put(keeper.ForgetTasks(keys=keys))
+                for key in keys:
+                    self._shipper.forget(key)
+                self._spool.delete_attempts(keys)
+            case do.StopTasks(key=key, grace_s=grace_s, reason=reason):
+                self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason))
+            case do.SetPace(sample_s=sample_s, output_window_bytes=window_bytes, received=received):
+                self._sampler.set_pace(sample_s)
+                self._shipper.restart(window_bytes, received)
+            case do.Connect(enrolling=enrolling, delay_s=delay_s):
+                self._outbox.clear()
+                self._link.drop()
+                self._is_enrolling = enrolling
+                self._connect_at = time.monotonic() + delay_s
+            case do.SaveEnrolment():
+                self._save_enrolment()
+            case do.SaveMasterEpoch():
+                enrolment = self._identity.enrolment
+                if enrolment is not None and enrolment.link_public_key == self._where.target.server_key:
+                    self._save_enrolment()
+            case do.Say(event=name, fields=fields, is_warning=is_warning):
+                words = "".join(f" {key}={value!r}" for key, value in fields.items())
+                log.log(logging.WARNING if is_warning else logging.INFO, "%s%s", name, words)
+            case do.End(reason=reason):
+                self._end_reason = reason
+            case _:
+                assert_never(command)
+
+    def _connect(self) -> None:
+        self._connect_at = None
+        if self._look_around():  # it had moved: a new wish to connect is under way
+            return
+        keys = self._where.enrol_keys if self._is_enrolling else self._identity.keys
+        if keys is None:  # the runtime file is gone: look again later
+            self._connect_at = time.monotonic() + LOOK_AROUND_S
+            return
+        self._link.open(self._where.target, keys)
+
+    def _save_enrolment(self) -> None:
+        target = self._where.target
+        epoch = self._machine.master_epoch
+        self._identity.save(
+            Enrolment(link_address=target.address, link_public_key=target.server_key, port=self._where.port, master_epoch=epoch)
+        )
+
+    def _flush(self) -> None:
+        """Send what was gathered: starts to the keeper, output and then reports to the master."""
+        if self._keeper.has_outgoing and not self._keeper.flush():
+            self._lose_keeper(time.monotonic())
+        batch: list[bytes] = []
+        size = shipped = 0
+        epoch = self._machine.master_epoch
+        if self._machine.may_ship:
+            for chunk in self._shipper.chunks(time.monotonic()):
+                batch.append(codec.encode(chunk, epoch))
+                size += len(chunk.data)
+                shipped += len(chunk.data)
+                if size >= _BATCH_BYTES or len(batch) >= _BATCH_FRAMES:
+                    self._link.send(batch)
+                    batch, size = [], 0
+                if shipped >= _SHIP_AT_ONCE_BYTES:
+                    break
+        for message in self._outbox:
+            batch.append(codec.encode(message, epoch))
+            if len(batch) >= _BATCH_FRAMES:
+                self._link.send(batch)
+                batch = []
+        self._outbox.clear()
+        if batch:
+            self._link.send(batch)

@@ -1,0 +1,41 @@
+"""What an agent is told at its start. Values and where they lead; reads nothing but the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.places import host_name
+
+_LOCAL_HOSTS = frozenset(("localhost", "::1", "0.0.0.0"))  # noqa: S104 - compared with, never bound
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one agent."""
+
+    node_id: NodeId
+    state: Path
+    master_host: str | None = None
+    master_port: int | None = None
+    address: str | None = None
+    """Announced to peers; by default the one that reaches the master."""
+    fake_gpus: int | None = None
+    gpu_count: int | None = None
+    """Offer at most so many GPUs."""
+    rack: str = ""
+    switch: str = ""
+    labels: dict[str, str] = {}
+    is_embedded: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """Return where this node keeps its state."""
+        return self.state / "nodes" / self.node_id
+
+    @property
+    def is_master_local(self) -> bool:
+        """Tell whether the master is on this machine, so that its runtime file can be read."""
+        host = self.master_host
+        return host is None or host in _LOCAL_HOSTS or host.startswith("127.") or host == host_name()

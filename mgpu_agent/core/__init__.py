@@ -1,0 +1,1 @@
+"""The agent's own pure machine: events in, commands out."""

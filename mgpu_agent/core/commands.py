@@ -1,0 +1,102 @@
+"""What the agent's machine wants done: imperatives, carried out by the shell in order. Values only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.protocol.messages import ToMaster
+from mgpu_agent.protocol.model import LaunchSpec, OutputMark, TaskStatus
+
+
+class Connect(msgspec.Struct, frozen=True, kw_only=True):
+    """Drop the connection and make a new one after the delay, under the enrolment key or the node's own."""
+
+    enrolling: bool
+    delay_s: float = 0.0
+
+
+class Send(msgspec.Struct, frozen=True, kw_only=True):
+    """Say this to the master."""
+
+    message: ToMaster
+
+
+class StartTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Prepare this launch and hand it to the keeper."""
+
+    spec: LaunchSpec
+
+
+class StopTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Have the keeper end this attempt, or never start it."""
+
+    key: AttemptKey
+    grace_s: float
+    reason: str
+
+
+class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Let ledger entries and spool files of these attempts go."""
+
+    keys: tuple[AttemptKey, ...]
+
+
+class FollowOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """Ship what this process writes; up to its final size once it has ended."""
+
+    status: TaskStatus
+
+
+class SetPace(msgspec.Struct, frozen=True, kw_only=True):
+    """Ship and sample as the master asked, from where it says it is."""
+
+    sample_s: float
+    output_window_bytes: int
+    received: tuple[OutputMark, ...]
+
+
+class MoveOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """The master has this stream up to there."""
+
+    mark: OutputMark
+
+
+class SaveEnrolment(msgspec.Struct, frozen=True, kw_only=True):
+    """Remember that the master knows this node's key."""
+
+
+class SaveMasterEpoch(msgspec.Struct, frozen=True, kw_only=True):
+    """Remember the largest master epoch seen."""
+
+    master_epoch: int
+
+
+class Say(msgspec.Struct, frozen=True, kw_only=True):
+    """Write one line to the log."""
+
+    event: str
+    fields: dict[str, str | int | float] = {}
+    is_warning: bool = False
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """Leave; what runs goes on under the keeper."""
+
+    reason: str
+
+
+Command = (
+    Connect
+    | Send
+    | StartTasks
+    | StopTasks
+    | ForgetTasks
+    | FollowOutput
+    | SetPace
+    | MoveOutput
+    | SaveEnrolment
+    | SaveMasterEpoch
+    | Say
+    | End
+)

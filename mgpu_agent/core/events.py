@@ -1,0 +1,100 @@
+"""What can happen to an agent: past-tense facts, each with its time (a clock that never jumps). Values only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.protocol.messages import ToAgent
+from mgpu_agent.protocol.model import GpuSample, NodeFacts, TaskStatus
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent's loop started."""
+
+    at: float
+
+
+class LinkRose(msgspec.Struct, frozen=True, kw_only=True):
+    """A connection to the master is up, keys checked on both sides."""
+
+    at: float
+
+
+class LinkFell(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection is gone, or could not be made under the keys used."""
+
+    at: float
+    may_enrol: bool
+    """Whether the master's runtime file is at hand, so that a new enrolment is possible."""
+    keys_refused: bool = False
+
+
+class MasterMoved(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime file names another address or key than the one in use."""
+
+    at: float
+    is_another: bool
+    """Another key is another master: epochs of the old one mean nothing to it."""
+
+
+class FrameArrived(msgspec.Struct, frozen=True, kw_only=True):
+    """The master said something."""
+
+    at: float
+    master_epoch: int
+    message: ToAgent
+
+
+class KeeperAttached(msgspec.Struct, frozen=True, kw_only=True):
+    """A keeper answered: this is the node, and these are all its tasks."""
+
+    at: float
+    facts: NodeFacts
+    tasks: tuple[TaskStatus, ...] = ()
+
+
+class KeeperLost(msgspec.Struct, frozen=True, kw_only=True):
+    """The keeper went away."""
+
+    at: float
+
+
+class TaskChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The keeper told of a process that started or ended."""
+
+    at: float
+    status: TaskStatus
+
+
+class LaunchFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing was started under this key and nothing will be."""
+
+    at: float
+    key: AttemptKey
+    code: str
+    message: str
+    fault: str
+    exit_code: int | None = None
+
+
+class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+    """Time passed; new GPU readings ride along."""
+
+    at: float
+    wall: float = 0.0
+    may_enrol: bool = False
+    samples: tuple[GpuSample, ...] = ()
+    load: float | None = None
+
+
+class EndAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants the agent to end (a signal)."""
+
+    at: float
+    reason: str
+
+
+Event = (
+    Began | LinkRose | LinkFell | MasterMoved | FrameArrived | KeeperAttached | KeeperLost | TaskChanged | LaunchFailed | Ticked | EndAsked
+)

@@ -1,0 +1,359 @@
+"""The agent's decisions: what was heard, what is known of tasks, what must be told again. Events in, commands out.
+
+Theory of operation. A connection serves one purpose: to enrol (say `Enrol`, be `Enrolled`) or to work (say `Hello`, be `Welcome`).
+Whatever goes wrong, the answer is `Connect`: a new connection, a new `Hello` with everything that runs or ran. So no message needs
+to be kept for a lost connection, except ends of tasks, which are told again until the master says `Forget`. Never reads a clock,
+sends or logs: time is in the events, wishes are in the commands.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import assert_never
+
+from mgpu_agent.core.attempts import Attempts
+from mgpu_agent.core.commands import (
+    Command,
+    Connect,
+    End,
+    FollowOutput,
+    ForgetTasks,
+    MoveOutput,
+    SaveEnrolment,
+    SaveMasterEpoch,
+    Say,
+    Send,
+    SetPace,
+    StartTasks,
+    StopTasks,
+)
+from mgpu_agent.core.events import (
+    Began,
+    EndAsked,
+    Event,
+    FrameArrived,
+    KeeperAttached,
+    KeeperLost,
+    LaunchFailed,
+    LinkFell,
+    LinkRose,
+    MasterMoved,
+    TaskChanged,
+    Ticked,
+)
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
+from mgpu_agent.protocol.messages import (
+    Bye,
+    Enrol,
+    Enrolled,
+    Forget,
+    Heartbeat,
+    Hello,
+    Launch,
+    LaunchRefused,
+    Leave,
+    OutputAck,
+    Refuse,
+    Resync,
+    Stop,
+    TaskReport,
+    ToAgent,
+    Welcome,
+)
+from mgpu_agent.protocol.model import LaunchSpec, NodeFacts
+
+ANSWER_S = 3.0  # a master on the same machine answers in milliseconds; after this the key is taken as unknown to it
+SILENCE_S = 120.0  # an end is told every 10 s: a master that takes none of twelve does not hear us
+LONELY_S = 60.0
+BACK_OFF_S = (0.1, 2.0)
+REFUSED_BACK_OFF_S = (1.0, 30.0)
+
+
+class Phase(StrEnum):
+    """What the present connection is for, and how far it got."""
+
+    ENROLLING = "enrolling"
+    JOINING = "joining"
+    WELCOMED = "welcomed"
+
+
+class Machine:
+    """The state of one agent; `handle` is its only door."""
+
+    def __init__(
+        self, *, node_id: NodeId, public_key: str, is_enrolled: bool = False, is_embedded: bool = False, master_epoch: int = 0
+    ) -> None:
+        self.master_epoch = master_epoch
+        self.phase = Phase.JOINING if is_enrolled else Phase.ENROLLING
+        self._node_id = node_id
+        self._public_key = public_key
+        self._is_embedded = is_embedded
+        self._facts: NodeFacts | None = None
+        self._attempts = Attempts()
+        self._launches: dict[AttemptKey, LaunchSpec] = {}
+        self._stops: dict[AttemptKey, Stop] = {}
+        self._is_up = False
+        self._answer_by: float | None = None
+        self._failures = 0
+        self._heard_at = 0.0
+        self._beat_at = 0.0
+        self._heartbeat_s = 1.0
+        self._lonely_since: float | None = None
+        self._said_refusal = ""
+        self._said_old_epoch = False
+
+    @property
+    def may_ship(self) -> bool:
+        """Tell whether the master takes output now."""
+        return self.phase is Phase.WELCOMED
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether anything runs or is about to."""
+        return self._attempts.is_busy
+
+    def held_gpus(self) -> dict[GpuUuid, int]:
+        """Return the GPUs in use by jobs, each with a pid."""
+        return self._attempts.held_gpus()
+
+    def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911 - one case per event
+        """Take one fact and return what should be done about it."""
+        match event:
+            case TaskChanged():
+                return self._on_task_changed(event)
+            case FrameArrived():
+                return self._on_frame(event)
+            case Ticked():
+                return self._on_tick(event)
+            case LaunchFailed():
+                return self._on_launch_failed(event)
+            case Began():
+                return [Connect(enrolling=self.phase is Phase.ENROLLING)]
+            case LinkRose(at=at):
+                return self._on_link_rose(at)
+            case LinkFell():
+                return self._on_link_fell(event)
+            case MasterMoved():
+                return self._on_master_moved(event)
+            case KeeperAttached():
+                return self._on_keeper_attached(event)
+            case KeeperLost():
+                self._facts = None
+                return [Say(event="keeper_lost", is_warning=True)]
+            case EndAsked(reason=reason):
+                farewell = [Send(message=Leave(reason=reason))] if self.phase is Phase.WELCOMED else []
+                return [*farewell, End(reason=reason)]
+            case _:
+                assert_never(event)
+
+    # --- the connection ----------------------------------------------------------------------------
+
+    def _on_link_rose(self, at: float) -> list[Command]:
+        self._is_up = True
+        self._said_old_epoch = False
+        if self.phase is Phase.ENROLLING:
+            self._answer_by = at + ANSWER_S
+            return [Send(message=Enrol(node_id=self._node_id, public_key=self._public_key))]
+        return self._hello(at)
+
+    def _on_link_fell(self, event: LinkFell) -> list[Command]:
+        was_welcomed = self.phase is Phase.WELCOMED
+        enrolling = self.phase is Phase.ENROLLING or (event.keys_refused and event.may_enrol)
+        commands = self._connect(enrolling=enrolling, delay_s=self._back_off(BACK_OFF_S))
+        return [Say(event="master_lost", is_warning=True), *commands] if was_welcomed else commands
+
+    def _on_master_moved(self, event: MasterMoved) -> list[Command]:
+        enrolling = event.is_another or self.phase is Phase.ENROLLING
+        if event.is_another:
+            self.master_epoch = 0
+        return self._connect(enrolling=enrolling, delay_s=0.0)
+
+    def _connect(self, *, enrolling: bool, delay_s: float) -> list[Command]:
+        self.phase = Phase.ENROLLING if enrolling else Phase.JOINING
+        self._is_up = False
+        self._answer_by = None
+        return [Connect(enrolling=enrolling, delay_s=delay_s)]
+
+    def _back_off(self, limits: tuple[float, float]) -> float:
+        first, most = limits
+        delay_s = min(most, first * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return delay_s
+
+    def _hello(self, at: float) -> list[Command]:
+        """Say who we are, as soon as the keeper has told what runs."""
+        if self._facts is None:
+            return []
+        self.phase = Phase.JOINING
+        self._answer_by = at + ANSWER_S
+        self._attempts.note_all_told(at)
+        return [Send(message=Hello(node_id=self._node_id, facts=self._facts, tasks=self._attempts.all_statuses()))]
+
+    # --- the master's messages ----------------------------------------------------------------------
+
+    def _on_frame(self, event: FrameArrived) -> list[Command]:
+        if event.master_epoch < self.master_epoch:
+            if self._said_old_epoch:
+                return []
+            self._said_old_epoch = True
+            return [Say(event="old_master_ignored", fields={"epoch": event.master_epoch, "known": self.master_epoch}, is_warning=True)]
+        self._heard_at = event.at
+        commands = self._obey(event.message, event.at)
+        if event.master_epoch > self.master_epoch:
+            self.master_epoch = event.master_epoch
+            commands.insert(0, SaveMasterEpoch(master_epoch=event.master_epoch))
+        return commands
+
+    def _obey(self, message: ToAgent, at: float) -> list[Command]:  # noqa: PLR0911 - one case per message
+        match message:
+            case Launch(spec=spec):
+                return self._on_launch(spec)
+            case OutputAck(mark=mark):
+                return [MoveOutput(mark=mark)]
+            case Forget(keys=keys):
+                return self._on_forget(keys)
+            case Stop():
+                return self._on_stop(message)
+            case Welcome():
+                return self._on_welcome(message, at)
+            case Resync():
+                return self._hello(at)
+            case Enrolled():
+                self._failures = 0
+                return [SaveEnrolment(), Say(event="enrolled"), *self._connect(enrolling=False, delay_s=0.0)]
+            case Refuse():
+                return self._on_refuse(message)
+            case Bye():
+                if self._is_embedded and not self._attempts.is_busy:
+                    return [End(reason="The master stopped.")]
+                return [Say(event="master_said_bye")]
+            case _:
+                assert_never(message)
+
+    def _on_welcome(self, message: Welcome, at: float) -> list[Command]:
+        self.phase = Phase.WELCOMED
+        self._answer_by = None
+        self._failures = 0
+        self._said_refusal = ""
+        self._lonely_since = None
+        self._heartbeat_s = message.heartbeat_s
+        self._beat_at = at
+        return [
+            SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
+            Say(event="joined", fields={"cluster": message.cluster}),
+        ]
+
+    def _on_refuse(self, message: Refuse) -> list[Command]:
+        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off(REFUSED_BACK_OFF_S))
+        if message.code == self._said_refusal:
+            return commands
+        self._said_refusal = message.code
+        return [Say(event="refused", fields={"code": message.code, "message": message.message}, is_warning=True), *commands]
+
+    def _on_launch(self, spec: LaunchSpec) -> list[Command]:
+        key = spec.key
+        if known := self._attempts.statuses(key):
+            return [Send(message=TaskReport(status=status)) for status in known]
+        if key in self._attempts:
+            return []
+        if spec.node_id != self._node_id:
+            return [_refused(key, "wrong-node", f"This is node {self._node_id}, not {spec.node_id}.", "stale")]
+        if self._facts is not None:
+            if spec.incarnation != self._facts.incarnation:
+                return [_refused(key, "stale", "The launch was meant for the node as it was before it started anew.", "stale")]
+            missing = set(spec.gpus) - {gpu.uuid for gpu in self._facts.gpus}
+            if missing:
+                return [_refused(key, "no-such-gpu", f"This node has no GPU {', '.join(sorted(missing))}.", "node")]
+        if (holder := self._attempts.holder(spec.gpus)) is not None:
+            return [_refused(key, "gpu-busy", f"A GPU of this launch is still held by attempt {holder}.", "node")]
+        self._attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
+        self._launches[key] = spec
+        return [StartTasks(spec=spec)] if self._facts is not None else []
+
+    def _on_stop(self, message: Stop) -> list[Command]:
+        if self._attempts.is_over(message.key):
+            return [Send(message=TaskReport(status=status)) for status in self._attempts.statuses(message.key)]
+        self._stops[message.key] = message
+        return [_stop_command(message)] if self._facts is not None else []
+
+    def _on_forget(self, keys: tuple[AttemptKey, ...]) -> list[Command]:
+        gone = tuple(key for key in keys if key not in self._attempts or self._attempts.is_over(key))
+        for key in gone:
+            self._attempts.drop(key)
+            self._stops.pop(key, None)
+        return [ForgetTasks(keys=gone)] if gone else []
+
+    # --- the keeper's news ---------------------------------------------------------------------------
+
+    def _on_keeper_attached(self, event: KeeperAttached) -> list[Command]:
+        self._facts = event.facts
+        commands: list[Command] = []
+        for status in event.tasks:
+            self._attempts.take(status, event.at)
+            self._launches.pop(status.key, None)
+            commands.append(FollowOutput(status=status))
+        commands += [StartTasks(spec=self._launches[key]) for key in self._attempts.unanswered()]
+        for key, stop in list(self._stops.items()):
+            if self._attempts.is_over(key):
+                del self._stops[key]
+            else:
+                commands.append(_stop_command(stop))
+        if self._is_up and self.phase is not Phase.ENROLLING:
+            commands += self._hello(event.at)
+        return commands
+
+    def _on_task_changed(self, event: TaskChanged) -> list[Command]:
+        status = event.status
+        is_news = self._attempts.take(status, event.at)
+        self._launches.pop(status.key, None)
+        if self._stops and self._attempts.is_over(status.key):
+            self._stops.pop(status.key, None)
+        commands: list[Command] = [FollowOutput(status=status)] if is_news else []
+        if self.phase is Phase.WELCOMED:
+            commands.append(Send(message=TaskReport(status=status)))
+        return commands
+
+    def _on_launch_failed(self, event: LaunchFailed) -> list[Command]:
+        self._attempts.drop(event.key)
+        self._launches.pop(event.key, None)
+        self._stops.pop(event.key, None)
+        if self.phase is not Phase.WELCOMED:
+            return []  # the master asks again after `Hello`, and the ledger knows the answer
+        return [_refused(event.key, event.code, event.message, event.fault, event.exit_code)]
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def _on_tick(self, event: Ticked) -> list[Command]:
+        if self._answer_by is not None and event.at >= self._answer_by:
+            enrolling = self.phase is Phase.ENROLLING or event.may_enrol
+            return [
+                Say(event="no_answer", fields={"phase": self.phase.value}, is_warning=True),
+                *self._connect(enrolling=enrolling, delay_s=self._back_off(BACK_OFF_S)),
+            ]
+        if self.phase is not Phase.WELCOMED:
+            return self._when_alone(event.at)
+        commands: list[Command] = []
+        if event.samples or event.at - self._beat_at >= self._heartbeat_s:
+            self._beat_at = event.at
+            commands.append(Send(message=Heartbeat(at=event.wall, samples=event.samples, load=event.load)))
+        commands += [Send(message=TaskReport(status=status)) for status in self._attempts.due_to_retell(event.at)]
+        if self._attempts.owes_news and event.at - self._heard_at >= SILENCE_S:
+            self._heard_at = event.at
+            commands += [Say(event="master_silent", is_warning=True), *self._connect(enrolling=False, delay_s=0.0)]
+        return commands
+
+    def _when_alone(self, at: float) -> list[Command]:
+        if not self._is_embedded or self._attempts.is_busy:
+            self._lonely_since = None
+            return []
+        if self._lonely_since is None:
+            self._lonely_since = at
+        return [End(reason="No master and nothing to run.")] if at - self._lonely_since >= LONELY_S else []
+
+
+def _refused(key: AttemptKey, code: str, message: str, fault: str, exit_code: int | None = None) -> Send:
+    return Send(message=LaunchRefused(key=key, code=code, message=message, fault=fault, exit_code=exit_code))
+
+
+def _stop_command(message: Stop) -> StopTasks:
+    return StopTasks(key=message.key, grace_s=message.grace_s, reason=message.reason)

@@ -1,0 +1,1 @@
+"""What GPUs a node has and how they do: NVML, or simulated ones."""

@@ -1,0 +1,57 @@
+"""What a node keeps between runs to be known again: its key pair, the master it is enrolled with, the largest epoch it has seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from mgpu_agent.link import KeyPair, Target
+from mgpu_agent.protocol.places import make_private_dir, read_private_file, write_private_file
+
+
+class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
+    """The master that knows this node's key."""
+
+    link_address: str
+    link_public_key: str
+    port: int | None = None
+    master_epoch: int = 0
+
+    @property
+    def target(self) -> Target:
+        """Return where to connect to."""
+        return Target(self.link_address, self.link_public_key)
+
+
+class Identity:
+    """Files under the node's directory, for its owner alone."""
+
+    def __init__(self, node_directory: Path) -> None:
+        self._keys_path = make_private_dir(node_directory / "keys") / "node.json"
+        self._enrolment_path = node_directory / "enrolment.json"
+        self.keys = self._load_keys()
+        self.enrolment = self._load_enrolment()
+
+    def save(self, enrolment: Enrolment) -> None:
+        """Remember the master; durable, because a smaller epoch must never be obeyed again."""
+        if enrolment != self.enrolment:
+            write_private_file(self._enrolment_path, msgspec.json.encode(enrolment))
+            self.enrolment = enrolment
+
+    def _load_keys(self) -> KeyPair:
+        if self._keys_path.exists():
+            return msgspec.json.decode(read_private_file(self._keys_path), type=KeyPair)
+        public, secret = zmq.curve_keypair()
+        keys = KeyPair(public.decode(), secret.decode())
+        write_private_file(self._keys_path, msgspec.json.encode(keys))
+        return keys
+
+    def _load_enrolment(self) -> Enrolment | None:
+        if not self._enrolment_path.exists():
+            return None
+        try:
+            return msgspec.json.decode(read_private_file(self._enrolment_path), type=Enrolment)
+        except msgspec.DecodeError:
+            return None

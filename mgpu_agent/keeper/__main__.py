@@ -1,0 +1,26 @@
+"""Run a keeper: `python -m mgpu_agent.keeper --dir DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mgpu_agent.keeper.keeper import keep
+from mgpu_agent.protocol.places import boot_id, make_private_dir
+
+
+def main() -> int:
+    """Parse the arguments and keep."""
+    parser = argparse.ArgumentParser(prog="mgpu_keeper", description="Parent of a node's job processes; started by mgpu_node.")
+    parser.add_argument("--dir", type=Path, required=True, help="the node's state directory")
+    parser.add_argument("--idle", type=float, default=30.0, metavar="S", help="end after this long with no agent and no task")
+    parser.add_argument("--lost-reason", default="agent and keeper were lost", help="said of tasks that an earlier keeper left")
+    arguments = parser.parse_args()
+    directory = make_private_dir(arguments.dir.absolute())
+    make_private_dir(directory / "spool")
+    return keep(directory, boot_id(), arguments.idle, arguments.lost_reason)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

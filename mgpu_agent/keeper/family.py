@@ -1,0 +1,171 @@
+"""The live processes of a keeper: which task each leader belongs to, how they end, and that their whole trees end with them.
+
+Keeps no ledger and speaks to no agent; finished tasks are returned to the caller. Time is handed in.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from mgpu_agent.keeper.trees import Process, ProcessTable, children_of_this_process, read_marker, read_process, send_signals
+from mgpu_agent.protocol.ids import AttemptKey
+
+LEFTOVER_GRACE_S = 1.0  # what a finished leader left behind gets this long to end on TERM
+RESCAN_S = 0.05
+RESCAN_KILL_S = 0.02
+
+
+class LiveTask:
+    """One leader and its tree, until no process of it is left."""
+
+    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes) -> None:
+        self.key = key
+        self.rank = rank
+        self.pid = pid
+        self.marker = marker
+        self.told = False
+        """Whether the agent knows that it started."""
+        self.exited_at: float | None = None
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.reason = ""
+        self.lost = False
+        self.kill_at: float | None = None
+        """When TERM turns into KILL; None while nobody wants it to end."""
+        self.next_scan_at = 0.0
+        self.warned: set[tuple[int, int]] = set()
+        self.known: set[tuple[int, int]] = set()
+
+    def members(self, table: ProcessTable, spare: set[int]) -> list[Process]:
+        """Return its living processes, those seen in earlier readings included."""
+        found = table.members(self.pid, self.marker, self.known, spare, leader_gone=self.exited_at is not None)
+        self.known.update((process.pid, process.start_ticks) for process in found)
+        return found
+
+
+class Family:
+    """All live tasks of this keeper."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[tuple[AttemptKey, int], LiveTask] = {}
+        self._leaders: dict[int, LiveTask] = {}
+        self._ending: list[LiveTask] = []
+
+    def add(self, task: LiveTask) -> None:
+        """Take care of a process that was just started."""
+        self.tasks[task.key, task.rank] = task
+        self._leaders[task.pid] = task
+
+    def stop(self, key: AttemptKey, grace_s: float, reason: str, now: float, *, lost: bool = False) -> None:
+        """Ask every tree of this attempt to end, and have it killed after the grace; a repeated stop can only hasten it."""
+        table: ProcessTable | None = None
+        for task in [task for (task_key, _), task in self.tasks.items() if task_key == key]:
+            kill_at = now + max(0.0, grace_s)
+            if task.kill_at is not None:
+                task.kill_at = min(task.kill_at, kill_at)
+                continue
+            task.reason = reason
+            task.lost = lost
+            task.kill_at = kill_at
+            self._ending.append(task)
+            table = table or ProcessTable.read()
+            self._press(task, table, now)
+
+    def has_attempt(self, key: AttemptKey) -> bool:
+        """Tell whether a task of this attempt is alive."""
+        return any(task_key == key for task_key, _ in self.tasks)
+
+    def reap(self, now: float, wall: float) -> list[LiveTask]:
+        """Collect every child that ended and return the tasks of which nothing is left."""
+        exited: list[LiveTask] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            task = self._leaders.pop(pid, None)
+            if task is None:  # an adopted orphan: what it belonged to is seen by the next scan
+                self._scan_soon(now)
+                continue
+            task.exited_at = wall
+            task.exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+            task.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+            exited.append(task)
+        return self._without_leftovers(exited, now) if exited else []
+
+    def sweep(self, now: float) -> list[LiveTask]:
+        """Press on with the trees that are to end and return those that are gone."""
+        due = [task for task in self._ending if now >= task.next_scan_at]
+        if not due:
+            return []
+        table = ProcessTable.read()
+        return [task for task in due if not self._press(task, table, now)]
+
+    def next_sweep_at(self) -> float | None:
+        """Return when `sweep` has something to do."""
+        return min((task.next_scan_at for task in self._ending), default=None)
+
+    def remove(self, task: LiveTask) -> None:
+        """Drop a task of which nothing is left."""
+        self.tasks.pop((task.key, task.rank), None)
+        if task in self._ending:
+            self._ending.remove(task)
+
+    def _scan_soon(self, now: float) -> None:
+        for task in self._ending:
+            if task.exited_at is not None:
+                task.next_scan_at = min(task.next_scan_at, now)
+
+    def _without_leftovers(self, exited: list[LiveTask], now: float) -> list[LiveTask]:
+        """Return those that left nothing behind; in the plain case this reads one small file for the whole batch."""
+        strangers = children_of_this_process() - self._leaders.keys()
+        gone = []
+        for task in exited:
+            if task.kill_at is not None:
+                task.next_scan_at = now
+            elif any(self._is_left_by(pid, task) for pid in strangers):
+                task.kill_at = now + LEFTOVER_GRACE_S
+                task.next_scan_at = now
+                self._ending.append(task)
+            else:
+                gone.append(task)
+        return gone
+
+    def _is_left_by(self, pid: int, task: LiveTask) -> bool:
+        process = read_process(pid)
+        if process is None:
+            return False
+        if task.pid in (process.session, process.group):
+            return True
+        marker = read_marker(pid)
+        if marker == task.marker:
+            return True
+        if any(marker == other.marker or other.pid == process.session for other in self.tasks.values() if other is not task):
+            return False
+        # It wiped its environment and left its session: nobody's, unless no other task could have made it.
+        if self._leaders:
+            return False
+        task.known.add((process.pid, process.start_ticks))
+        return True
+
+    def _press(self, task: LiveTask, table: ProcessTable, now: float) -> bool:
+        """Signal what lives of a tree that is to end; tell whether anything does."""
+        spare = {os.getpid()} | self._leaders.keys() - {task.pid}
+        members = task.members(table, spare)
+        if not members:
+            task.next_scan_at = now + RESCAN_KILL_S
+            return task.exited_at is None
+        assert task.kill_at is not None
+        if now >= task.kill_at:
+            forbidden = send_signals(members, signal.SIGKILL)
+            task.next_scan_at = now + RESCAN_KILL_S
+            # What changed its user cannot be ended by this one: waiting for it would hold the GPU for ever.
+            return len(forbidden) < len(members) or task.exited_at is None
+        fresh = [process for process in members if (process.pid, process.start_ticks) not in task.warned]
+        task.warned.update((process.pid, process.start_ticks) for process in fresh)
+        send_signals(fresh, signal.SIGTERM, signal.SIGCONT)
+        task.next_scan_at = task.kill_at if task.exited_at is None else min(task.kill_at, now + RESCAN_S)
+        return True

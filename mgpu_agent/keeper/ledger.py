@@ -1,0 +1,290 @@
+"""The append-only record of what was started on this node, so that nothing starts twice. Starts and kills nothing itself.
+
+Written with write(2) and no sync: a crash of agent or keeper leaves what was written, and a power cut ends the jobs too, which
+the new boot id tells the master. A torn tail is cut off at the next start.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from mgpu_agent.keeper.messages import StartRefused, TaskRecord
+from mgpu_agent.protocol.ids import AttemptKey, JobId
+
+TaskKey = tuple[AttemptKey, int]
+
+STALE = "stale"
+GONE_LIMIT = 20_000  # finished jobs remembered against late launches: about 3 MB of memory
+COMPACT_AT_BYTES = 4 * 1024 * 1024
+_HEAD = struct.Struct(">II")
+
+
+class _Opened(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+    ledger_id: str
+    boot_id: str
+
+
+class _Meant(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+    record: TaskRecord
+
+
+class _Begun(msgspec.Struct, frozen=True, array_like=True, tag="b"):
+    key: AttemptKey
+    rank: int
+    pid: int
+    started_at: float
+    boot_s: float
+
+
+class _Ended(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    key: AttemptKey
+    rank: int
+    ended_at: float
+    exit_code: int | None
+    signal: int | None
+    reason: str
+    lost: bool
+    stdout_bytes: int
+    stderr_bytes: int
+
+
+class _Forgotten(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+    keys: tuple[AttemptKey, ...]
+
+
+class _Refused(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    key: AttemptKey
+    code: str
+    message: str
+    fault: str
+    exit_code: int | None
+
+
+_Line = _Opened | _Meant | _Begun | _Ended | _Forgotten | _Refused
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[_Line] = msgspec.msgpack.Decoder(_Line)
+
+
+class Ledger:
+    """What is known of every attempt on this node; the file is its memory. Owns the file handle."""
+
+    def __init__(self, path: Path, boot_id: str) -> None:
+        self._path = path
+        self.boot_id = boot_id
+        self.ledger_id = ""
+        self.last_boot_id = boot_id
+        self.tasks: dict[TaskKey, TaskRecord] = {}
+        self.boot_times: dict[TaskKey, float] = {}
+        """When each live process was started, on the clock that counts from boot."""
+        self._ranks: dict[AttemptKey, list[int]] = {}
+        self._gone: dict[JobId, StartRefused] = {}
+        self._highest: dict[JobId, int] = {}
+        self._buffer = bytearray()
+        self._descriptor = -1
+        self._size = 0
+        self._compact_at = COMPACT_AT_BYTES
+        self._load()
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def known(self, key: AttemptKey) -> list[TaskRecord]:
+        """Return the records of every rank of this attempt."""
+        return [self.tasks[key, rank] for rank in self._ranks.get(key, ())]
+
+    def refusal(self, key: AttemptKey) -> StartRefused | None:
+        """Return why this attempt must not be started, or None if nothing is known against it."""
+        gone = self._gone.get(key.job_id)
+        if gone is not None and gone.key == key:
+            return gone
+        if key.epoch < self._highest.get(key.job_id, 0) or (gone is not None and key.epoch <= gone.key.epoch):
+            return stale(key, f"A newer attempt of job {key.job_id} is already known here.")
+        return None
+
+    def unfinished(self) -> list[TaskRecord]:
+        """Return the tasks that were meant to run and have no end."""
+        return [record for record in self.tasks.values() if record.ended_at is None]
+
+    # --- notes -----------------------------------------------------------------------------------
+
+    def note_meant(self, record: TaskRecord) -> None:
+        """Note that this process is about to be started; `flush` before it is."""
+        self._apply_and_keep(_Meant(record))
+
+    def note_begun(self, key: AttemptKey, rank: int, pid: int, started_at: float, boot_s: float) -> TaskRecord:
+        """Note the process that was started and return its record."""
+        self._apply_and_keep(_Begun(key, rank, pid, started_at, boot_s))
+        return self.tasks[key, rank]
+
+    def note_ended(
+        self,
+        key: AttemptKey,
+        rank: int,
+        *,
+        ended_at: float,
+        exit_code: int | None,
+        signal: int | None,
+        reason: str,
+        sizes: tuple[int, int],
+        lost: bool = False,
+    ) -> TaskRecord:
+        """Note how a process ended and return its final record."""
+        self._apply_and_keep(_Ended(key, rank, ended_at, exit_code, signal, reason, lost, *sizes))
+        return self.tasks[key, rank]
+
+    def note_refused(self, refusal: StartRefused) -> None:
+        """Note that nothing will ever start under this key: a failed spawn, or a stop that came first."""
+        self._apply_and_keep(_Refused(refusal.key, refusal.code, refusal.message, refusal.fault, refusal.exit_code))
+
+    def note_forgotten(self, keys: Iterable[AttemptKey]) -> None:
+        """Note that these ended attempts need not be told any more; live ones are kept."""
+        ended = tuple(key for key in keys if key in self._ranks and all(record.ended_at is not None for record in self.known(key)))
+        if ended:
+            self._apply_and_keep(_Forgotten(ended))
+
+    def flush(self) -> bool:
+        """Write all notes; tell whether the disk took them. What it did not take is tried again with the next flush."""
+        if not self._buffer:
+            return True
+        try:
+            written = os.write(self._descriptor, self._buffer)
+        except OSError:
+            written = 0
+        if written != len(self._buffer):
+            os.ftruncate(self._descriptor, self._size)
+            return False
+        self._size += written
+        self._buffer.clear()
+        if self._size >= self._compact_at:
+            self._compact()
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    # --- file ------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        data = self._path.read_bytes() if self._path.exists() else b""
+        for line in _read_lines(data):
+            self._apply(line)
+        if not self.ledger_id:
+            self.ledger_id = os.urandom(8).hex()
+        self._compact()
+
+    def _compact(self) -> None:
+        lines: list[_Line] = [_Opened(self.ledger_id, self.boot_id)]
+        lines += [_Refused(gone.key, gone.code, gone.message, gone.fault, gone.exit_code) for gone in self._gone.values()]
+        for task_key, record in self.tasks.items():
+            lines.append(_Meant(record))
+            if task_key in self.boot_times:
+                lines.append(_Begun(record.key, record.rank, record.pid, record.started_at, self.boot_times[task_key]))
+        data = b"".join(map(_frame, lines))
+        temporary = self._path.with_name(f".{self._path.name}.new")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        with open(descriptor, "wb", closefd=False, buffering=0) as file:
+            position = 0
+            while position < len(data):
+                position += file.write(data[position:])
+        os.rename(temporary, self._path)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._size = len(data)
+        self._compact_at = max(COMPACT_AT_BYTES, 4 * len(data))
+
+    def _apply_and_keep(self, line: _Line) -> None:
+        self._apply(line)
+        self._buffer += _frame(line)
+
+    def _apply(self, line: _Line) -> None:
+        match line:
+            case _Meant(record):
+                self._add(record)
+            case _Begun(key, rank, pid, started_at, boot_s):
+                if (key, rank) in self.tasks:
+                    self.tasks[key, rank] = replace(self.tasks[key, rank], pid=pid, started_at=started_at)
+                    self.boot_times[key, rank] = boot_s
+            case _Ended(key, rank):
+                self._end(line)
+            case _Forgotten(keys):
+                for key in keys:
+                    self._remove(key)
+                    self._remember_gone(stale(key, f"Attempt {key} ended here and was forgotten."))
+            case _Refused(key, code, message, fault, exit_code):
+                self._remove(key)
+                self._remember_gone(StartRefused(key=key, code=code, message=message, fault=fault, exit_code=exit_code))
+            case _Opened(ledger_id, boot_id):
+                self.ledger_id = ledger_id
+                self.last_boot_id = boot_id
+
+    def _add(self, record: TaskRecord) -> None:
+        key = record.key
+        if (key, record.rank) not in self.tasks:
+            self._ranks.setdefault(key, []).append(record.rank)
+        self.tasks[key, record.rank] = record
+        if key.epoch > self._highest.get(key.job_id, 0):
+            self._highest[key.job_id] = key.epoch
+
+    def _end(self, line: _Ended) -> None:
+        task_key = (line.key, line.rank)
+        if task_key not in self.tasks:
+            return
+        self.boot_times.pop(task_key, None)
+        self.tasks[task_key] = replace(
+            self.tasks[task_key],
+            ended_at=line.ended_at,
+            exit_code=line.exit_code,
+            signal=line.signal,
+            reason=line.reason,
+            lost=line.lost,
+            stdout_bytes=line.stdout_bytes,
+            stderr_bytes=line.stderr_bytes,
+        )
+
+    def _remove(self, key: AttemptKey) -> None:
+        for rank in self._ranks.pop(key, ()):
+            self.tasks.pop((key, rank), None)
+            self.boot_times.pop((key, rank), None)
+
+    def _remember_gone(self, refusal: StartRefused) -> None:
+        job = refusal.key.job_id
+        known = self._gone.pop(job, None)
+        self._gone[job] = refusal if known is None or known.key.epoch <= refusal.key.epoch else known
+        if self._highest.get(job, 0) <= refusal.key.epoch:
+            self._highest.pop(job, None)
+        while len(self._gone) > GONE_LIMIT:
+            del self._gone[next(iter(self._gone))]
+
+
+def stale(key: AttemptKey, message: str) -> StartRefused:
+    """Return the refusal of an attempt whose time is over."""
+    return StartRefused(key=key, code=STALE, message=message, fault="stale")
+
+
+def _frame(line: _Line) -> bytes:
+    body = _encoder.encode(line)
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def _read_lines(data: bytes) -> Iterable[_Line]:
+    position = 0
+    while position + _HEAD.size <= len(data):
+        length, checksum = _HEAD.unpack_from(data, position)
+        start = position + _HEAD.size
+        body = data[start : start + length]
+        if len(body) != length or zlib.crc32(body) != checksum:
+            return
+        try:
+            yield _decoder.decode(body)
+        except msgspec.DecodeError:
+            return
+        position = start + length

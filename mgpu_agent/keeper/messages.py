@@ -1,0 +1,217 @@
+"""What agent and keeper say to each other over the node's own Unix socket, and its framing. Never leaves the machine.
+
+Every message is a four-byte length and msgpack; many of them may go in one write.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Generic, TypeVar
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid
+
+SOCKET_NAME = "keeper.sock"
+LOCK_NAME = "keeper.lock"
+LEDGER_NAME = "ledger"
+SPOOL_NAME = "spool"
+MARKER = b"MGPU_TASK"
+_RECEIVE_BYTES = 1024 * 1024
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+
+class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One process of one attempt, as the ledger knows it; `pid` is 0 until it was started."""
+
+    key: AttemptKey
+    rank: int
+    gpus: tuple[GpuUuid, ...] = ()
+    cwd: str = ""
+    python: str = ""
+    note: str = ""
+    pid: int = 0
+    started_at: float = 0.0
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    lost: bool = False
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
+def spool_stem(key: AttemptKey, rank: int) -> str:
+    """Return the name that the spool files of one process share, without `.out` or `.err`."""
+    return f"{key}.{rank}"
+
+
+def incarnation(boot_id: str, ledger_id: str) -> str:
+    """Return what changes when nothing that was started before can still run."""
+    return f"{boot_id}/{ledger_id}"
+
+
+# --- agent to keeper -----------------------------------------------------------------------------
+
+
+class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
+    """I am the agent now; this is the environment that jobs start from."""
+
+    environment: dict[bytes, bytes]
+
+
+class RankStart(msgspec.Struct, frozen=True, array_like=True):
+    """What differs between the processes of one launch."""
+
+    rank: int
+    env: dict[bytes, bytes]
+
+
+class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """Start these processes, unless the ledger shows that it was done already."""
+
+    key: AttemptKey
+    incarnation: str
+    argv: tuple[bytes, ...]
+    ranks: tuple[RankStart, ...]
+    cwd: str
+    gpus: tuple[GpuUuid, ...] = ()
+    python: str = ""
+    note: str = ""
+
+
+class StopTasks(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """End the trees of this attempt; if it was never started, it never will be."""
+
+    key: AttemptKey
+    grace_s: float
+    reason: str = ""
+
+
+class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
+    """The ends of these attempts are saved elsewhere."""
+
+    keys: tuple[AttemptKey, ...]
+
+
+class Leave(msgspec.Struct, frozen=True, kw_only=True, tag="leave"):
+    """This agent goes on purpose: with nothing to keep, go as well."""
+
+
+ToKeeper = Attach | StartTasks | StopTasks | ForgetTasks | Leave
+
+# --- keeper to agent -----------------------------------------------------------------------------
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
+    """The answer to `Attach`: who I am, and every task that is not forgotten."""
+
+    boot_id: str
+    ledger_id: str
+    pid: int
+    tasks: tuple[TaskRecord, ...]
+
+
+class TaskChanged(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
+    """A process started or ended, or a launch was repeated."""
+
+    record: TaskRecord
+
+
+class StartRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """Nothing was started under this key and nothing will be."""
+
+    key: AttemptKey
+    code: str
+    message: str
+    fault: str
+    exit_code: int | None = None
+
+
+FromKeeper = Snapshot | TaskChanged | StartRefused
+
+# --- framing -------------------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+_LENGTH = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+to_keeper_decoder: msgspec.msgpack.Decoder[ToKeeper] = msgspec.msgpack.Decoder(ToKeeper)
+from_keeper_decoder: msgspec.msgpack.Decoder[FromKeeper] = msgspec.msgpack.Decoder(FromKeeper)
+
+
+class Channel(Generic[_T]):
+    """One end of the socket: queues what is sent, cuts what arrives into messages. Owns the socket."""
+
+    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_T]) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._decoder = decoder
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._socket.fileno()
+
+    @property
+    def has_outgoing(self) -> bool:
+        """Tell whether something waits until the other side reads."""
+        return bool(self._outgoing)
+
+    def put(self, message: ToKeeper | FromKeeper) -> None:
+        """Queue one message; `flush` sends it."""
+        body = _encoder.encode(message)
+        self._outgoing += _LENGTH.pack(len(body))
+        self._outgoing += body
+
+    def flush(self) -> bool:
+        """Send what the socket takes without waiting; tell whether the other side is still there."""
+        while self._outgoing:
+            try:
+                sent = self._socket.send(self._outgoing)
+            except (BlockingIOError, InterruptedError):
+                return True
+            except OSError:
+                return False
+            del self._outgoing[:sent]
+        return True
+
+    def receive(self) -> list[_T] | None:
+        """Return the messages that have arrived, or None when the other side is gone or talks nonsense."""
+        try:
+            data = self._socket.recv(_RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        self._incoming += data
+        return self._cut()
+
+    def _cut(self) -> list[_T] | None:
+        messages: list[_T] = []
+        position = 0
+        available = len(self._incoming)
+        view = memoryview(self._incoming)
+        try:
+            while available - position >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(view, position)
+                if length > _MAX_MESSAGE_BYTES:
+                    return None
+                if available - position - _LENGTH.size < length:
+                    break
+                start = position + _LENGTH.size
+                messages.append(self._decoder.decode(view[start : start + length]))
+                position = start + length
+        except msgspec.DecodeError:
+            return None
+        finally:
+            view.release()
+        del self._incoming[:position]
+        return messages
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,76 @@
+"""What a new keeper does first: end what an earlier one left running, so that no GPU is offered while it is in use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from mgpu_agent.keeper.ledger import Ledger
+from mgpu_agent.keeper.messages import TaskRecord, spool_stem
+from mgpu_agent.keeper.trees import Process, ProcessTable, marker_value, send_signals
+
+_SAME_START_S = 2.0  # the ledger's time is taken just after the start; the kernel's is in ticks
+_TERM_S = 1.0
+_GIVE_UP_S = 30.0
+_NEW_BOOT = "The node was started anew."
+
+
+def end_lost_tasks(ledger: Ledger, spool: Path, reason: str) -> None:
+    """Kill every process that an earlier keeper left, and note the tasks without an end as ended for `reason`."""
+    same_boot = ledger.last_boot_id == ledger.boot_id
+    lost = ledger.unfinished()
+    if same_boot:
+        _kill_all(ledger, lost)
+    for record in lost:
+        stem = f"{spool}/{spool_stem(record.key, record.rank)}"
+        ledger.note_ended(
+            record.key,
+            record.rank,
+            ended_at=time.time(),
+            exit_code=None,
+            signal=int(signal.SIGKILL),
+            reason=reason if same_boot else _NEW_BOOT,
+            lost=True,
+            sizes=(_size(f"{stem}.out"), _size(f"{stem}.err")),
+        )
+    ledger.flush()
+
+
+def _kill_all(ledger: Ledger, lost: list[TaskRecord]) -> None:
+    prefix = f"{ledger.ledger_id}/".encode()
+    began = time.monotonic()
+    known: set[tuple[int, int]] = set()
+    while True:
+        found = _find(ledger, lost, prefix, known)
+        if not found:
+            return
+        elapsed = time.monotonic() - began
+        forbidden = send_signals(found, *([signal.SIGKILL] if elapsed >= _TERM_S else [signal.SIGTERM, signal.SIGCONT]))
+        if len(forbidden) == len(found) or elapsed > _GIVE_UP_S:
+            return
+        time.sleep(0.05)
+
+
+def _find(ledger: Ledger, lost: list[TaskRecord], prefix: bytes, known: set[tuple[int, int]]) -> list[Process]:
+    table = ProcessTable.read()
+    spare = {os.getpid()}
+    found = {process.pid: process for process in table.marked(prefix) if process.pid not in spare}
+    for record in lost:
+        process = table.processes.get(record.pid)
+        started = ledger.boot_times.get((record.key, record.rank), 0.0)
+        is_leader = process is not None and abs(process.started_boot_s - started) <= _SAME_START_S
+        leader = record.pid if is_leader else -1
+        marker = marker_value(ledger.ledger_id, record.key, record.rank)
+        members = table.members(leader, marker, known, spare, leader_gone=False)
+        found.update((member.pid, member) for member in members)
+    known.update((process.pid, process.start_ticks) for process in found.values())
+    return list(found.values())
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

@@ -1,0 +1,98 @@
+"""Start one process the way a shell would find it: own session, clean signals, spool files. Keeps no record of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
+_OUTPUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+class SpawnFailure(msgspec.Struct, frozen=True):
+    """Why nothing was started, as a shell would say it."""
+
+    code: str
+    message: str
+    fault: str
+    exit_code: int | None = None
+
+
+def ignored_signals() -> list[signal.Signals]:
+    """Return the signals that this process ignores, which a child must not inherit."""
+    named = (number for number in signal.valid_signals() if isinstance(number, signal.Signals))
+    return [number for number in named if signal.getsignal(number) == signal.SIG_IGN]
+
+
+def spawn(
+    argv: tuple[bytes, ...], env: dict[bytes, bytes], stdout: str, stderr: str, reset_signals: Sequence[signal.Signals]
+) -> int | SpawnFailure:
+    """Start `argv` in the present directory and return its pid, or why that failed."""
+    program = find_program(argv[0], env.get(b"PATH", _DEFAULT_PATH))
+    if isinstance(program, SpawnFailure):
+        return program
+    files = (
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, stdout, _OUTPUT_FLAGS, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, stderr, _OUTPUT_FLAGS, 0o600),
+    )
+    try:
+        return os.posix_spawn(program, argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            return _explain(error, program, stdout, stderr)
+    except ValueError as error:  # a NUL or a = where none can be
+        return SpawnFailure("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
+    # A text file without a #! line is a shell script, as for every shell.
+    argv = (b"/bin/sh", program, *argv[1:])
+    try:
+        return os.posix_spawn(b"/bin/sh", argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals)
+    except OSError as error:
+        return _explain(error, program, stdout, stderr)
+
+
+def find_program(name: bytes, path: bytes) -> bytes | SpawnFailure:
+    """Return the file that `name` means under the job's own PATH."""
+    if b"/" in name:
+        return name
+    unusable = b""
+    for directory in path.split(b":"):
+        candidate = os.path.join(directory or b".", name)
+        if not os.path.isfile(candidate):
+            continue
+        if os.access(candidate, os.X_OK):
+            return candidate
+        unusable = unusable or candidate
+    if unusable:
+        return _not_executable(unusable)
+    return _not_found(name)
+
+
+def _explain(error: OSError, program: bytes, stdout: str, stderr: str) -> SpawnFailure:
+    if not (os.path.exists(stdout) and os.path.exists(stderr)):
+        return SpawnFailure("spool", f"The node could not open the job's output files: {error.strerror}.", "node")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not os.path.exists(program):
+        return _not_found(program)
+    if error.errno == errno.ENOENT:
+        message = f"{os.fsdecode(program)}: its #! line names a program that is not there."
+        return SpawnFailure("bad-interpreter", message, "request", NOT_EXECUTABLE)
+    if error.errno in (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.EPERM):
+        return _not_executable(program)
+    if error.errno == errno.E2BIG:
+        message = "The arguments and environment are too long for this system: put them into a file."
+        return SpawnFailure("too-long", message, "request", NOT_EXECUTABLE)
+    return SpawnFailure("spawn-failed", f"The node could not start a process: {error.strerror}.", "node")
+
+
+def _not_found(name: bytes) -> SpawnFailure:
+    return SpawnFailure("not-found", f"{os.fsdecode(name)}: command not found on this node.", "request", NOT_FOUND)
+
+
+def _not_executable(name: bytes) -> SpawnFailure:
+    return SpawnFailure("not-executable", f"{os.fsdecode(name)}: is not an executable program.", "request", NOT_EXECUTABLE)

@@ -1,0 +1,74 @@
+"""What a job finds in its environment and how its program is called. Pure: starts nothing, reads no file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from mgpu_agent.protocol.ids import GpuUuid, NodeId
+from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, TaskSpec
+
+_SECRET_NAMES = frozenset((b"MGPU_TOKEN", b"MGPU_URL", b"JUPYTER_TOKEN", b"CONFIGPROXY_AUTH_TOKEN", b"JUPYTER_PASSWORD"))
+_SECRET_PREFIXES = (b"JPY_", b"JUPYTERHUB_", b"JUPYTER_SERVER_")
+# What describes the agent's own process and would mislead a job.
+_OWN_NAMES = frozenset((b"PWD", b"OLDPWD", b"_", b"SHLVL", b"MGPU_TASK", b"PYTHONSAFEPATH"))
+
+
+def base_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the node's environment without secrets of a Jupyter server and without what is true of the agent alone."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _SECRET_NAMES and name not in _OWN_NAMES and not name.startswith(_SECRET_PREFIXES)
+    }
+
+
+def task_environment(
+    spec: LaunchSpec, task: TaskSpec, *, node_id: NodeId, gpus: Mapping[GpuUuid, GpuInfo], cwd: str, inherited_python_path: str
+) -> dict[bytes, bytes]:
+    """Return what is added to the node's environment for one process of a launch."""
+    key = spec.key
+    env = {
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": visible_devices(spec.gpus, gpus),
+        "MGPU_JOB_ID": key.job_id,
+        "MGPU_ATTEMPT": str(key.attempt),
+        "MGPU_EPOCH": str(key.epoch),
+        "MGPU_NODE_ID": node_id,
+        "MGPU_GPUS": ",".join(spec.gpus),
+        "PWD": cwd,
+    }
+    env.update(spec.env)
+    env.update(task.env)
+    if spec.script is not None:
+        # A cell imports what lies beside the notebook, although its source runs from the spool.
+        python_path = env.get("PYTHONPATH", inherited_python_path)
+        env["PYTHONPATH"] = f"{cwd}{os.pathsep}{python_path}" if python_path else cwd
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def visible_devices(wanted: tuple[GpuUuid, ...], gpus: Mapping[GpuUuid, GpuInfo]) -> str:
+    """Return CUDA_VISIBLE_DEVICES: indices, which many libraries parse as numbers; UUIDs where an instance of a GPU is meant."""
+    if any(uuid.startswith("MIG-") for uuid in wanted):
+        return ",".join(wanted)
+    return ",".join(str(gpus[uuid].index) for uuid in wanted)
+
+
+def script_suffix(source: str) -> str:
+    """Return how the file of a cell is named at its end."""
+    return ".cell" if source.startswith("#!") else ".cell.py"
+
+
+def interpreter_words(source: str) -> tuple[str, ...]:
+    """Return the interpreter that a `#!` first line names, with its one argument, or nothing."""
+    first, _, _ = source.partition("\n")
+    return tuple(first[2:].strip().split(maxsplit=1)) if first.startswith("#!") else ()
+
+
+def command_words(spec: LaunchSpec, script_path: str, python: str) -> tuple[bytes, ...]:
+    """Return the words to run: the command itself, or an interpreter and the file of the cell."""
+    if spec.script is None:
+        return tuple(map(os.fsencode, spec.argv))
+    words = interpreter_words(spec.script) or (python, "-u")
+    return tuple(map(os.fsencode, (*words, script_path)))

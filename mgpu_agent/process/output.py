@@ -1,0 +1,171 @@
+"""Which bytes of which spool file go to the master next: by offset, in turns, within one window. Sends nothing itself.
+
+A stream that has grown waits in a ring; each turn takes one chunk of the first. What is sent and not acknowledged fills the window,
+so a flood costs bounded memory, and what is lost with a connection is read again from the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from mgpu_agent.keeper.messages import spool_stem
+from mgpu_agent.protocol.codec import MAX_OUTPUT_CHUNK_BYTES
+from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.protocol.messages import Output
+from mgpu_agent.protocol.model import STDERR, STDOUT, OutputMark, TaskStatus
+
+REWIND_PAUSE_S = 1.0  # chunks that were under way when the master fell back are acknowledged at the old place: not news
+STALLED_S = 30.0
+_SUFFIXES = {STDOUT: ".out", STDERR: ".err"}
+
+
+class _Stream:
+    """One spool file on its way to the master."""
+
+    __slots__ = ("acknowledged", "end", "is_queued", "key", "moved_at", "name", "rank", "rewound_at", "sent", "stream")
+
+    def __init__(self, key: AttemptKey, rank: int, stream: int) -> None:
+        self.key = key
+        self.rank = rank
+        self.stream = stream
+        self.name = spool_name(key, rank, stream)
+        self.sent = 0
+        self.acknowledged = 0
+        self.end: int | None = None
+        """Its final size, once the process has ended."""
+        self.is_queued = False
+        self.moved_at = 0.0
+        self.rewound_at = float("-inf")
+
+
+def spool_name(key: AttemptKey, rank: int, stream: int) -> str:
+    """Return the name of the spool file of one stream."""
+    return spool_stem(key, rank) + _SUFFIXES[stream]
+
+
+class OutputShipper:
+    """All streams of all tasks that are not forgotten."""
+
+    def __init__(self, spool: str) -> None:
+        self._spool = spool
+        self._streams: dict[str, _Stream] = {}
+        self._by_key: dict[AttemptKey, list[_Stream]] = {}
+        self._ring: deque[_Stream] = deque()
+        self._window_bytes = 0
+        self._in_flight_bytes = 0
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Return how much is sent and not acknowledged."""
+        return self._in_flight_bytes
+
+    @property
+    def has_more(self) -> bool:
+        """Tell whether a stream waits for its turn and the window has room."""
+        return bool(self._ring) and self._in_flight_bytes < self._window_bytes
+
+    def follow(self, status: TaskStatus) -> None:
+        """Ship what this process writes; with its end, exactly up to its final sizes."""
+        if status.ended_at is None:
+            ends: tuple[int | None, int | None] = (None, None)
+        else:
+            ends = (status.stdout_bytes, status.stderr_bytes)
+        for number, end in zip((STDOUT, STDERR), ends, strict=True):
+            name = spool_name(status.key, status.rank, number)
+            stream = self._streams.get(name)
+            if stream is None:
+                if end == 0:
+                    continue  # ended without a word: nothing to follow
+                stream = self._streams[name] = _Stream(status.key, status.rank, number)
+                self._by_key.setdefault(status.key, []).append(stream)
+            stream.end = end
+            if end is None or stream.sent < end:
+                self._queue(stream)
+
+    def restart(self, window_bytes: int, received: Iterable[OutputMark]) -> None:
+        """Begin anew on a new connection, each stream from where the master has it."""
+        self._window_bytes = window_bytes
+        marks = {spool_name(mark.key, mark.rank, mark.stream): mark.offset for mark in received if mark.stream in _SUFFIXES}
+        self._in_flight_bytes = 0
+        for name, stream in self._streams.items():
+            stream.sent = stream.acknowledged = marks.get(name, 0)
+            self._queue(stream)
+
+    def grew(self, names: Iterable[str] | None) -> None:
+        """Note files that were written to; None means any of them."""
+        for stream in self._streams.values() if names is None else map(self._streams.get, names):
+            if stream is not None:
+                self._queue(stream)
+
+    def acknowledge(self, mark: OutputMark, now: float) -> None:
+        """Note how far the master has a stream; one that fell back is sent again from there."""
+        stream = self._streams.get(spool_name(mark.key, mark.rank, mark.stream)) if mark.stream in _SUFFIXES else None
+        if stream is None:
+            return
+        offset = max(0, mark.offset)
+        fell_back = offset < stream.acknowledged
+        repeated = offset == stream.acknowledged < stream.sent and now - stream.rewound_at >= REWIND_PAUSE_S
+        if fell_back or repeated:
+            self._move(stream, sent=offset, acknowledged=offset, now=now)
+            stream.rewound_at = now
+            self._queue(stream)
+        else:
+            self._move(stream, sent=max(stream.sent, offset), acknowledged=offset, now=now)
+
+    def check_stalled(self, now: float) -> None:
+        """Send again what was not acknowledged for long."""
+        for stream in self._streams.values():
+            if stream.sent > stream.acknowledged and now - stream.moved_at >= STALLED_S:
+                self._move(stream, sent=stream.acknowledged, acknowledged=stream.acknowledged, now=now)
+                self._queue(stream)
+
+    def forget(self, key: AttemptKey) -> None:
+        """Stop following the streams of an attempt."""
+        for stream in self._by_key.pop(key, ()):
+            self._in_flight_bytes -= stream.sent - stream.acknowledged
+            stream.end = stream.sent
+            del self._streams[stream.name]
+
+    def chunks(self, now: float) -> Iterator[Output]:
+        """Yield chunks in turns until the window is full or nothing is left."""
+        while self.has_more:
+            stream = self._ring.popleft()
+            stream.is_queued = False
+            room = min(MAX_OUTPUT_CHUNK_BYTES, self._window_bytes - self._in_flight_bytes)
+            wanted = room if stream.end is None else min(room, stream.end - stream.sent)
+            data = self._read(stream, wanted) if wanted > 0 else b""
+            if not data:
+                continue
+            offset = stream.sent
+            if stream.acknowledged == offset:
+                stream.moved_at = now
+            stream.sent += len(data)
+            self._in_flight_bytes += len(data)
+            if len(data) == wanted and stream.sent != stream.end:
+                self._queue(stream)
+            yield Output(key=stream.key, rank=stream.rank, stream=stream.stream, offset=offset, data=data)
+
+    def _read(self, stream: _Stream, size: int) -> bytes:
+        try:
+            descriptor = os.open(f"{self._spool}/{stream.name}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, size, stream.sent)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+    def _move(self, stream: _Stream, *, sent: int, acknowledged: int, now: float) -> None:
+        self._in_flight_bytes += (sent - acknowledged) - (stream.sent - stream.acknowledged)
+        stream.sent = sent
+        stream.acknowledged = acknowledged
+        stream.moved_at = now
+
+    def _queue(self, stream: _Stream) -> None:
+        if not stream.is_queued:
+            stream.is_queued = True
+            self._ring.append(stream)

@@ -1,0 +1,75 @@
+"""A launch as the master asked for it becomes a start as the keeper can carry it out: directory, interpreter, words, environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from mgpu_agent.keeper.messages import RankStart, StartTasks
+from mgpu_agent.keeper.spawn import NOT_EXECUTABLE, NOT_FOUND
+from mgpu_agent.process.environment import command_words, interpreter_words, task_environment
+from mgpu_agent.process.interpreter import Interpreters, NoPython
+from mgpu_agent.process.spool import Spool
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.model import GpuInfo, LaunchSpec
+
+
+class Unprepared(msgspec.Struct, frozen=True):
+    """Why a launch cannot be carried out here."""
+
+    code: str
+    message: str
+    fault: str
+    exit_code: int | None = None
+
+
+class Preparation:
+    """Prepares launches on one node."""
+
+    def __init__(self, node_id: NodeId, spool: Spool, gpus: Iterable[GpuInfo], base: Mapping[bytes, bytes]) -> None:
+        self._node_id = node_id
+        self._spool = spool
+        self._gpus = {gpu.uuid: gpu for gpu in gpus}
+        self._python_path = base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape")
+        self._interpreters = Interpreters()
+
+    def prepare(self, spec: LaunchSpec) -> StartTasks | Unprepared:
+        """Return what the keeper should start, or why not."""
+        if not spec.argv and spec.script is None:
+            return Unprepared("no-command", "The launch names no command.", "request", NOT_EXECUTABLE)
+        try:
+            return self._prepare(spec)
+        except (OSError, MgpuError) as error:
+            return Unprepared("node-files", f"The node could not prepare the job's files: {error}.", "node")
+        except ValueError as error:
+            return Unprepared("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
+
+    def _prepare(self, spec: LaunchSpec) -> StartTasks | Unprepared:
+        cwd, note = self._spool.directory_for(spec.key.job_id, spec.cwd)
+        python, script_path = "", ""
+        if spec.script is not None:
+            if not interpreter_words(spec.script):
+                chosen = self._interpreters.choose(spec.python)
+                if isinstance(chosen, NoPython):
+                    return Unprepared("no-python", chosen.message, "node", NOT_FOUND)
+                python = chosen
+            script_path = self._spool.write_script(spec.key, spec.script)
+        ranks = tuple(
+            RankStart(
+                task.rank,
+                task_environment(spec, task, node_id=self._node_id, gpus=self._gpus, cwd=cwd, inherited_python_path=self._python_path),
+            )
+            for task in spec.tasks
+        )
+        return StartTasks(
+            key=spec.key,
+            incarnation=spec.incarnation,
+            argv=command_words(spec, script_path, python),
+            ranks=ranks,
+            cwd=cwd,
+            gpus=spec.gpus,
+            python=python,
+            note=note,
+        )

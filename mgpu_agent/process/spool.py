@@ -1,0 +1,113 @@
+"""The node's spool and scratch directories: writes cells, gives a job a place to be, deletes late and in bulk. Starts nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from mgpu_agent.process.environment import script_suffix
+from mgpu_agent.protocol.ids import AttemptKey, JobId
+from mgpu_agent.protocol.places import make_private_dir
+
+LATE_S = 1.0
+SCRATCH_DAYS = 7
+_TOO_MANY = 10_000  # attempts whose files wait; beyond this they go although jobs are being started
+_GLANCE_S = 0.2
+
+
+class Spool:
+    """Files of jobs on this node. Owns the thread that deletes them."""
+
+    def __init__(self, node_directory: Path) -> None:
+        self.path = make_private_dir(node_directory / "spool")
+        self._scratch = make_private_dir(node_directory / "scratch")
+        self._doomed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._busy_until = 0.0
+        self._thread = threading.Thread(target=self._delete_late, name="mgpu-spool", daemon=True)
+        self._thread.start()
+
+    def write_script(self, key: AttemptKey, source: str) -> str:
+        """Write the source of a cell for its owner alone and return its path."""
+        path = f"{self.path}/{key}{script_suffix(source)}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(source)
+        return path
+
+    def directory_for(self, job_id: JobId, wanted: str | None) -> tuple[str, str]:
+        """Return where a job runs and a line about it: the directory it wants if that can be entered, else its scratch."""
+        if wanted is not None and os.path.isdir(wanted) and os.access(wanted, os.X_OK):
+            return wanted, ""
+        path = make_private_dir(self._scratch / job_id)
+        if wanted is None:
+            return str(path), ""
+        return str(path), f"{wanted} cannot be entered on this node: the job runs in {path}, which is kept for {SCRATCH_DAYS} days."
+
+    def note_busy(self) -> None:
+        """Put deletions off: a job is being started, and both want the disk."""
+        self._busy_until = time.monotonic() + LATE_S
+
+    def delete_attempts(self, keys: Iterable[AttemptKey]) -> None:
+        """Delete the files of these attempts, later."""
+        for key in keys:
+            self._doomed.put(str(key))
+
+    def delete_unknown(self, known: Iterable[AttemptKey]) -> None:
+        """Delete the files of attempts that nobody knows any more, and scratch directories that are old."""
+        keep = {str(key) for key in known}
+        for name in {_attempt_of(entry.name) for entry in os.scandir(self.path)} - keep:
+            self._doomed.put(name)
+        oldest = time.time() - SCRATCH_DAYS * 86_400
+        jobs = {name.partition(".")[0] for name in keep}
+        for entry in os.scandir(self._scratch):
+            if entry.name not in jobs and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Delete what waits and end the thread."""
+        self._doomed.put(None)
+        self._thread.join(timeout=10.0)
+
+    def _delete_late(self) -> None:
+        is_open = True
+        while is_open:
+            batch, is_open = self._gather()
+            if batch:
+                self._delete(batch)
+
+    def _gather(self) -> tuple[set[str], bool]:
+        """Wait for something to delete, and then until that disturbs nobody."""
+        first = self._doomed.get()
+        if first is None:
+            return set(), False
+        batch = {first}
+        ready_at = time.monotonic() + LATE_S
+        while len(batch) < _TOO_MANY and time.monotonic() < max(ready_at, self._busy_until):
+            with contextlib.suppress(queue.Empty):
+                name = self._doomed.get(timeout=_GLANCE_S)
+                if name is None:
+                    return batch, False
+                batch.add(name)
+        return batch, True
+
+    def _delete(self, attempts: set[str]) -> None:
+        """Delete by one reading of the directory; a scratch directory only if it is empty, else it is kept a while."""
+        for entry in os.scandir(self.path):
+            if _attempt_of(entry.name) in attempts:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+        jobs = {attempt.partition(".")[0] for attempt in attempts}
+        for entry in os.scandir(self._scratch):
+            if entry.name in jobs:
+                with contextlib.suppress(OSError):
+                    os.rmdir(entry.path)
+
+
+def _attempt_of(file_name: str) -> str:
+    return ".".join(file_name.split(".", maxsplit=3)[:3])

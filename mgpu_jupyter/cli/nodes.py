@@ -1,0 +1,66 @@
+"""`mgpu nodes`: the machines and each of their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from mgpu_jupyter.api import models
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.words import gpu_count, memory, printable
+
+NODE_FIELDS = ("id", "state", "reason", "host")
+GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated")
+
+
+def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+    """Show all nodes."""
+    parser = Parser("mgpu nodes", "mgpu nodes [--json]", "Show the nodes and their GPUs.")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    values = parser.read(argv)
+    if isinstance(values, Help):
+        print(values.text, end="")
+        return 0
+    with make_client() as client:
+        nodes = client.nodes()
+    print(as_json(nodes) if values.json else as_text(nodes))
+    return 0
+
+
+def as_json(nodes: Sequence[models.Node]) -> str:
+    """Return the document of `--json`."""
+    documents = [
+        {
+            **{field: getattr(node, field) for field in NODE_FIELDS},
+            "gpus": [{field: getattr(gpu, field) for field in GPU_FIELDS} for gpu in node.gpus],
+        }
+        for node in nodes
+    ]
+    return msgspec.json.encode({"nodes": documents}).decode()
+
+
+def as_text(nodes: Sequence[models.Node]) -> str:
+    """Return one line for each node and each GPU."""
+    if not nodes:
+        return "No nodes yet: run `mgpu_node --node-id NAME` on a machine with GPUs."
+    return "\n".join(line for node in nodes for line in _node_lines(node))
+
+
+def _node_lines(node: models.Node) -> list[str]:
+    free = sum(gpu.job_id is None for gpu in node.gpus)
+    simulated = ", simulated" if node.gpus and all(gpu.simulated for gpu in node.gpus) else ""
+    count = f"{gpu_count(len(node.gpus))}{simulated}, {free} free" if node.gpus else "no GPU"
+    reason = f" ({printable(node.reason)})" if node.reason else ""
+    lines = [f"{node.id}: {node.state}{reason} | host {printable(node.host)} | {node.cpus} CPUs | {count}"]
+    if node.gpu_note:
+        lines.append(f"  {printable(node.gpu_note)}")
+    return lines + [_gpu_line(gpu) for gpu in node.gpus]
+
+
+def _gpu_line(gpu: models.Gpu) -> str:
+    busy = "" if gpu.utilisation_percent is None else f" | {gpu.utilisation_percent:.0f} % busy"
+    holder = f"{gpu.job_id}{f' of {printable(gpu.user)}' if gpu.user else ''}" if gpu.job_id else "free"
+    simulated = " (simulated)" if gpu.simulated else ""
+    return f"  GPU {gpu.index}: {printable(gpu.name)}{simulated} | {memory(gpu.memory_used_bytes, gpu.memory_bytes)}{busy} | {holder}"

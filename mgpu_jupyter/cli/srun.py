@@ -1,0 +1,144 @@
+"""`mgpu_srun`: runs a job in front of the shell. stdout and stderr are the job's own; notes go to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_jupyter.api import models
+from mgpu_jupyter.client import watch, words
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.flags import Help, parse
+from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.lines import Decoder, Labeller
+from mgpu_jupyter.model.job import JobState, units_of
+
+INTERRUPT_EXIT = 130  # 128 + SIGINT
+
+
+def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+    """Run one job; return its exit code."""
+    request = parse(argv, environ=os.environ, cwd=os.getcwd())
+    if isinstance(request, Help):
+        print(request.text, end="")
+        return 0
+    with make_client() as client:
+        client.caller.on_trouble = lambda error: note(f"{error.message} Trying again for {client.timeouts.retry_s:.0f} s.")
+        if request.background:
+            return _submit_only(client.submit_spec(request.spec), request.spec.priority, as_json=request.json)
+        viewer = ShellViewer(request.spec.priority, ranks=len(units_of(request.spec)))
+        outcome = watch.run(client, request.spec, viewer)
+        viewer.close()
+        return _report(outcome)
+
+
+class ShellViewer:
+    """Writes bytes as they come; lines of several ranks carry their rank."""
+
+    def __init__(self, priority: int, ranks: int, err: BinaryIO | None = None) -> None:
+        self._priority = priority
+        self._out = sys.stdout.buffer
+        self._err = err or sys.stderr.buffer
+        self._labels = Labeller("{}: ") if ranks > 1 else None
+        self._decoder = Decoder()
+        self._sources: dict[tuple[int, str], None] = {}
+        self._said = ""
+        self._waited = False
+        self._attempt = 0
+        self._notes: set[str] = set()
+
+    def submitted(self, job: Job) -> None:
+        """Print the line that scripts look for."""
+        note(f"Job submitted. ID: {job.id} (priority={self._priority})")
+
+    def changed(self, job: models.Job) -> None:
+        """Print why it waits, when that changes, and what the nodes have to say."""
+        if job.state is JobState.QUEUED:
+            if not self._waited:
+                self._waited = True
+                note("Waiting for job to start...")
+            if job.reason and job.reason != self._said:
+                self._said = job.reason
+                note(words.waiting(job))
+        if job.attempt > self._attempt > 0:
+            note(f"mgpu {job.id} runs again (attempt {job.attempt}).")
+        self._attempt = max(self._attempt, job.attempt)
+        for placement in job.placements:
+            text = f"mgpu {placement.node}: {placement.note}"
+            if placement.note and text not in self._notes:
+                self._notes.add(text)
+                note(text)
+
+    def output(self, frame: models.OutputFrame) -> None:
+        """Write what a rank printed."""
+        if self._labels is None:
+            self._write(frame.stream, frame.data)
+            return
+        source = (frame.rank, frame.stream)
+        self._sources[source] = None
+        self._write(frame.stream, self._labels.feed(frame.rank, self._decoder.feed(source, frame.data), frame.stream).encode())
+
+    def gap(self, frame: models.GapFrame) -> None:
+        """Say that output is missing."""
+        note(f"mgpu rank {frame.rank}: {frame.message}")
+
+    def interrupted(self, job: Job) -> None:  # noqa: ARG002 - the line names no job
+        """Print the line that scripts look for."""
+        note("User interrupted. Canceling job...")
+
+    def close(self) -> None:
+        """Write what is still held."""
+        if self._labels is not None:
+            for rank, stream in self._sources:
+                rest = self._labels.feed(rank, self._decoder.flush((rank, stream)), stream) + self._labels.flush(rank, stream)
+                self._write(stream, rest.encode())
+
+    def _write(self, stream: str, data: bytes) -> None:
+        target = self._err if stream == "stderr" else self._out
+        if data:
+            target.write(data)
+            target.flush()
+
+
+def note(text: str) -> None:
+    """Print a line of mgpu's own, apart from the job's output."""
+    sys.stdout.flush()
+    print(text, file=sys.stderr, flush=True)
+
+
+def _submit_only(job: Job, priority: int, *, as_json: bool) -> int:
+    if as_json:
+        try:
+            state = job.state
+        except MgpuError:  # it is saved all the same
+            state = JobState.QUEUED
+        print(msgspec.json.encode({"job_id": job.id, "state": state}).decode())
+        return 0
+    print(f"Job submitted. ID: {job.id} (priority={priority})")
+    print("Job queued. Use mgpu_queue to check status.")
+    return 0
+
+
+def _report(outcome: watch.Outcome) -> int:
+    job = outcome.job
+    if outcome.interrupted:
+        if not job.state.is_final:
+            note(f"Job {job.id} is still stopping: see mgpu_queue.")
+        elif job.state is JobState.CANCELLED:
+            note(f"Job {job.id} canceled successfully.")
+        else:
+            note(f"Job {job.id} had ended already ({job.state}).")
+        return INTERRUPT_EXIT
+    status = words.exit_status(job)
+    if job.state is JobState.FAILED and job.reason:
+        note(f"mgpu {job.id}: {words.printable(job.reason)}")
+    if job.state is JobState.COMPLETED or (job.state is JobState.FAILED and job.exit_code is not None):
+        note(f"Job {job.id} completed with exit code {status}")
+    else:
+        note(f"Job {job.id}: {words.ending(job)}.")
+    return status

@@ -1,0 +1,135 @@
+"""From a request to a typed answer or an error of the tree, with retries. Does not know what the requests mean.
+
+Every request of the API may be sent twice without harm (a submit carries a key), so each is sent again after a lost connection or a
+503 until `retry_s` is over.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from mgpu_agent.protocol.errors import (
+    Conflict,
+    EngineError,
+    Forbidden,
+    InvalidRequest,
+    MgpuError,
+    NotFound,
+    RemoteProtocolError,
+    Unauthorised,
+    Unavailable,
+)
+from mgpu_jupyter.api.models import ErrorBody
+from mgpu_jupyter.client.timeouts import Timeouts
+from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Transport
+
+T = TypeVar("T")
+
+BUSY = 503
+ERRORS: dict[int, type[MgpuError]] = {
+    400: InvalidRequest,
+    401: Unauthorised,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: InvalidRequest,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+    507: Unavailable,
+}
+RETRIED = frozenset((502, 503, 504))
+"""What a restarting server, or a proxy in front of one, answers."""
+
+
+class Caller:
+    """Sends requests over a transport until they are answered."""
+
+    def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
+        self.transport = transport
+        self.timeouts = timeouts
+        self.on_trouble: Callable[[MgpuError], None] | None = None
+        """Told once for each request that has to be sent again."""
+
+    def call(self, request: Request, answer_type: type[T], *, retry_s: float | None = None) -> T:
+        """Return the answer to `request`, or raise the error that the server or the network gave."""
+        return read_answer(self.send(request, retry_s=retry_s).body, answer_type)
+
+    def send(self, request: Request, *, retry_s: float | None = None) -> Answer:
+        """Return the plain answer to `request`, or raise the error that the server or the network gave."""
+        patience = Patience(self.timeouts, self.timeouts.retry_s if retry_s is None else retry_s)
+        told = False
+        while True:
+            try:
+                answer = self.transport.send(request)
+                if answer.status < 300:
+                    return answer
+                error = error_of(answer.status, answer.body, answer.location)
+                if answer.status not in RETRIED:
+                    raise error
+            except ConnectionLost as lost:
+                error = lost
+            if self.on_trouble is not None and not told:
+                told = True
+                self.on_trouble(error)
+            patience.pause(error)
+
+
+class Patience:
+    """Back-off with jitter until a time is over; fresh trouble starts anew."""
+
+    def __init__(self, timeouts: Timeouts, limit_s: float) -> None:
+        self._timeouts = timeouts
+        self._limit_s = limit_s
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget past trouble: the other side answered."""
+        self._delay_s = self._timeouts.backoff_base_s
+        self._ends_at: float | None = None
+
+    def pause(self, error: MgpuError) -> None:
+        """Wait before the next try, or raise `error` when the time is over."""
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + self._limit_s
+        if now >= self._ends_at:
+            raise error
+        time.sleep(min(self._delay_s * random.uniform(0.5, 1.0), self._ends_at - now))  # noqa: S311 - jitter
+        self._delay_s = min(self._delay_s * 2, self._timeouts.backoff_cap_s)
+
+
+def read_answer(body: bytes, answer_type: type[T]) -> T:
+    """Return the body as a value; an answer of another shape is the other side's bug."""
+    try:
+        return msgspec.json.decode(body, type=answer_type)
+    except msgspec.DecodeError as error:
+        raise RemoteProtocolError(
+            "bad-answer", f"The server's answer could not be read ({error}): install the same mgpu-jupyter on both sides."
+        ) from error
+
+
+def error_of(status: int, body: bytes, location: str = "") -> MgpuError:
+    """Return the error that an answer with this status means, with the server's own code and words where it gave them."""
+    kind = ERRORS.get(status, EngineError)
+    try:
+        told = msgspec.json.decode(body, type=ErrorBody)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _without_body(kind, status, location)
+    return kind(told.code, told.message, told.details)
+
+
+def _without_body(kind: type[MgpuError], status: int, location: str) -> MgpuError:
+    where = f"The server at {location}" if location else "The server"
+    if status == 404:
+        return NotFound("no-mgpu", f"{where} runs without mgpu: install mgpu-jupyter there and start it again.")
+    if status in (301, 302, 303, 307, 401, 403):
+        return Unauthorised("login-needed", f"{where} asks for a login: set MGPU_TOKEN to a valid mgpu token.")
+    if kind is Unavailable:
+        return Unavailable("not-ready", f"{where} is not ready (HTTP {status}): try again in a moment.")
+    return kind("http-error", f"{where} answered HTTP {status}: look into its log.")

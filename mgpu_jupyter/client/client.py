@@ -1,0 +1,209 @@
+"""The client: one method for each thing that the API does. Parses no flags and prints nothing."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_jupyter.api import models
+from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
+from mgpu_jupyter.client.call import Caller
+from mgpu_jupyter.client.discovery import Locator
+from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.spec import checked, spec_of
+from mgpu_jupyter.client.timeouts import Timeouts
+from mgpu_jupyter.client.transport import HttpTransport, Request, Transport
+from mgpu_jupyter.model.job import JobSpec, JobState
+
+BULK_BODY_BYTES = models.MAX_BODY_BYTES * 3 // 4  # the server refuses more than the whole
+_ENVELOPE_BYTES = 100  # a key and the braces around one job of a bulk
+
+
+class Client:
+    """Speaks to the mgpu master; `Client()` finds it by itself. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        transport: Transport | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.timeouts = timeouts or Timeouts()
+        self.caller = Caller(transport or HttpTransport(Locator(url, token, env), self.timeouts), self.timeouts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        self.caller.transport.close()
+
+    # --- submit -------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        command: Sequence[str] | str | None = None,
+        *,
+        script: str | None = None,
+        gpus: int | None = None,
+        nodes: int | None = None,
+        gpus_per_node: int | None = None,
+        nodelist: Sequence[str] | str | None = None,
+        exclude: Sequence[str] | str | None = None,
+        cpus: int | None = None,
+        name: str | None = None,
+        time_limit: float | None = None,
+        priority: int | None = None,
+        env: Mapping[str, str] | None = None,
+        chdir: str | None = None,
+        python: str | None = None,
+        requeue: bool | None = None,
+    ) -> Job:
+        """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`."""
+        keywords: dict[str, object] = {
+            "gpus": gpus,
+            "nodes": nodes,
+            "gpus_per_node": gpus_per_node,
+            "nodelist": nodelist,
+            "exclude": exclude,
+            "cpus": cpus,
+            "name": name,
+            "time_limit": time_limit,
+            "priority": priority,
+            "env": env,
+            "chdir": chdir,
+            "python": python,
+            "requeue": requeue,
+        }
+        return self.submit_spec(spec_of(command, script, keywords, os.getcwd()))
+
+    def submit_spec(self, spec: JobSpec, *, key: str | None = None, retry_s: float | None = None) -> Job:
+        """Submit `spec`; the same `key` means the same job, so that it may be sent again."""
+        request = Request(
+            method="POST",
+            path="jobs",
+            headers={IDEMPOTENCY_HEADER: key or new_key()},
+            body=msgspec.json.encode(checked(spec)),
+        )
+        return Job(self.caller, self.caller.call(request, models.Submitted, retry_s=retry_s).job_id)
+
+    def withdraw(self, spec: JobSpec, key: str) -> None:
+        """Take back a submit whose answer never came; gives up quietly when nobody answers."""
+        try:
+            self.submit_spec(spec, key=key, retry_s=self.timeouts.withdraw_s).cancel(retry_s=self.timeouts.withdraw_s)
+        except MgpuError:
+            return
+
+    def submit_many(self, jobs: Iterable[JobSpec | Mapping[str, object] | Sequence[str] | str], **keywords: object) -> list[Job]:
+        """Submit many jobs in few requests: specs, keywords of `submit`, or commands to which `keywords` apply.
+
+        Each request is accepted whole or not at all; more than 10,000 jobs or 12 MB take several requests.
+        """
+        cwd = os.getcwd()
+        specs = [_spec_of_item(item, keywords, cwd) for item in jobs]
+        answers: list[Job] = []
+        for part in _parts(specs):
+            body = models.BulkSubmit(jobs=tuple(models.BulkItem(spec=spec, key=new_key()) for spec in part))
+            request = Request(method="POST", path="jobs/bulk", body=msgspec.json.encode(body))
+            answers += [Job(self.caller, item.job_id) for item in self.caller.call(request, models.BulkSubmitted).jobs]
+        return answers
+
+    # --- look ---------------------------------------------------------------------------------------
+
+    def job(self, job_id: str) -> Job:
+        """Return the job of that id."""
+        job = Job(self.caller, job_id.strip().upper())
+        job.refresh()
+        return job
+
+    def jobs(
+        self,
+        *,
+        state: JobState | str | Iterable[str] | None = None,
+        user: str | None = None,
+        name: str | None = None,
+        since: float | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Job]:
+        """Iterate over jobs, newest first; `state` may be `active`, and `limit` bounds how many come in all."""
+        left = limit
+        query: dict[str, str] = {}
+        if state is not None:
+            query["state"] = str(state) if isinstance(state, str) else ",".join(str(one) for one in state)
+        if user is not None:
+            query["user"] = user
+        if name is not None:
+            query["name"] = name
+        if since is not None:
+            query["since"] = repr(since)
+        while left is None or left > 0:
+            query["limit"] = str(models.MAX_PAGE if left is None else min(left, models.MAX_PAGE))
+            page = self.caller.call(Request(path="jobs", query=dict(query)), models.JobList)
+            for info in page.jobs[:left]:
+                yield Job(self.caller, info.id, info)
+            if page.next_cursor is None:
+                return
+            query["cursor"] = page.next_cursor
+            left = None if left is None else left - len(page.jobs)
+
+    def nodes(self) -> tuple[models.Node, ...]:
+        """Return all nodes and their GPUs."""
+        return self.caller.call(Request(path="nodes"), models.NodeList).nodes
+
+    def cluster(self) -> models.Cluster:
+        """Return the pool in numbers, and who you are in it."""
+        return self.caller.call(Request(path="cluster"), models.Cluster)
+
+    def health(self) -> models.Health:
+        """Return whether the master works."""
+        return self.caller.call(Request(path="health"), models.Health)
+
+    def cancel(self, job_id: str) -> models.CancelAnswer:
+        """Cancel a job; the end follows by itself."""
+        return Job(self.caller, job_id.strip().upper()).cancel()
+
+
+def new_key() -> str:
+    """Return a fresh idempotency key."""
+    return uuid.uuid4().hex
+
+
+def _spec_of_item(item: JobSpec | Mapping[str, object] | Sequence[str] | str, keywords: Mapping[str, object], cwd: str) -> JobSpec:
+    if isinstance(item, JobSpec):
+        return checked(item)
+    if isinstance(item, Mapping):
+        merged = {**keywords, **item}
+        command, script = merged.pop("command", None), merged.pop("script", None)
+        words = command if command is None or isinstance(command, str) else [str(word) for word in _items(command)]
+        return spec_of(words, None if script is None else str(script), merged, cwd)
+    return spec_of(item, None, keywords, cwd)
+
+
+def _items(command: object) -> Iterable[object]:
+    return command if isinstance(command, Iterable) else (command,)
+
+
+def _parts(specs: list[JobSpec]) -> Iterator[list[JobSpec]]:
+    part: list[JobSpec] = []
+    size = 0
+    for spec in specs:
+        weight = len(msgspec.json.encode(spec)) + _ENVELOPE_BYTES
+        if part and (len(part) == models.MAX_BULK or size + weight > BULK_BODY_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(spec)
+        size += weight
+    if part:
+        yield part

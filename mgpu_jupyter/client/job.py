@@ -1,0 +1,107 @@
+"""A job in the user's hand: asks the server, keeps what can no longer change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.api import models
+from mgpu_jupyter.client.call import Caller
+from mgpu_jupyter.client.follow import Follow
+from mgpu_jupyter.client.lines import Labeller
+from mgpu_jupyter.client.transport import Request
+from mgpu_jupyter.model.job import JobState
+
+OUTPUT_PAGE_BYTES = 4 * 1024 * 1024
+
+
+class Job:
+    """One job: `id state exit_code info`, and `wait cancel output follow`."""
+
+    def __init__(self, caller: Caller, job_id: str, info: models.Job | None = None) -> None:
+        self.id = JobId(job_id)
+        self.snapshot = info
+        """What was seen last, if anything; asking for it sends no request."""
+        self._caller = caller
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.snapshot.state}>" if self.snapshot else f"<Job {self.id}>"
+
+    @property
+    def info(self) -> models.Job:
+        """Return the job as it is now."""
+        if self.snapshot is not None and self.snapshot.state.is_final:
+            return self.snapshot
+        return self.refresh()
+
+    @property
+    def state(self) -> JobState:
+        """Return the state as it is now."""
+        return self.info.state
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code, or None while there is none."""
+        return self.info.exit_code
+
+    def refresh(self) -> models.Job:
+        """Ask the server and return the job as it is now."""
+        self.snapshot = self._caller.call(Request(path=f"jobs/{self.id}"), models.Job)
+        return self.snapshot
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job is over; raise `TimeoutError` if that takes more than `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if self.info.state.is_final:
+            return self
+        with self.follow() as frames:
+            frames.deadline = deadline
+            try:
+                for frame in frames:
+                    if isinstance(frame, models.JobFrame | models.EndFrame):
+                        self.snapshot = frame.job
+                    if self.snapshot is not None and self.snapshot.state.is_final:
+                        break
+            except TimeoutError:
+                raise TimeoutError(f"Job {self.id} is not over after {timeout} s; it goes on.") from None
+        return self
+
+    def cancel(self, *, retry_s: float | None = None) -> models.CancelAnswer:
+        """Cancel the job; the end follows by itself, and a second time is no error."""
+        request = Request(method="POST", path=f"jobs/{self.id}/cancel")
+        return self._caller.call(request, models.CancelAnswer, retry_s=retry_s)
+
+    def output(self, rank: int | None = None) -> str:
+        """Return what the job printed so far; of several ranks one after the other, with the rank before each line."""
+        if rank is not None:
+            return self.output_bytes(rank).decode("utf-8", "replace")
+        ranks = rank_count(self.info)
+        if ranks == 1:
+            return self.output_bytes(0).decode("utf-8", "replace")
+        parts = []
+        for one in range(ranks):
+            labeller = Labeller("{}: ")
+            parts.append(labeller.feed(one, self.output_bytes(one).decode("utf-8", "replace")) + labeller.flush(one))
+        return "".join(parts)
+
+    def output_bytes(self, rank: int = 0, offset: int = 0) -> bytes:
+        """Return what one rank printed so far, from byte `offset` on."""
+        parts: list[bytes] = []
+        while True:
+            query = {"rank": str(rank), "offset": str(offset), "limit": str(OUTPUT_PAGE_BYTES)}
+            headers = {"Accept": "application/octet-stream"}
+            data = self._caller.send(Request(path=f"jobs/{self.id}/output", query=query, headers=headers)).body
+            if not data:
+                return b"".join(parts)
+            parts.append(data)
+            offset += len(data)
+
+    def follow(self, offsets: Mapping[int, int] | None = None, *, rank: int | None = None) -> Follow:
+        """Iterate over output and changes from the start (or `offsets`, by rank) to the job's end, across lost connections."""
+        return Follow(self._caller, self.id, offsets, rank)
+
+
+def rank_count(info: models.Job) -> int:
+    """Return how many ranks a job has, as far as it is known."""
+    return max(len({placement.rank for placement in info.placements}), len(info.nodes), 1)

@@ -1,0 +1,291 @@
+"""A server in memory for tests and documentation: the same transport seam, no network, jobs that go as they are told.
+
+client = Client(transport=MockTransport(lambda spec: Play(output=(Say(b"hello\\n"),))))
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import msgspec
+
+from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
+from mgpu_jupyter.api import models
+from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
+from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Stream
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState, units_of
+
+USER = "me"
+STARTED_AT = 1_000.0
+HOLD_S = 30.0  # a held job whose test forgot to cancel it
+
+
+class Say(msgspec.Struct, frozen=True):
+    """Something that a rank prints; each becomes one frame."""
+
+    data: bytes
+    stream: Literal["stdout", "stderr"] = "stdout"
+    rank: int = 0
+
+
+class Play(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job goes."""
+
+    output: tuple[Say, ...] = ()
+    exit_code: int = 0
+    reason: str = ""
+    """Why it waits before it starts; empty: it starts at once."""
+    hold: bool = False
+    """Goes on until it is cancelled."""
+    lasts_s: float = 1.0
+    final: JobState | None = None
+    """Ends in this state; by default as the exit code says."""
+    note: str = ""
+
+
+class _Entry:
+    def __init__(self, job_id: JobId, spec: JobSpec, play: Play) -> None:
+        self.id, self.spec, self.play = job_id, spec, play
+        self.cancelled = threading.Event()
+
+    def view(self, state: JobState) -> models.Job:
+        final, started = state.is_final, state is not JobState.QUEUED
+        code = (143 if self.cancelled.is_set() else self.play.exit_code) if final else None
+        units = units_of(self.spec)
+        placements = tuple(
+            models.Placement(
+                node=NodeId(f"node-{unit.index + 1}"),
+                rank=unit.index,
+                gpus=tuple(GpuUuid(f"GPU-{unit.index}-{number}") for number in range(unit.gpus)),
+                gpu_indices=tuple(range(unit.gpus)),
+                started_at=STARTED_AT,
+                ended_at=STARTED_AT + self.play.lasts_s if final else None,
+                exit_code=code,
+                note=self.play.note,
+            )
+            for unit in units
+        )
+        return models.Job(
+            id=self.id,
+            state=state,
+            user=USER,
+            name=self.spec.name,
+            command=" ".join(self.spec.command) or (self.spec.script or "").partition("\n")[0],
+            nodes=tuple(placement.node for placement in placements) if started else (),
+            gpus=sum(unit.gpus for unit in units),
+            exit_code=code,
+            attempt=1 if started else 0,
+            submitted_at=STARTED_AT - 1,
+            started_at=STARTED_AT if started else None,
+            ended_at=STARTED_AT + self.play.lasts_s if final else None,
+            reason=self.play.reason if not started else "",
+            priority=self.spec.priority,
+            time_limit_s=self.spec.time_limit_s,
+            place=None if started else 1,
+            placements=placements if started else (),
+        )
+
+    @property
+    def final(self) -> JobState:
+        if self.cancelled.is_set():
+            return JobState.CANCELLED
+        if self.play.final is not None:
+            return self.play.final
+        return JobState.FAILED if self.play.exit_code else JobState.COMPLETED
+
+    @property
+    def now(self) -> JobState:
+        return JobState.RUNNING if self.play.hold and not self.cancelled.is_set() else self.final
+
+
+class MockTransport:
+    """Answers like a server; `requests` is what was asked, `on_hold` is called where a held job's stream waits."""
+
+    def __init__(
+        self,
+        play: Callable[[JobSpec], Play] = lambda _: Play(),
+        nodes: Iterable[models.Node] = (),
+        on_hold: Callable[[], None] | None = None,
+    ) -> None:
+        self.requests: list[Request] = []
+        self.jobs: dict[str, _Entry] = {}
+        self.failures: list[Exception | Answer] = []
+        """Taken one by one in place of the next answers."""
+        self._play = play
+        self._nodes = tuple(nodes) or (a_node(),)
+        self._keys: dict[str, str] = {}
+        self._on_hold = on_hold
+
+    @property
+    def specs(self) -> list[JobSpec]:
+        """Return what was submitted."""
+        return [entry.spec for entry in self.jobs.values()]
+
+    def send(self, request: Request) -> Answer:
+        """Answer a request."""
+        self.requests.append(request)
+        if self.failures:
+            failure = self.failures.pop(0)
+            if isinstance(failure, Answer):
+                return failure
+            raise failure
+        match request.method, request.path.split("/"):
+            case "GET", [("health" | "cluster" | "nodes") as what]:
+                return self._pool(what)
+            case "POST", ["jobs"]:
+                entry = self._submit(msgspec.json.decode(request.body or b"", type=JobSpec), request.headers.get(IDEMPOTENCY_HEADER))
+                return _json(models.Submitted(job_id=entry.id, state=JobState.QUEUED), 201)
+            case "POST", ["jobs", "bulk"]:
+                bulk = msgspec.json.decode(request.body or b"", type=models.BulkSubmit)
+                entries = [self._submit(item.spec, item.key) for item in bulk.jobs]
+                return _json(
+                    models.BulkSubmitted(jobs=tuple(models.Submitted(job_id=entry.id, state=JobState.QUEUED) for entry in entries)), 201
+                )
+            case "GET", ["jobs"]:
+                return _json(self._list(request.query))
+            case _, ["jobs", job_id, *rest]:
+                return self._one(job_id, rest, request.query)
+        return _error(404, "not-found", f"There is no {request.path}.")
+
+    def open(self, request: Request) -> Stream:
+        """Answer a request for a stream."""
+        self.requests.append(request)
+        entry = self.jobs.get(request.path.split("/")[1])
+        if entry is None or request.headers.get("Accept") != NDJSON:
+            return _Frames(404, [_error(404, "no-such-job", "There is no such job: see `mgpu_queue --all`.").body], None)
+        starts = dict(pair.split(":") for pair in request.query.get("offsets", "").split(",") if pair)
+        return _Frames(200, self._frames(entry, {int(rank): int(offset) for rank, offset in starts.items()}), self._on_hold)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def _submit(self, spec: JobSpec, key: str | None) -> _Entry:
+        known = self._keys.get(key or "")
+        if known is not None:
+            return self.jobs[known]
+        entry = _Entry(JobId(f"MOCK{len(self.jobs):04}"), spec, self._play(spec))
+        self.jobs[entry.id] = entry
+        if key:
+            self._keys[key] = entry.id
+        return entry
+
+    def _one(self, job_id: str, rest: list[str], query: dict[str, str]) -> Answer:
+        entry = self.jobs.get(job_id)
+        if entry is None:
+            return _error(404, "no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
+        if rest == ["cancel"]:
+            if entry.play.hold:
+                entry.cancelled.set()
+            return _json(models.CancelAnswer(job_id=entry.id, state=entry.now), 202)
+        if rest == ["output"]:
+            rank, offset = int(query.get("rank", "0")), int(query.get("offset", "0"))
+            data = b"".join(say.data for say in entry.play.output if say.rank == rank)
+            return Answer(status=200, body=data[offset : offset + int(query.get("limit", "1048576"))])
+        return _json(entry.view(entry.now))
+
+    def _list(self, query: dict[str, str]) -> models.JobList:
+        wanted = query.get("state", "").split(",")
+        views = [
+            view
+            for view in (entry.view(entry.now) for entry in reversed(self.jobs.values()))
+            if (wanted == [""] or view.state in wanted or ("active" in wanted and not view.state.is_final))
+            and query.get("user", view.user) == view.user
+            and query.get("name", view.name) == view.name
+        ]
+        start, size = int(query.get("cursor", "0")), int(query.get("limit", "100"))
+        more = str(start + size) if len(views) > start + size else None
+        return models.JobList(jobs=tuple(views[start : start + size]), next_cursor=more)
+
+    def _pool(self, what: str) -> Answer:
+        if what == "health":
+            return _json(models.Health(status="ok", version="0"))
+        return _json(self._cluster() if what == "cluster" else models.NodeList(nodes=self._nodes))
+
+    def _cluster(self) -> models.Cluster:
+        gpus = [gpu for node in self._nodes for gpu in node.gpus]
+        return models.Cluster(
+            name="mock",
+            user=USER,
+            admin=True,
+            nodes=len(self._nodes),
+            nodes_online=len(self._nodes),
+            gpus=len(gpus),
+            gpus_free=sum(gpu.job_id is None for gpu in gpus),
+            simulated=any(gpu.simulated for gpu in gpus),
+            jobs={},
+            notice="",
+            seq=0,
+        )
+
+    def _frames(self, entry: _Entry, starts: dict[int, int]) -> Iterable[bytes | threading.Event]:
+        if entry.play.reason:
+            yield _line(models.JobFrame(seq=1, job=entry.view(JobState.QUEUED)))
+        yield _line(models.JobFrame(seq=2, job=entry.view(JobState.RUNNING)))
+        reached: dict[int, int] = {}
+        for say in entry.play.output:
+            offset = reached.get(say.rank, 0)
+            reached[say.rank] = offset + len(say.data)
+            skip = min(max(starts.get(say.rank, 0) - offset, 0), len(say.data))
+            if skip < len(say.data):
+                yield _line(models.OutputFrame(rank=say.rank, stream=say.stream, offset=offset + skip, data=say.data[skip:]))
+        if entry.play.hold:
+            yield entry.cancelled
+        yield _line(models.EndFrame(job=entry.view(entry.final)))
+
+
+class _Frames:
+    def __init__(self, status: int, pieces: Iterable[bytes | threading.Event], on_hold: Callable[[], None] | None) -> None:
+        self.status = status
+        self._pieces = iter(pieces)
+        self._on_hold = on_hold
+
+    def read(self, timeout_s: float) -> bytes:
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                return piece
+            if not piece.is_set() and self._on_hold is not None:
+                self._on_hold()
+            if not piece.wait(min(timeout_s, HOLD_S)):
+                self._pieces = iter((piece, *self._pieces))
+                raise TimeoutError("nothing came")
+        return b""
+
+    def close(self) -> None:
+        self._pieces = iter(())
+
+
+def a_node(name: str = "node-1", gpus: int = 4) -> models.Node:
+    """Return a node with simulated GPUs."""
+    return models.Node(
+        id=NodeId(name),
+        state=NodeState.ONLINE,
+        reason="",
+        host=name,
+        address="127.0.0.1",
+        arch="x86_64",
+        cpus=8,
+        memory_bytes=32_000_000_000,
+        gpus=tuple(
+            models.Gpu(index=index, uuid=GpuUuid(f"GPU-{name}-{index}"), name="Simulated GPU", memory_bytes=80_000_000_000, simulated=True)
+            for index in range(gpus)
+        ),
+    )
+
+
+def lost(message: str = "The connection broke.") -> ConnectionLost:
+    """Return a failure for `MockTransport.failures`."""
+    return ConnectionLost("no-answer", message)
+
+
+def _json(body: msgspec.Struct, status: int = 200) -> Answer:
+    return Answer(status=status, body=msgspec.json.encode(body))
+
+
+def _error(status: int, code: str, message: str) -> Answer:
+    return _json(models.ErrorBody(code=code, message=message), status)
+
+
+def _line(frame: models.JobStreamFrame) -> bytes:
+    return msgspec.json.encode(frame) + b"\n"

@@ -1,0 +1,251 @@
+"""Requests and answers over HTTP/1.1 with connections that are kept. Knows nothing of jobs and decides nothing about retries.
+
+    Transport.send   one request, one whole answer
+    Transport.open   one request, an answer that is read as it comes
+
+A connection that went stale while it lay idle is replaced at once; every other failure is `ConnectionLost`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import threading
+import weakref
+from typing import Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from mgpu_agent.protocol.errors import Unavailable
+from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.client.discovery import Address, Locator
+from mgpu_jupyter.client.timeouts import Timeouts
+
+MAX_IDLE_CONNECTIONS = 4
+READ_BYTES = 256 * 1024
+UNAUTHORISED = 401
+
+
+class ConnectionLost(Unavailable):
+    """No answer, or half of one: the same request may be sent again."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask for; `path` is below the API's prefix."""
+
+    method: str = "GET"
+    path: str
+    query: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    body: bytes | None = None
+
+    @property
+    def target(self) -> str:
+        """Return path and query as they stand in the request line."""
+        return quote(self.path) + ("?" + urlencode(self.query) if self.query else "")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole answer."""
+
+    status: int
+    body: bytes = b""
+    location: str = ""
+    """Which server gave it, for error messages."""
+
+
+class Stream(Protocol):
+    """An answer that is read as it comes."""
+
+    @property
+    def status(self) -> int:
+        """Return the HTTP status."""
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return the next bytes, or none at the end; raise `ConnectionLost` or `TimeoutError`."""
+
+    def close(self) -> None:
+        """Let go of the connection; a second time is no error."""
+
+
+class Transport(Protocol):
+    """The whole seam between the client and a server."""
+
+    def send(self, request: Request) -> Answer:
+        """Send `request` and return the whole answer."""
+
+    def open(self, request: Request) -> Stream:
+        """Send `request` and return the answer to be read as it comes."""
+
+    def close(self) -> None:
+        """Close what is open; the transport opens anew when it is used again."""
+
+
+class HttpTransport:
+    """Speaks to the server that `locator` finds; safe to use from several threads."""
+
+    def __init__(self, locator: Locator, timeouts: Timeouts) -> None:
+        self._locator = locator
+        self._timeouts = timeouts
+        self._pool = _Pool()
+        # Clients are dropped without a thought in notebooks: the sockets must not wait for the interpreter's end.
+        self._finalizer = weakref.finalize(self, self._pool.close)
+
+    def send(self, request: Request) -> Answer:
+        """Send `request` and return the whole answer."""
+        answer = self._send(request)
+        if answer.status == UNAUTHORISED and self._locator.renew_token():
+            return self._send(request)
+        return answer
+
+    def _send(self, request: Request) -> Answer:
+        connection, response = self._exchange(request)
+        try:
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise self._lost(error) from error
+        except BaseException:  # an interrupt: the rest of the answer would be taken for the next one
+            connection.close()
+            raise
+        self._pool.give_back(connection, response)
+        return Answer(status=response.status, body=body, location=self._locator.address().url)
+
+    def open(self, request: Request) -> Stream:
+        """Send `request` and return the answer to be read as it comes."""
+        connection, response = self._exchange(request)
+        if response.status == UNAUTHORISED and self._locator.renew_token():
+            connection.close()
+            connection, response = self._exchange(request)
+        return _HttpStream(connection, response)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._pool.close()
+
+    def _exchange(self, request: Request) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        while True:
+            address = self._locator.address()
+            connection = self._pool.take(address)
+            reused = connection is not None
+            if connection is None:
+                try:
+                    connection = self._connect(address)
+                except OSError as error:
+                    # The server may be back on another port; then the runtime file tells where.
+                    if self._locator.look_again():
+                        continue
+                    raise self._lost(error) from error
+            try:
+                return connection, self._ask(connection, address, request)
+            except TimeoutError as error:
+                connection.close()
+                raise self._lost(error) from error
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                if reused:
+                    continue
+                raise self._lost(error) from error
+            except BaseException:
+                connection.close()
+                raise
+
+    def _connect(self, address: Address) -> http.client.HTTPConnection:
+        parts = urlsplit(address.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "localhost", parts.port, timeout=self._timeouts.connect_s)
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
+        connection.sock.settimeout(self._timeouts.request_s)
+        return connection
+
+    def _ask(self, connection: http.client.HTTPConnection, address: Address, request: Request) -> http.client.HTTPResponse:
+        headers = {"Accept": "application/json", **request.headers}
+        if address.token:
+            headers["Authorization"] = f"mgpu {address.token}"
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(request.method, f"{urlsplit(address.url).path}{PREFIX}/{request.target}", body=request.body, headers=headers)
+        return connection.getresponse()
+
+    def _lost(self, error: Exception) -> ConnectionLost:
+        why = _in_words(error)
+        return ConnectionLost(
+            "no-answer",
+            f"The mgpu server at {self._locator.address().url} does not answer ({why}): "
+            "start JupyterLab with mgpu-jupyter, or `mgpu_master`, and try again.",
+        )
+
+
+class _HttpStream:
+    """Owns one connection until it is closed."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._connection = connection
+        self._response = response
+        self._socket = connection.sock  # http.client forgets it when the server says `Connection: close`
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    def read(self, timeout_s: float) -> bytes:
+        if self._socket is not None:
+            self._socket.settimeout(max(timeout_s, 0.001))
+        try:
+            return self._response.read1(READ_BYTES)
+        except TimeoutError:
+            raise
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise ConnectionLost("no-answer", f"The connection to the mgpu server broke ({_in_words(error)}).") from error
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+class _Pool:
+    """Idle connections to one address. After a fork the child starts with none: the parent still speaks over them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._address: Address | None = None
+        self._pid = os.getpid()
+
+    def take(self, address: Address) -> http.client.HTTPConnection | None:
+        if self._pid != os.getpid():
+            self._lock, self._idle, self._pid = threading.Lock(), [], os.getpid()
+        with self._lock:
+            if address != self._address:
+                self._address, stale, self._idle = address, self._idle, []
+                for connection in stale:
+                    connection.close()
+            return self._idle.pop() if self._idle else None
+
+    def give_back(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        with self._lock:
+            if not response.will_close and len(self._idle) < MAX_IDLE_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, http.client.IncompleteRead | http.client.RemoteDisconnected):
+        return "connection closed"
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -1,0 +1,111 @@
+"""What people read about jobs, GPUs and times, the same in shells and notebooks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mgpu_jupyter.api import models
+from mgpu_jupyter.model.job import JobState
+
+SIGNAL_BASE = 128
+FALLBACK_EXIT = {JobState.FAILED: 1, JobState.CANCELLED: 130, JobState.TIMEOUT: 124}
+GB = 1_000_000_000
+
+
+def duration(seconds: float) -> str:
+    """Return a time span: 3.2 s, 40 s, 2 m 04 s, 1 h 12 m, 3 d 4 h."""
+    seconds = max(seconds, 0.0)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} m"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def gpu_count(count: int) -> str:
+    """Return `1 GPU`, `4 GPUs` or `no GPU`."""
+    return "no GPU" if count == 0 else f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def ordinal(number: int) -> str:
+    """Return 1st, 2nd, 3rd, 4th."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def names(nodes: Sequence[str]) -> str:
+    """Return the names of nodes, the first few of many."""
+    return ", ".join(nodes) if len(nodes) <= 4 else f"{', '.join(nodes[:3])} and {len(nodes) - 3} more"
+
+
+def memory(used_bytes: int | None, total_bytes: int) -> str:
+    """Return `57.1 of 80 GB`, or the whole when nobody knows what is used."""
+    total = f"{total_bytes / GB:.3g}"
+    return f"{total} GB" if used_bytes is None else f"{used_bytes / GB:.1f} of {total} GB"
+
+
+def ran_for(job: models.Job) -> float:
+    """Return how long the job ran, or 0 if it never started."""
+    return job.ended_at - job.started_at if job.started_at is not None and job.ended_at is not None else 0.0
+
+
+def waiting(job: models.Job) -> str:
+    """Return what a queued job waits for, as one line."""
+    place = f", {ordinal(job.place)} in queue" if job.place else ""
+    return f"mgpu {job.id} waiting{place}{': ' + job.reason if job.reason else ''}"
+
+
+def exit_status(job: models.Job) -> int:
+    """Return the exit code for a shell: the job's own, 128+signal, and never 0 for a job that did not complete."""
+    code = job.exit_code
+    if code is None:
+        signals = [placement.signal for placement in job.placements if placement.signal]
+        code = SIGNAL_BASE + signals[0] if signals else 0
+    if code < 0:
+        code = SIGNAL_BASE - code
+    return code or FALLBACK_EXIT.get(job.state, 0)
+
+
+def first_to_fail(job: models.Job) -> models.Placement | None:
+    """Return the rank that ended badly first."""
+    bad = [placement for placement in job.placements if placement.signal or placement.exit_code]
+    return min(bad, key=lambda placement: (placement.ended_at or float("inf"), placement.rank), default=None)
+
+
+def ending(job: models.Job, *, by_you: bool = False) -> str:
+    """Return how a job ended, as one sentence without its id."""
+    where = f" on {names(job.nodes)}" if job.nodes else ""
+    span = duration(ran_for(job))
+    match job.state:
+        case JobState.COMPLETED:
+            return f"Done in {span}{where}, {gpu_count(job.gpus)}, exit {job.exit_code or 0}"
+        case JobState.CANCELLED:
+            return f"Cancelled{' by you' if by_you else ''}{f' after {span}' if job.started_at else ' before it started'}{where}"
+        case JobState.TIMEOUT:
+            limit = f" {duration(job.time_limit_s)}" if job.time_limit_s else ""
+            return f"Time limit{limit} reached{where}"
+        case JobState.FAILED:
+            return _failure(job, span, where)
+        case _:
+            return f"{job.state.value.capitalize()}{where}"
+
+
+def _failure(job: models.Job, span: str, where: str) -> str:
+    culprit = first_to_fail(job)
+    if culprit is not None:
+        who = f"rank {culprit.rank} on {culprit.node}" if len(job.placements) > 1 else f"on {culprit.node}"
+        how = f"killed by signal {culprit.signal}" if culprit.signal else f"exit code {culprit.exit_code}"
+        first = " ended first" if len(job.placements) > 1 else ""
+        return f"Failed after {span}: {who}{first}, {how}"
+    code = "" if job.exit_code is None else f", exit code {job.exit_code}"
+    return f"Failed{where}{code}{': ' + job.reason.rstrip('.') if job.reason else ''}"
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line for a terminal: control characters of user names and commands do nothing there."""
+    return "".join(char if char.isprintable() else " " for char in text)

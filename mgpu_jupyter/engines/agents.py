@@ -1,0 +1,285 @@
+"""The engine of machines that joined by `mgpu_node`: frames in -> events, decisions out -> frames. Decides nothing about jobs.
+
+Theory of operation. A connection is worth what its key is bound to (`user_id`), never what it says. The newest `Hello` of a node
+owns it; frames of an older connection are dropped, and one that never said Hello is asked to. Output goes to the collector and
+is acknowledged with the next flush. A launch to a node that is away is dropped: its next Hello brings it up again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from mgpu_agent.protocol import messages as wire
+from mgpu_agent.protocol.codec import decode_to_master, encode
+from mgpu_agent.protocol.errors import RemoteProtocolError
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec
+from mgpu_jupyter.engines.collect import Collector
+from mgpu_jupyter.master.ports import AgentLink, Incoming, News, OutputLog
+from mgpu_jupyter.scheduler.events import Event, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
+
+log = logging.getLogger("mgpu.agents")
+
+ENROL_USER = ":enrol"  # no node id has a colon
+RECEIVE_LIMIT = 1_024
+FRAMES_PER_MESSAGE = 256
+ASSIGNMENTS_REMEMBERED = 100_000
+
+
+class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents are told when they join, and when silence counts."""
+
+    cluster: str
+    heartbeat_s: float = 2.0
+    sample_s: float = 2.0
+    timeout_s: float = 60.0
+    output_window_bytes: int = 4 * 1024 * 1024
+
+
+class Enrolment(msgspec.Struct, frozen=True):
+    """What enrolling needs from the store: who is bound to which key, and binding."""
+
+    bind: Callable[[NodeId, str], None]
+    assigned_nodes: Callable[[AttemptKey], frozenset[NodeId]]
+
+
+class AgentsEngine:
+    """Speaks with all agents. Used by the master's thread."""
+
+    def __init__(
+        self, link: AgentLink, logs: OutputLog, store: Enrolment, settings: LinkSettings, *, master_epoch: int, clock: Callable[[], float]
+    ) -> None:
+        self._link = link
+        self._store = store
+        self._settings = settings
+        self._epoch = master_epoch
+        self._clock = clock
+        self._collector = Collector(logs)
+        self._routes: dict[NodeId, bytes] = {}
+        self._heard: dict[NodeId, float] = {}
+        self._silent: set[NodeId] = set()
+        self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
+        self._outbox: dict[NodeId, list[bytes]] = {}
+        self._events: list[Event] = []
+        self._news = News()
+        self._assigned: dict[tuple[NodeId, AttemptKey], bool] = {}
+        self._told: set[str] = set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something came, when woken, or after the time."""
+        self._link.wait(timeout_s)
+
+    def wake(self) -> None:
+        """End a `wait`; may be called from any thread."""
+        self._link.wake()
+
+    def receive(self) -> list[Event]:
+        """Return what nodes told since the last call."""
+        for incoming in self._link.receive(RECEIVE_LIMIT):
+            for frame in incoming.frames:
+                try:
+                    epoch, message = decode_to_master(frame)
+                except RemoteProtocolError as error:
+                    self._refuse(incoming, error.code, error.message)
+                    break
+                if epoch > self._epoch:
+                    self._tell_once(f"epoch {epoch}", f"{incoming.user_id} knows a newer master (epoch {epoch}): this one must stop.")
+                    break
+                self._take(incoming, message)
+        self._look_for_silence()
+        events, self._events = self._events, []
+        return events
+
+    def launch(self, spec: LaunchSpec) -> None:
+        """Send this to its node, with the next `flush`."""
+        self._remember(spec.node_id, spec.key)
+        self._post(spec.node_id, wire.Launch(spec=spec))
+
+    def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
+        """End the processes of this attempt on this node, with the next `flush`."""
+        self._post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason))
+
+    def committed(self) -> None:
+        """All events handed out so far are durable: what nodes still keep of them may go."""
+        self._collector.committed()
+
+    def flush(self) -> None:
+        """Send what was asked for, acknowledgements, and what may be forgotten."""
+        for node_id, marks in self._collector.take_acks().items():
+            for mark in marks:
+                self._post(node_id, wire.OutputAck(mark=mark))
+        for node_id, keys in self._collector.take_forgettable().items():
+            self._post(node_id, wire.Forget(keys=tuple(keys)))
+        for node_id, frames in self._outbox.items():
+            self._send(node_id, frames)
+        self._outbox.clear()
+
+    def resync(self) -> None:
+        """The last events came to nothing: ask every node to tell all again."""
+        self._collector.rolled_back()
+        for node_id in self._routes:
+            self._post(node_id, wire.Resync())
+
+    def samples(self, node_id: NodeId) -> tuple[GpuSample, ...]:
+        """Return the newest readings of a node's GPUs."""
+        return self._samples.get(node_id, ())
+
+    def take_news(self) -> News:
+        """Return what changed beside the events, and forget it."""
+        news, self._news = self._news, News(grown=set(), sampled=set())
+        return news
+
+    def close(self) -> None:
+        """Say goodbye to all agents and close the link."""
+        for node_id in self._routes:
+            self._post(node_id, wire.Bye())
+        self.flush()
+        self._collector.close()
+        self._link.close()
+
+    # --- what came in ---------------------------------------------------------------------------
+
+    def _take(self, incoming: Incoming, message: wire.ToMaster) -> None:
+        if incoming.user_id == ENROL_USER:
+            self._take_enrolment(incoming, message)
+            return
+        node_id = NodeId(incoming.user_id)
+        if isinstance(message, wire.Hello):
+            self._take_hello(incoming, node_id, message)
+            return
+        if self._routes.get(node_id) != incoming.route:
+            if node_id not in self._routes:
+                self._link.send(incoming.route, [encode(wire.Resync(), self._epoch)])
+            return
+        self._hear(node_id)
+        match message:
+            case wire.Output():
+                self._take_output(node_id, message)
+            case wire.TaskReport(status=status):
+                if status.node_id != node_id:
+                    self._tell_once(f"report {node_id}", f"{node_id} reports for {status.node_id}: dropped.")
+                    return
+                self._events.append(TaskReported(at=self._clock(), status=status))
+                if status.ended_at is not None:
+                    self._collector.take_end(node_id, status)
+            case wire.LaunchRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
+                self._events.append(
+                    LaunchWasRefused(at=self._clock(), node_id=node_id, key=key, code=code, message=text, fault=fault, exit_code=exit_code)
+                )
+            case wire.Heartbeat(samples=samples):
+                if samples:
+                    self._samples[node_id] = samples
+                    self._news.sampled.add(node_id)
+            case wire.Leave(reason=reason):
+                self._forget_connection(node_id)
+                self._events.append(NodeLeft(at=self._clock(), node_id=node_id, reason=reason or "Its agent was stopped."))
+            case wire.Enrol():
+                self._refuse(incoming, "already-enrolled", f"This key is bound to {node_id} already: say Hello.")
+
+    def _take_enrolment(self, incoming: Incoming, message: wire.ToMaster) -> None:
+        if not isinstance(message, wire.Enrol):
+            self._refuse(incoming, "enrol-first", "This key only enrols: send Enrol, then reconnect with your own key.")
+            return
+        if message.node_id in self._routes and message.node_id not in self._silent:
+            self._refuse(incoming, "node-id-taken", f"A node named {message.node_id} is connected: choose another --node-id.")
+            return
+        try:
+            self._link.allow(message.public_key, message.node_id)
+        except ValueError:
+            self._refuse(incoming, "bad-key", "That is not a public key.")
+            return
+        self._store.bind(message.node_id, message.public_key)
+        log.info("node_id=%s enrolled", message.node_id)
+        self._link.send(incoming.route, [encode(wire.Enrolled(node_id=message.node_id), self._epoch)])
+
+    def _take_hello(self, incoming: Incoming, node_id: NodeId, hello: wire.Hello) -> None:
+        if hello.node_id != node_id:
+            self._refuse(incoming, "wrong-node-id", f"Your key is bound to {node_id}, not to {hello.node_id}: use that --node-id.")
+            return
+        self._routes[node_id] = incoming.route
+        self._silent.discard(node_id)
+        self._heard[node_id] = time.monotonic()
+        log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, hello.facts.host, len(hello.facts.gpus), len(hello.tasks))
+        self._outbox.pop(node_id, None)
+        welcome = wire.Welcome(
+            cluster=self._settings.cluster,
+            heartbeat_s=self._settings.heartbeat_s,
+            sample_s=self._settings.sample_s,
+            output_window_bytes=self._settings.output_window_bytes,
+            received=self._collector.marks(hello.tasks),
+        )
+        self._post(node_id, welcome)
+        tasks = tuple(task for task in hello.tasks if task.node_id == node_id)
+        for task in tasks:
+            if task.ended_at is not None:
+                self._collector.take_end(node_id, task)
+        self._events.append(NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks))
+
+    def _take_output(self, node_id: NodeId, message: wire.Output) -> None:
+        if not self._is_assigned(node_id, message.key):
+            self._tell_once(f"output {node_id}", f"{node_id} sends output of job {message.key.job_id}, which is not its: dropped.")
+            return
+        if self._collector.take_output(node_id, message):
+            self._news.grown.add(message.key.job_id)
+
+    def _is_assigned(self, node_id: NodeId, key: AttemptKey) -> bool:
+        known = self._assigned.get((node_id, key))
+        if known is None:
+            known = node_id in self._store.assigned_nodes(key)
+            if known:
+                self._remember(node_id, key)
+        return known
+
+    def _remember(self, node_id: NodeId, key: AttemptKey) -> None:
+        if len(self._assigned) >= ASSIGNMENTS_REMEMBERED:
+            self._assigned.clear()
+        self._assigned[node_id, key] = True
+
+    # --- who is there ---------------------------------------------------------------------------
+
+    def _hear(self, node_id: NodeId) -> None:
+        self._heard[node_id] = time.monotonic()
+        if node_id in self._silent:
+            self._silent.discard(node_id)
+            self._events.append(NodeHeard(at=self._clock(), node_id=node_id))
+
+    def _look_for_silence(self) -> None:
+        now = time.monotonic()
+        for node_id, heard in self._heard.items():
+            if now - heard > self._settings.timeout_s and node_id not in self._silent:
+                self._fall_silent(node_id, f"Nothing was heard of it for {self._settings.timeout_s:g} s.")
+
+    def _fall_silent(self, node_id: NodeId, reason: str) -> None:
+        self._silent.add(node_id)
+        self._events.append(NodeSilent(at=self._clock(), node_id=node_id, reason=reason))
+
+    def _forget_connection(self, node_id: NodeId) -> None:
+        self._routes.pop(node_id, None)
+        self._heard.pop(node_id, None)
+        self._silent.discard(node_id)
+
+    # --- what goes out --------------------------------------------------------------------------
+
+    def _post(self, node_id: NodeId, message: wire.ToAgent) -> None:
+        self._outbox.setdefault(node_id, []).append(encode(message, self._epoch))
+
+    def _send(self, node_id: NodeId, frames: list[bytes]) -> None:
+        route = self._routes.get(node_id)
+        for start in range(0, len(frames), FRAMES_PER_MESSAGE):
+            if route is None or not self._link.send(route, frames[start : start + FRAMES_PER_MESSAGE]):
+                if route is not None and node_id not in self._silent:
+                    self._fall_silent(node_id, "Its connection broke.")
+                return
+
+    def _refuse(self, incoming: Incoming, code: str, message: str) -> None:
+        self._tell_once(f"{code} {incoming.user_id}", f"A frame of {incoming.user_id} was refused ({code}): {message}")
+        self._link.send(incoming.route, [encode(wire.Refuse(code=code, message=message), self._epoch)])
+
+    def _tell_once(self, what: str, sentence: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("%s Further ones like it are not logged.", sentence)

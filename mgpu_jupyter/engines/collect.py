@@ -1,0 +1,132 @@
+"""Collects the output of tasks: writes it, acknowledges it, and knows when a node may forget a task.
+
+A task may be forgotten when its end is committed and all its output is on disk. Until then its node tells and sends it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from mgpu_agent.protocol.ids import JOB_ID_PATTERN, AttemptKey, NodeId
+from mgpu_agent.protocol.messages import Output
+from mgpu_agent.protocol.model import STDERR, STDOUT, STREAMS, OutputMark, TaskStatus
+from mgpu_jupyter.master.ports import LogKey, OutputLog
+
+log = logging.getLogger("mgpu.output")
+_JOB_ID = re.compile(JOB_ID_PATTERN)
+
+
+class _Task(NamedTuple):
+    node_id: NodeId
+    key: AttemptKey
+    rank: int
+
+    @property
+    def log_key(self) -> LogKey:
+        return LogKey(self.key.job_id, self.key.attempt, self.rank)
+
+
+class Collector:
+    """Takes in output and ends of tasks; used by the master's thread, with one thread of its own for syncs."""
+
+    def __init__(self, logs: OutputLog) -> None:
+        self._logs = logs
+        self._acks: dict[NodeId, dict[tuple[AttemptKey, int, int], int]] = {}
+        self._new_ends: dict[_Task, TaskStatus] = {}
+        self._ends: dict[_Task, TaskStatus] = {}
+        """Ends that are committed, until they are forgotten."""
+        self._to_check: set[_Task] = set()
+        self._syncing: set[_Task] = set()
+        self._synced: SimpleQueue[tuple[_Task, bool]] = SimpleQueue()
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="mgpu-log-sync")
+
+    def take_output(self, node_id: NodeId, message: Output) -> bool:
+        """Write a chunk; tell whether the log grew."""
+        if message.stream not in STREAMS or not _JOB_ID.match(message.key.job_id):
+            return False
+        task = _Task(node_id, message.key, message.rank)
+        before = self._logs.received(task.log_key)[message.stream]
+        after = self._logs.append(task.log_key, message.stream, message.offset, message.data)
+        self._acks.setdefault(node_id, {})[message.key, message.rank, message.stream] = after
+        if task in self._ends:
+            self._to_check.add(task)
+        return after > before
+
+    def marks(self, tasks: tuple[TaskStatus, ...]) -> tuple[OutputMark, ...]:
+        """Return how far the output of these tasks was received."""
+        marks = []
+        for task in tasks:
+            received = self._logs.received(LogKey(task.key.job_id, task.key.attempt, task.rank))
+            marks += [OutputMark(task.key, task.rank, stream, received[stream]) for stream in STREAMS]
+        return tuple(marks)
+
+    def take_end(self, node_id: NodeId, status: TaskStatus) -> None:
+        """Note that a task ended; it is collected once the end is committed and the output complete."""
+        self._new_ends[_Task(node_id, status.key, status.rank)] = status
+
+    def committed(self) -> None:
+        """All ends noted so far are durable."""
+        self._ends.update(self._new_ends)
+        self._to_check.update(self._new_ends)
+        self._new_ends.clear()
+
+    def rolled_back(self) -> None:
+        """The ends noted since the last commit came to nothing; they will be told again."""
+        self._new_ends.clear()
+
+    def take_acks(self) -> dict[NodeId, list[OutputMark]]:
+        """Return the acknowledgements that are due to each node."""
+        due, self._acks = self._acks, {}
+        return {
+            node_id: [OutputMark(key, rank, stream, offset) for (key, rank, stream), offset in acks.items()]
+            for node_id, acks in due.items()
+        }
+
+    def take_forgettable(self) -> dict[NodeId, list[AttemptKey]]:
+        """Return the attempts that each node may forget now."""
+        forgettable: dict[NodeId, list[AttemptKey]] = {}
+        checked, self._to_check = self._to_check, set()
+        for task in checked - self._syncing:
+            if self._is_empty(task):
+                del self._ends[task]
+                forgettable.setdefault(task.node_id, []).append(task.key)
+            elif self._is_complete(task):
+                self._syncing.add(task)
+                self._syncer.submit(self._sync, self._logs.detach(task.log_key), task)
+        while True:
+            try:
+                task, is_safe = self._synced.get_nowait()
+            except Empty:
+                return forgettable
+            self._syncing.discard(task)
+            if is_safe:
+                self._ends.pop(task, None)
+                forgettable.setdefault(task.node_id, []).append(task.key)
+
+    def close(self) -> None:
+        """Finish the syncs that are under way."""
+        self._syncer.shutdown(wait=True)
+        self._logs.close()
+
+    def _is_empty(self, task: _Task) -> bool:
+        end = self._ends[task]
+        return not end.stdout_bytes and not end.stderr_bytes
+
+    def _is_complete(self, task: _Task) -> bool:
+        end, received = self._ends[task], self._logs.received(task.log_key)
+        return received[STDOUT] >= end.stdout_bytes and received[STDERR] >= end.stderr_bytes
+
+    def _sync(self, bring_to_disk: Callable[[], None], task: _Task) -> None:
+        try:
+            bring_to_disk()
+        except OSError as error:
+            # The node keeps the task and tells it again, which leads here again.
+            log.warning("output of job=%s rank=%s could not be brought to disk: %s", task.key.job_id, task.rank, error)
+            self._synced.put((task, False))
+        else:
+            self._synced.put((task, True))

@@ -1,0 +1,198 @@
+"""The single owner of the cluster's state: a thread that takes events and calls, decides, commits, then sends and answers.
+
+Theory of operation. A turn takes all that is there (frames of agents, calls of the server), lets the scheduler decide, writes all
+of it in one commit, and only then sends launches and answers calls: that is the group commit, and durable before visible. When
+a turn fails (a bug in the core, a full disk) nothing of it was visible: the state is read from the store again, its callers are
+told to try again, and agents are asked to tell all again. The event that broke the core is logged and not tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from mgpu_agent.protocol.errors import MgpuError, Unavailable
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Reader, Store, view_of
+from mgpu_jupyter.master.turn import Turn, new_turn
+from mgpu_jupyter.scheduler import books
+from mgpu_jupyter.scheduler.commands import LaunchTask
+from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
+from mgpu_jupyter.scheduler.machine import handle
+from mgpu_jupyter.scheduler.model import ClusterState, Policy
+
+log = logging.getLogger("mgpu.master")
+
+IDLE_WAIT_S = 1.0
+CALLS_PER_TURN = 512
+SEQ_PER_EPOCH = 1 << 28  # a run makes fewer changes than this, and epoch × this stays exact in JavaScript
+FAILED_TURN_PAUSE_S = 0.2
+
+Call = Callable[["Master", Turn], None]
+"""Runs inside a turn; adds what answers it to the turn's replies."""
+
+
+class Master:
+    """Runs turns. Everything but `post`, `nodes` and the life cycle belongs to its own thread."""
+
+    def __init__(self, store: Store, engine: Engine, sink: ChangeSink, clock: Callable[[], float], *, policy: Policy, epoch: int) -> None:
+        self.store = store
+        self.clock = clock
+        self.state = ClusterState(policy)
+        self.epoch = epoch
+        self.problem = ""
+        """Why the last turn failed; empty when all is well."""
+        self._engine = engine
+        self._sink = sink
+        self._seq = epoch * SEQ_PER_EPOCH
+        self._inbox: deque[tuple[Call, Callable[[MgpuError], None]]] = deque()
+        self._nodes: dict[NodeId, NodeView] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mgpu-master", daemon=True)
+
+    # --- for other threads ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover from the store and begin to take turns."""
+        self._recover()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the turn that is under way, say goodbye to agents, close the store."""
+        self._stopping.set()
+        self._engine.wake()
+        self._thread.join()
+
+    def post(self, call: Call, on_failure: Callable[[MgpuError], None]) -> None:
+        """Let `call` run inside the next turn; `on_failure` is called on the master's thread if that turn came to nothing."""
+        if self._stopping.is_set():
+            on_failure(Unavailable("stopping", "The server is stopping: try again when it is back."))
+            return
+        self._inbox.append((call, on_failure))
+        self._engine.wake()
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether turns are taken."""
+        return self._thread.is_alive()
+
+    @property
+    def seq(self) -> int:
+        """The number of the newest change."""
+        return self._seq
+
+    def nodes(self) -> list[NodeView]:
+        """Return all nodes as they were after the newest turn."""
+        return sorted(self._nodes.values(), key=lambda node: node.id)
+
+    def node(self, node_id: NodeId) -> NodeView | None:
+        """Return one node as it was after the newest turn."""
+        return self._nodes.get(node_id)
+
+    def new_reader(self) -> Reader:
+        """Return a view of committed state for another thread."""
+        return self.store.reader()
+
+    # --- inside a turn --------------------------------------------------------------------------
+
+    def apply(self, turn: Turn, event: Event) -> None:
+        """Let the scheduler decide about one event."""
+        turn.take(self.state, handle(self.state, event), self._next_seq)
+
+    def turn(self, timeout_s: float = 0.0) -> None:
+        """Take one turn: wait, decide, commit, send, answer."""
+        if not self._inbox:
+            self._engine.wait(timeout_s)
+        turn = new_turn()
+        calls: list[Callable[[MgpuError], None]] = []
+        event: Event | None = None
+        try:
+            for event in self._engine.receive():
+                self.apply(turn, event)
+            event = None
+            while self._inbox and len(calls) < CALLS_PER_TURN:
+                call, on_failure = self._inbox.popleft()
+                calls.append(on_failure)
+                call(self, turn)
+            self._schedule(turn)
+            turn.batch.epoch = self.state.epoch
+            if turn.batch:
+                self.store.commit(turn.batch)
+        except Exception as error:  # noqa: BLE001 - nothing was visible yet; see the theory of operation
+            self._fail(error, event, calls)
+            return
+        self.problem = ""
+        self._carry_out(turn)
+
+    def _schedule(self, turn: Turn) -> None:
+        now = self.clock()
+        due_at = books.next_due_at(self.state)
+        if due_at is not None and due_at <= now:
+            self.apply(turn, TimePassed(at=now))
+        if self.state.wants_pass:
+            self.apply(turn, PassDue(at=now))
+
+    def _carry_out(self, turn: Turn) -> None:
+        self._engine.committed()
+        for send in turn.sends:
+            if isinstance(send, LaunchTask):
+                self._engine.launch(send.spec)
+            else:
+                self._engine.stop(send.node_id, send.key, send.grace_s, send.reason)
+        self._engine.flush()
+        for mismatch in turn.mismatches:
+            log.error("job_id=%s mismatch: %s", mismatch.job.id, mismatch.text)
+        news = self._engine.take_news()
+        self._show_nodes(turn.touched | news.sampled)
+        if turn.replies or turn.batch.jobs or turn.touched or news:
+            self._sink.publish(turn.replies, list(turn.batch.jobs.values()), news.grown)
+
+    def _show_nodes(self, node_ids: set[NodeId]) -> None:
+        for node_id in node_ids:
+            node = self.state.nodes.get(node_id)
+            if node is not None:
+                self._nodes[node_id] = view_of(self.state, node, self._engine.samples(node_id), self._next_seq(), self.clock())
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            due_at = books.next_due_at(self.state)
+            wait_s = IDLE_WAIT_S if due_at is None else min(IDLE_WAIT_S, max(0.0, due_at - self.clock()))
+            self.turn(wait_s)
+        stopped = Unavailable("stopping", "The server is stopping: try again when it is back.")
+        while self._inbox:
+            self._inbox.popleft()[1](stopped)
+        self._engine.close()
+        self.store.close()
+
+    def _recover(self) -> None:
+        recovered = self.store.recover()
+        nodes = tuple((node.id, node.facts) for node in recovered.nodes if node.facts is not None)
+        event = StateRecovered(at=self.clock(), jobs=recovered.jobs, nodes=nodes, epoch=recovered.epoch, number=recovered.number)
+        handle(self.state, event)
+        self._show_nodes(set(self.state.nodes))
+
+    def _fail(self, error: Exception, event: Event | None, calls: list[Callable[[MgpuError], None]]) -> None:
+        known = isinstance(error, MgpuError)
+        log.error("a turn came to nothing, event=%s: %s", type(event).__name__, error, exc_info=not known)
+        self.problem = error.message if isinstance(error, MgpuError) else f"Internal error ({type(error).__name__}): see the server's log."
+        answer = error if isinstance(error, MgpuError) else Unavailable("internal", self.problem)
+        for on_failure in calls:
+            on_failure(answer)
+        # The thread stays usable for `stop` while the disk is full.
+        self._stopping.wait(FAILED_TURN_PAUSE_S)
+        self.state = ClusterState(self.state.policy)
+        try:
+            self._recover()
+        except MgpuError as again:
+            log.error("the state could not be read again: %s", again)  # noqa: TRY400 - no traceback for a full disk
+            return
+        self._engine.resync()
+        self._engine.flush()
+
+    def _next_seq(self) -> int:
+        self._seq += 1
+        return self._seq

@@ -1,0 +1,277 @@
+"""What the master needs from the world, as roles. Adapters in store/, transport/ and engines/ play them; only the server wires them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler.events import Event
+from mgpu_jupyter.scheduler.model import ClusterState, Job, Node
+
+
+class SavedJob(msgspec.Struct, frozen=True):
+    """A version of a job and the sequence number of the change that made it."""
+
+    job: Job
+    seq: int
+
+
+class SavedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a node: the key it is bound to, and what it last said about itself."""
+
+    id: NodeId
+    public_key: str
+    facts: NodeFacts | None = None
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """All that one commit writes."""
+
+    jobs: dict[JobId, SavedJob] = {}
+    new: set[JobId] = set()
+    """Those of `jobs` that the store has never seen."""
+    attempts: list[Job] = []
+    nodes: dict[NodeId, NodeFacts] = {}
+    epoch: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.attempts or self.nodes)
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store held at the start."""
+
+    jobs: tuple[Job, ...]
+    nodes: tuple[SavedNode, ...]
+    epoch: int
+    number: int
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a list should have; newest first, `before` is the number where the page before ended."""
+
+    states: tuple[JobState, ...] = ()
+    user: str | None = None
+    name: str | None = None
+    since: float | None = None
+    before: int | None = None
+    limit: int = 100
+
+
+class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A token, known only by its hash."""
+
+    hash: bytes
+    user: str
+    scope: str
+    created_at: float
+    expires_at: float | None = None
+
+
+class Store(Protocol):
+    """The one writer of durable state. Every call returns only when what it wrote is safe."""
+
+    def recover(self) -> Recovered:
+        """Read all that a new master must know."""
+
+    def next_master_epoch(self) -> int:
+        """Raise the master epoch and return it."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch whole."""
+
+    def find_job(self, job_id: JobId) -> Job | None:
+        """Return one job."""
+
+    def find_by_key(self, user: str, key: str) -> Job | None:
+        """Return the job that this user submitted under this idempotency key."""
+
+    def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
+        """Return the nodes that this attempt was placed on, now or in the past."""
+
+    def bind_node_key(self, node_id: NodeId, public_key: str) -> None:
+        """Bind a public key to a node id in place of the one before."""
+
+    def setting(self, name: str) -> str | None:
+        """Return a value that was kept under this name."""
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Keep a value under this name."""
+
+    def add_token(self, token: TokenRow) -> None:
+        """Keep a token's hash."""
+
+    def reader(self) -> Reader:
+        """Return a view for those who only look."""
+
+    def close(self) -> None:
+        """Let go of all that is open."""
+
+
+class Reader(Protocol):
+    """Committed state for those who look; never blocks the writer. One thread at a time."""
+
+    def job(self, job_id: JobId) -> SavedJob | None:
+        """Return one job."""
+
+    def jobs(self, wanted: JobFilter) -> list[SavedJob]:
+        """Return a page, newest first."""
+
+    def changed_since(self, seq: int, limit: int) -> list[SavedJob]:
+        """Return jobs that changed after `seq`, in the order of their last change."""
+
+    def count_active(self) -> dict[str, int]:
+        """Return how many jobs are in each state that is not final."""
+
+    def token(self, hash_: bytes) -> TokenRow | None:
+        """Return the token with this hash."""
+
+    def close(self) -> None:
+        """Let go of all that is open."""
+
+
+class Engine(Protocol):
+    """Provides nodes and carries out what was decided for them."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something came, when woken, or after the time."""
+
+    def wake(self) -> None:
+        """End a `wait`; may be called from any thread."""
+
+    def receive(self) -> list[Event]:
+        """Return what nodes told since the last call."""
+
+    def launch(self, spec: LaunchSpec) -> None:
+        """Send this to its node, with the next `flush`."""
+
+    def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
+        """End the processes of this attempt on this node, with the next `flush`."""
+
+    def committed(self) -> None:
+        """All events handed out so far are durable: what nodes still keep of them may go."""
+
+    def flush(self) -> None:
+        """Send what was asked for."""
+
+    def resync(self) -> None:
+        """The last events came to nothing: ask every node to tell all again."""
+
+    def samples(self, node_id: NodeId) -> tuple[GpuSample, ...]:
+        """Return the newest readings of a node's GPUs."""
+
+    def take_news(self) -> News:
+        """Return what changed beside the events, and forget it."""
+
+    def close(self) -> None:
+        """Let go of all that is open."""
+
+
+class News(msgspec.Struct, kw_only=True):
+    """What changed beside the scheduler's state: output that grew, readings that came."""
+
+    grown: set[JobId] = set()
+    sampled: set[NodeId] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.grown or self.sampled)
+
+
+class Incoming(NamedTuple):
+    """A message from a connection whose key is bound to `user_id`."""
+
+    user_id: str
+    route: bytes
+    frames: list[memoryview]
+
+
+class AgentLink(Protocol):
+    """Carries frames to and from agents; knows keys and connections, not messages."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something came, when woken, or after the time."""
+
+    def wake(self) -> None:
+        """End a `wait`; may be called from any thread."""
+
+    def receive(self, limit: int) -> list[Incoming]:
+        """Return what came, at most `limit` messages, without waiting."""
+
+    def send(self, route: bytes, frames: list[bytes]) -> bool:
+        """Send to a connection; False when it is gone."""
+
+    def allow(self, public_key: str, user_id: str) -> None:
+        """Let this key in under this name, in place of the key that had the name before."""
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+
+
+class LogKey(NamedTuple):
+    """Names the output of one rank of one attempt."""
+
+    job_id: JobId
+    attempt: int
+    rank: int
+
+
+class OutputLog(Protocol):
+    """Where output is kept. Used by the master's thread."""
+
+    def append(self, key: LogKey, stream: int, offset: int, data: bytes) -> int:
+        """Write what is new of a chunk and return how far this stream is received; a gap writes nothing."""
+
+    def received(self, key: LogKey) -> dict[int, int]:
+        """Return how far each stream is known."""
+
+    def detach(self, key: LogKey) -> Callable[[], None]:
+        """Let go of the files; the call that is returned brings them to disk, on any thread."""
+
+    def close(self) -> None:
+        """Let go of all that is open."""
+
+
+class ChangeSink(Protocol):
+    """Hears of every committed batch, on the master's thread; must return at once."""
+
+    def publish(self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]) -> None:
+        """Pass on replies to requests, changed jobs, and jobs whose output grew."""
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as others may see it: a copy that nobody changes any more."""
+
+    seq: int
+    id: NodeId
+    facts: NodeFacts
+    state: str
+    reason: str
+    holders: dict[GpuUuid, JobId]
+    users: dict[GpuUuid, str]
+    samples: tuple[GpuSample, ...]
+    heard_at: float | None
+
+
+def view_of(state: ClusterState, node: Node, samples: tuple[GpuSample, ...], seq: int, heard_at: float | None) -> NodeView:
+    """Copy what others may see of a node."""
+    return NodeView(
+        seq=seq,
+        id=node.id,
+        facts=node.facts,
+        state=node.state,
+        reason=node.reason,
+        holders=dict(node.holders),
+        users={uuid: state.jobs[job_id].user for uuid, job_id in node.holders.items()},
+        samples=samples,
+        heard_at=heard_at,
+    )
+
+
+def assigned_in(jobs: Iterable[Job], key: AttemptKey) -> frozenset[NodeId]:
+    """Return the nodes of those records that are of this attempt."""
+    return frozenset(placement.node_id for job in jobs if job.attempt_key == key for placement in job.placements)

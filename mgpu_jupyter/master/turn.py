@@ -1,0 +1,57 @@
+"""One turn of the master: what a batch of events wants to save, send and answer. Nothing of it is visible before the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
+
+from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.master.ports import Batch, SavedJob
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, SaveNode, StopTask
+from mgpu_jupyter.scheduler.model import ClusterState, Job
+
+Reply = Callable[[], None]
+
+
+class Turn(msgspec.Struct):
+    """Gathers commands until they are carried out."""
+
+    batch: Batch
+    sends: list[LaunchTask | StopTask] = []
+    mismatches: list[ReportMismatch] = []
+    replies: list[Reply] = []
+    keys: dict[tuple[str, str], Job] = {}
+    """Jobs admitted in this turn by user and idempotency key."""
+    touched: set[NodeId] = set()
+    """Nodes whose look changed."""
+
+    def take(self, state: ClusterState, commands: list[Command], next_seq: Callable[[], int]) -> None:
+        """Sort commands into what is saved and what is sent; a job saved twice is written once."""
+        for command in commands:
+            match command:
+                case SaveJob(job):
+                    self.batch.jobs[job.id] = SavedJob(job, next_seq())
+                    self.touched.update(placement.node_id for placement in job.placements)
+                case LaunchTask() | StopTask():
+                    self.sends.append(command)
+                case SaveNode(node_id):
+                    self.touched.add(node_id)
+                    self.batch.nodes[node_id] = state.nodes[node_id].facts
+                case SaveAttempt(job):
+                    self.batch.attempts.append(job)
+                    self.touched.update(placement.node_id for placement in job.placements)
+                case ReportMismatch():
+                    self.mismatches.append(command)
+                case _:  # pragma: no cover - mypy proves that this cannot be reached
+                    assert_never(command)
+
+    def added(self, job_id: JobId) -> None:
+        """Note a job that the store has never seen."""
+        self.batch.new.add(job_id)
+
+
+def new_turn() -> Turn:
+    """Return an empty turn."""
+    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}))

@@ -1,0 +1,113 @@
+"""What others see of jobs and nodes: the API's values made from the scheduler's. Pure."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.ids import GpuUuid
+from mgpu_agent.protocol.model import GpuSample
+from mgpu_jupyter.api import models
+from mgpu_jupyter.master.ports import NodeView, SavedJob
+from mgpu_jupyter.model.job import JobSpec, NodeState, units_of
+from mgpu_jupyter.scheduler.explain import Waiting
+from mgpu_jupyter.scheduler.model import Job, Placement
+
+COMMAND_CHARS = 200
+_NO_SAMPLE = GpuSample(uuid=GpuUuid(""))
+
+
+def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
+    """Return a job as everyone may see it."""
+    job = saved.job
+    reason = waiting.reason if waiting else job.reason
+    return models.Job(
+        id=job.id,
+        state=job.state,
+        user=job.user,
+        name=job.spec.name,
+        command=command_line(job.spec),
+        nodes=tuple(placement.node_id for placement in job.placements),
+        gpus=sum(unit.gpus for unit in units_of(job.spec)),
+        exit_code=job.exit_code,
+        attempt=job.attempt,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        reason=reason.text if reason else "",
+        reason_code=reason.code if reason else "",
+        priority=job.spec.priority,
+        time_limit_s=job.spec.time_limit_s,
+        place=waiting.place if waiting else None,
+        placements=tuple(_placement_view(job, placement) for placement in job.placements),
+        seq=saved.seq,
+    )
+
+
+def node_view(node: NodeView) -> models.Node:
+    """Return a node as everyone may see it."""
+    samples = {sample.uuid: sample for sample in node.samples}
+    return models.Node(
+        id=node.id,
+        state=NodeState(node.state),
+        reason=node.reason,
+        host=node.facts.host,
+        address=node.facts.address,
+        arch=node.facts.arch,
+        cpus=node.facts.cpus,
+        memory_bytes=node.facts.memory_bytes,
+        gpus=tuple(
+            models.Gpu(
+                index=gpu.index,
+                uuid=gpu.uuid,
+                name=gpu.name,
+                memory_bytes=gpu.memory_bytes,
+                simulated=gpu.simulated,
+                job_id=node.holders.get(gpu.uuid),
+                user=node.users.get(gpu.uuid),
+                utilisation_percent=samples.get(gpu.uuid, _NO_SAMPLE).utilisation_percent,
+                memory_used_bytes=samples.get(gpu.uuid, _NO_SAMPLE).memory_used_bytes,
+                temperature_c=samples.get(gpu.uuid, _NO_SAMPLE).temperature_c,
+                power_w=samples.get(gpu.uuid, _NO_SAMPLE).power_w,
+            )
+            for gpu in node.facts.gpus
+        ),
+        gpu_note=node.facts.gpu_note,
+        labels=node.facts.labels,
+        rack=node.facts.rack,
+        switch=node.facts.switch,
+        agent_version=node.facts.agent_version,
+        last_seen_at=node.heard_at,
+    )
+
+
+def command_line(spec: JobSpec) -> str:
+    """Return one line to recognise a job by."""
+    if spec.script is not None:
+        lines = [line.strip() for line in spec.script.splitlines()]
+        text = next((line for line in lines if line and not line.startswith("#")), "") or "(an empty cell)"
+    elif spec.command[:2] == ("bash", "-lc") and len(spec.command) == 3:
+        text = spec.command[2]
+    else:
+        text = " ".join(spec.command)
+    text = " ".join(text.split())
+    return text if len(text) <= COMMAND_CHARS else text[: COMMAND_CHARS - 1] + "…"
+
+
+def _placement_view(job: Job, placement: Placement) -> models.Placement:
+    view = models.Placement(node=placement.node_id, rank=placement.rank, gpus=placement.gpus, gpu_indices=placement.gpu_indices)
+    task = next((task for task in job.tasks if task.rank == placement.rank), None)
+    if task is None:
+        return view
+    return replace(
+        view,
+        host=task.host,
+        address=task.address,
+        pid=task.pid,
+        started_at=task.started_at,
+        ended_at=task.ended_at,
+        exit_code=task.exit_code,
+        signal=task.signal,
+        cwd=task.cwd,
+        python=task.python,
+        note=task.note,
+    )

@@ -1,0 +1,178 @@
+"""The magics: a line of a notebook becomes a call of the client, and what comes back is shown in the cell.
+
+`%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_cancel` ends. How lines are read is in `line.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, Protocol, TypeVar
+
+from IPython.core.error import UsageError
+
+from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_jupyter.cli import cancel as cancel_flags
+from mgpu_jupyter.cli import queue as queue_flags
+from mgpu_jupyter.client import watch, words
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.flags import Help, Parser, parse
+from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.model.job import JobSpec, JobState, units_of
+from mgpu_jupyter.notebook.errors import failure, interruption, shorten
+from mgpu_jupyter.notebook.line import split_line, split_words, variables
+from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes
+from mgpu_jupyter.notebook.tables import Queue, Table, nodes_table
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Shell(Protocol):
+    """What is needed of IPython's shell."""
+
+    user_ns: dict[str, object]
+
+    def ev(self, expr: str) -> object:
+        """Return the value of an expression of the notebook."""
+
+    def register_magic_function(self, func: Callable[..., object], magic_kind: str, magic_name: str) -> None:
+        """Make `func` a magic."""
+
+
+def load(ipython: Shell) -> None:
+    """Register the magics with a shell."""
+    magics = MgpuMagics(ipython)
+    ipython.register_magic_function(magics.mgpu_srun, "line_cell", "mgpu_srun")
+    ipython.register_magic_function(magics.mgpu_queue, "line", "mgpu_queue")
+    ipython.register_magic_function(magics.mgpu_nodes, "line", "mgpu_nodes")
+    ipython.register_magic_function(magics.mgpu_cancel, "line", "mgpu_cancel")
+
+
+def _short(magic: Callable[P, T]) -> Callable[P, T]:
+    """Show errors as one sentence."""
+
+    @wraps(magic)
+    def shown(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return magic(*args, **kwargs)
+        except InvalidRequest as error:
+            raise UsageError(error.message) from None
+        except MgpuError as error:
+            raise shorten(error) if not hasattr(error, "_render_traceback_") else error from None
+
+    return shown
+
+
+def _unaltered(magic: Callable[P, T]) -> Callable[P, T]:
+    """Keep IPython from rewriting the line, as its own `no_var_expand` does."""
+    magic.__dict__["_ipython_magic_no_var_expand"] = True
+    return magic
+
+
+class MgpuMagics:
+    """The magics of one kernel, with one client among them."""
+
+    def __init__(self, shell: Shell, make_client: Callable[[], Client] = Client) -> None:
+        self._shell = shell
+        self._make_client = make_client
+        self._client: Client | None = None
+
+    @_unaltered
+    @_short
+    def mgpu_srun(self, line: str, cell: str | None = None) -> Job | dict[str, str] | None:
+        """Run a command (`%mgpu_srun --gpus 2 -- python train.py`) or the cell's body (`%%mgpu_srun --gpus 2`) on GPUs of the pool.
+
+        Output streams into the cell; interrupting the kernel cancels the job; a job that fails fails the cell. With `--background` it
+        returns the job at once, and `--as job` puts it into a variable. `$name` stands for a variable of the notebook, single quotes
+        protect it. `--help` lists the flags.
+        """
+        prog = "%mgpu_srun" if cell is None else "%%mgpu_srun"
+        words_of_line = split_line(line, variables(self._shell.user_ns, os.environ), self._evaluate)
+        request = parse(words_of_line, cell=cell, environ=os.environ, cwd=os.getcwd(), prog=prog, in_notebook=True)
+        if isinstance(request, Help):
+            _show(request)
+            return None
+        if request.background:
+            job = self.client.submit_spec(request.spec)
+            self._keep(request.variable, job)
+            return {"job_id": job.id, "state": job.state.value} if request.json else job
+        self._run(request.spec, request.variable)
+        return None
+
+    @_short
+    def mgpu_queue(self, line: str = "") -> Queue | None:
+        """Show running and waiting jobs; `--all` those that ended too, `-u USER` one user's."""
+        parser = Parser("%mgpu_queue", "%mgpu_queue [--all] [-u USER]", "Show running and waiting jobs.")
+        queue_flags.add_selection(parser)
+        values = parser.read(split_words(line))
+        if isinstance(values, Help):
+            _show(values)
+            return None
+        found = self.client.jobs(state=None if values.all else "active", user=values.user)
+        return Queue([job.snapshot for job in found if job.snapshot], self.client.nodes(), time.time())
+
+    @_short
+    def mgpu_nodes(self, line: str = "") -> Table | None:
+        """Show the nodes and their GPUs."""
+        values = Parser("%mgpu_nodes", "%mgpu_nodes", "Show the nodes and their GPUs.").read(split_words(line))
+        if isinstance(values, Help):
+            _show(values)
+            return None
+        return nodes_table(self.client.nodes())
+
+    @_short
+    def mgpu_cancel(self, line: str) -> None:
+        """Cancel jobs: `%mgpu_cancel ID…`, `--all`, `-u USER` or `--name NAME`."""
+        values = cancel_flags.parser("%mgpu_cancel").read(split_words(line))
+        if isinstance(values, Help):
+            _show(values)
+            return
+        ids = cancel_flags.chosen(self.client, values)
+        if not ids:
+            self._notes().say("No job to cancel: nothing that runs or waits matches.")
+        for job_id in ids:
+            done, text = cancel_flags.cancel(self.client, job_id)
+            if not done:
+                raise MgpuError("cancel-failed", text)
+            self._notes().say(text)
+
+    @property
+    def client(self) -> Client:
+        """Return the kernel's client, made at the first use."""
+        if self._client is None:
+            self._client = self._make_client()
+        return self._client
+
+    def _run(self, spec: JobSpec, variable: str | None) -> None:
+        notes = self._notes()
+        viewer = CellViewer(notes, ranks=len(units_of(spec)), on_submitted=lambda job: self._keep(variable, job))
+        try:
+            outcome = watch.run(self.client, spec, viewer)
+        finally:
+            viewer.close()
+        if outcome.interrupted:
+            raise interruption(outcome.job) from None
+        if outcome.job.state is not JobState.COMPLETED:
+            raise failure(outcome.job, viewer.last_lines(outcome.job))
+        notes.say(f"{words.ending(outcome.job)} · {outcome.job.id}")
+
+    def _keep(self, variable: str | None, job: Job) -> None:
+        if variable is not None:
+            self._shell.user_ns[variable] = job
+
+    def _evaluate(self, expression: str) -> str | None:
+        try:
+            return str(self._shell.ev(expression))
+        except Exception:  # noqa: BLE001 - what is no Python is left as it was written
+            return None
+
+    def _notes(self) -> Notes:
+        # Only a kernel's front end can replace what it shows; a terminal prints each update anew.
+        return RichNotes() if getattr(self._shell, "kernel", None) is not None else PlainNotes()
+
+
+def _show(wanted: Help) -> None:
+    print(wanted.text, end="")  # noqa: T201 - a help text is output

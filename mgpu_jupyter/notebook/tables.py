@@ -1,0 +1,112 @@
+"""Jobs and nodes as tables: HTML for notebooks, text elsewhere. All that users wrote is hostile text and is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from mgpu_jupyter.api import models
+from mgpu_jupyter.cli.queue import as_text
+from mgpu_jupyter.client.words import duration, ending, gpu_count, memory, ordinal, printable, ran_for
+from mgpu_jupyter.model.job import JobState
+
+RUNNING, WAITING, OVER = range(3)
+NO_NODES = "No machines yet: run `mgpu_node --node-id NAME` on a machine with GPUs."
+CELL = "text-align: left; padding: 2px 12px 2px 0; vertical-align: top"
+
+
+class Table:
+    """Rows of text under headings; IPython shows the HTML where it can, and the text elsewhere."""
+
+    def __init__(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+        self.caption = caption
+        self.headings = tuple(headings)
+        self.rows = tuple(tuple(row) for row in rows)
+        self._empty = empty
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return f"{self.caption}\n{self._empty}" if self.caption else self._empty
+        rows = [self.headings, *(tuple(printable(cell) for cell in row) for row in self.rows)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(self.headings))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join(([self.caption] if self.caption else []) + lines)
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML."""
+        caption = f"<div>{html.escape(self.caption)}</div>" if self.caption else ""
+        if not self.rows:
+            return f"{caption}<div>{html.escape(self._empty)}</div>"
+        head = "".join(f'<th style="{CELL}">{html.escape(heading)}</th>' for heading in self.headings)
+        body = "".join("<tr>" + "".join(f'<td style="{CELL}">{html.escape(cell)}</td>' for cell in row) + "</tr>" for row in self.rows)
+        return f"{caption}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class Queue:
+    """The queue and the nodes: tables under the headings of `mgpu_queue`, whose text it is elsewhere."""
+
+    def __init__(self, jobs: Sequence[models.Job], nodes: Sequence[models.Node], now: float) -> None:
+        self.jobs = tuple(jobs)
+        self.nodes = tuple(nodes)
+        self._now = now
+
+    def __repr__(self) -> str:
+        return as_text(self.jobs, self.nodes)
+
+    def _repr_html_(self) -> str:
+        """Return the tables as HTML."""
+        parts = [("Running Jobs", self._table(RUNNING, "No running jobs")), ("Queue", self._table(WAITING, "No queued jobs"))]
+        over = self._table(OVER, "")
+        if over.rows:
+            parts.append(("Finished Jobs", over))
+        states = Table("", ("Node", "State", "Reason"), [(node.id, node.state.value, node.reason) for node in self.nodes], NO_NODES)
+        return "".join(f"<h4>{heading}</h4>{table._repr_html_()}" for heading, table in (*parts, ("Cluster Status", states)))
+
+    def _table(self, section: int, empty: str) -> Table:
+        jobs = sorted((job for job in self.jobs if _section(job) == section), key=lambda job: (job.place or 0, job.submitted_at))
+        rows = [
+            (job.id, job.state.value, job.user, job.name, job.command, str(job.gpus), ", ".join(job.nodes), _about(job, self._now))
+            for job in jobs
+        ]
+        return Table("", ("Job", "State", "User", "Name", "Command", "GPUs", "Nodes", ""), rows, empty)
+
+
+def nodes_table(nodes: Sequence[models.Node]) -> Table:
+    """Return every GPU of every node, with its holder."""
+    gpus = [gpu for node in nodes for gpu in node.gpus]
+    free = sum(gpu.job_id is None for gpu in gpus)
+    simulated = " (simulated)" if any(gpu.simulated for gpu in gpus) else ""
+    rows = [row for node in nodes for row in _node_rows(node)]
+    headings = ("Node", "State", "GPU", "Memory", "Busy", "Held by")
+    caption = f"{free} of {gpu_count(len(gpus))} free{simulated}" if gpus else ""
+    return Table(caption, headings, rows, NO_NODES)
+
+
+def _node_rows(node: models.Node) -> list[tuple[str, ...]]:
+    state = f"{node.state.value}: {node.reason}" if node.reason else node.state.value
+    if not node.gpus:
+        return [(node.id, state, node.gpu_note or "no GPU", "", "", "")]
+    rows: list[tuple[str, ...]] = []
+    for gpu in node.gpus:
+        busy = "" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f} %"
+        holder = f"{gpu.job_id}{f' of {gpu.user}' if gpu.user else ''}" if gpu.job_id else "free"
+        name = f"{gpu.index}: {gpu.name}{' (simulated)' if gpu.simulated else ''}"
+        rows.append((node.id, state, name, memory(gpu.memory_used_bytes, gpu.memory_bytes), busy, holder))
+    return rows
+
+
+def _section(job: models.Job) -> int:
+    if job.state.is_final:
+        return OVER
+    return WAITING if job.state is JobState.QUEUED else RUNNING
+
+
+def _about(job: models.Job, now: float) -> str:
+    if job.state is JobState.QUEUED:
+        place = f"{ordinal(job.place)} in queue" if job.place else "waits"
+        return f"{place}: {job.reason}" if job.reason else place
+    if job.state is JobState.COMPLETED:
+        return f"done in {duration(ran_for(job))}"
+    if job.state.is_final:
+        return ending(job)
+    return f"for {duration(now - job.started_at)}" if job.started_at else job.reason

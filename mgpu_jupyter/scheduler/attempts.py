@@ -1,0 +1,216 @@
+"""The life of one attempt: started, ended, refused, lost, stopped. Part of the machine; changes jobs only through the books.
+
+An attempt is over when each of its ranks ended, was refused or is known to be lost. Only then may the job end or start again.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.model import TaskStatus
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler import books
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, StopTask
+from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeJoined
+from mgpu_jupyter.scheduler.launch import launch_spec
+from mgpu_jupyter.scheduler.model import ClusterState, Job, Placement, Reason, StopCause
+
+EXITED = "exit"
+
+
+def on_task_reported(state: ClusterState, at: float, status: TaskStatus) -> list[Command]:
+    """Take in what a node tells about one rank."""
+    job = state.jobs.get(status.key.job_id)
+    if job is None or job.attempt_key != status.key or job.state is JobState.QUEUED:
+        return _stop_stale(state, status)
+    placement = next((one for one in job.placements if (one.rank, one.node_id) == (status.rank, status.node_id)), None)
+    if placement is None:
+        text = f"Rank {status.rank} of job {job.id} was reported by {status.node_id}, which it was not assigned to."
+        return [ReportMismatch(job, text), *_stop_stale(state, status)]
+    if placement not in job.live_ranks or status in job.tasks:
+        return []
+    commands: list[Command] = []
+    if status.gpus != placement.gpus:
+        text = f"Rank {status.rank} of job {job.id} ran with {status.gpus} on {status.node_id}, but was assigned {placement.gpus}."
+        commands.append(ReportMismatch(job, text))
+    return commands + _take_in(state, at, _with_task(job, status), status)
+
+
+def on_launch_refused(state: ClusterState, event: LaunchWasRefused) -> list[Command]:
+    """Take in that a node will never start its part of an attempt."""
+    job = state.jobs.get(event.key.job_id)
+    if job is None or job.attempt_key != event.key or job.state is JobState.QUEUED:
+        return []
+    ranks = tuple(placement.rank for placement in job.live_ranks if placement.node_id == event.node_id)
+    if not ranks:
+        return []
+    job = replace(job, refused=job.refused + ranks)
+    if job.stop is not None:
+        return _go_on(state, event.at, job)
+    reason = Reason(event.code, event.message)
+    if event.fault == "request":
+        return stop_attempt(state, replace(job, exit_code=event.exit_code), StopCause.RANK_FAILED, reason, at=event.at)
+    job = replace(job, failed_starts=job.failed_starts + 1, failed_nodes=_add(job.failed_nodes, event.node_id))
+    if job.failed_starts >= state.policy.max_failed_starts:
+        text = f"It could not be started {job.failed_starts} times; the last time on {event.node_id}: {event.message}"
+        return stop_attempt(state, job, StopCause.RANK_FAILED, Reason(event.code, text), at=event.at)
+    job = replace(job, not_before=event.at + _backoff_s(state, job))
+    return stop_attempt(state, job, StopCause.REQUEUE, reason, at=event.at)
+
+
+def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
+    """Bring what a node told in its Hello together with what it should run."""
+    commands: list[Command] = []
+    for status in event.tasks:
+        commands += on_task_reported(state, event.at, status)
+    told = {(status.key, status.rank) for status in event.tasks}
+    for job in list(state.jobs.values()):
+        for placement in job.live_ranks:
+            if placement.node_id == event.node_id and (job.attempt_key, placement.rank) not in told:
+                commands += _not_told(state, event, state.jobs[job.id], placement)
+    return commands
+
+
+def stop_attempt(state: ClusterState, job: Job, cause: StopCause, reason: Reason, at: float | None = None) -> list[Command]:
+    """End all ranks of the current attempt; what the job becomes then is decided by `cause`."""
+    live = job.live_ranks
+    if not live and at is not None:
+        return _finish(state, at, replace(job, stop=cause, reason=reason))
+    job = books.move(state, job, state_=JobState.STOPPING, stop=cause, reason=reason)
+    grace_s = state.policy.kill_grace_s
+    nodes = dict.fromkeys(placement.node_id for placement in live)
+    return [SaveJob(job), *(StopTask(node_id, job.attempt_key, grace_s, reason.text) for node_id in nodes)]
+
+
+def _stop_stale(state: ClusterState, status: TaskStatus) -> list[Command]:
+    if status.ended_at is not None:
+        return []
+    return [StopTask(status.node_id, status.key, state.policy.kill_grace_s, "This attempt is not the current one.")]
+
+
+def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Placement) -> list[Command]:
+    heard = any(task.rank == placement.rank for task in job.tasks)
+    if placement.incarnation != event.facts.incarnation or heard:
+        text = f"Node {event.node_id} restarted and lost it."
+        return _lost(state, event.at, replace(job, refused=(*job.refused, placement.rank)), text)
+    if job.state is JobState.STOPPING:
+        return [StopTask(event.node_id, job.attempt_key, state.policy.kill_grace_s, "Stopped before it was started.")]
+    return [LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s))]
+
+
+def _take_in(state: ClusterState, at: float, job: Job, status: TaskStatus) -> list[Command]:
+    if status.ended_at is None:
+        if job.state is JobState.STARTING and len(job.tasks) == len(job.placements):
+            started_at = max(task.started_at for task in job.tasks)
+            return [SaveJob(books.move(state, job, state_=JobState.RUNNING, started_at=started_at))]
+        return [SaveJob(books.move(state, job, state_=job.state))]
+    if status.lost:
+        return _lost(state, at, job, f"Node {status.node_id} lost it: {status.reason}.")
+    if _exit_code(status) != 0 and job.stop is None:
+        return stop_attempt(state, job, StopCause.RANK_FAILED, _failure(job, status), at=at)
+    return _go_on(state, at, job)
+
+
+def _lost(state: ClusterState, at: float, job: Job, text: str) -> list[Command]:
+    if job.stop in (StopCause.CANCELLED, StopCause.TIMEOUT):
+        return _go_on(state, at, job)
+    cause = StopCause.REQUEUE if job.spec.requeue else StopCause.RANK_FAILED
+    return stop_attempt(state, job, cause, Reason("node-lost", text), at=at)
+
+
+def _go_on(state: ClusterState, at: float, job: Job) -> list[Command]:
+    if job.live_ranks:
+        return [SaveJob(books.move(state, job, state_=job.state))]
+    return _finish(state, at, job)
+
+
+def _finish(state: ClusterState, at: float, job: Job) -> list[Command]:
+    ended = [task for task in job.tasks if task.ended_at is not None]
+    ended_at = max((task.ended_at or at for task in ended), default=at)
+    started_at = job.started_at or max((task.started_at for task in job.tasks), default=None)
+    job = replace(job, ended_at=ended_at, started_at=started_at, exit_code=_job_exit_code(job, ended))
+    match job.stop:
+        case StopCause.REQUEUE:
+            return _requeue(state, job)
+        case StopCause.CANCELLED:
+            after = JobState.CANCELLED
+        case StopCause.TIMEOUT:
+            after = JobState.TIMEOUT
+        case StopCause.RANK_FAILED:
+            after = JobState.FAILED
+            job = _blame_first(job, ended)
+        case None:
+            after = JobState.COMPLETED
+    return [SaveJob(books.move(state, job, state_=after))]
+
+
+def _requeue(state: ClusterState, job: Job) -> list[Command]:
+    record = SaveAttempt(job)
+    is_delayed = job.ended_at is not None and job.not_before > job.ended_at
+    again = books.move(
+        state,
+        job,
+        state_=JobState.QUEUED,
+        placements=(),
+        tasks=(),
+        refused=(),
+        stop=None,
+        started_at=None,
+        ended_at=None,
+        exit_code=None,
+        not_before=job.not_before if is_delayed else 0.0,
+    )
+    return [record, SaveJob(again)]
+
+
+def _with_task(job: Job, status: TaskStatus) -> Job:
+    others = tuple(task for task in job.tasks if task.rank != status.rank)
+    return replace(job, tasks=tuple(sorted((*others, status), key=lambda task: task.rank)))
+
+
+def _exit_code(status: TaskStatus) -> int:
+    if status.signal is not None:
+        return 128 + status.signal
+    return status.exit_code or 0
+
+
+def _first_failed(ended: list[TaskStatus]) -> TaskStatus | None:
+    failed = [task for task in ended if _exit_code(task) != 0]
+    return min(failed, key=lambda task: (task.ended_at or 0.0, task.rank), default=None)
+
+
+def _blame_first(job: Job, ended: list[TaskStatus]) -> Job:
+    """Name the rank that ended first, not the one that was heard of first."""
+    first = _first_failed(ended)
+    if first is None or job.reason is None or job.reason.code != EXITED:
+        return job
+    return replace(job, reason=_failure(job, first))
+
+
+def _job_exit_code(job: Job, ended: list[TaskStatus]) -> int | None:
+    """Return the exit code of the rank that failed first; a launch that was refused brought its own."""
+    first = _first_failed(ended)
+    if first is not None:
+        return _exit_code(first)
+    if job.exit_code is not None:
+        return job.exit_code
+    return 0 if job.stop is None else None
+
+
+def _failure(job: Job, status: TaskStatus) -> Reason:
+    how = f"signal {status.signal}" if status.signal is not None else f"exit code {status.exit_code}"
+    who = f"Rank {status.rank}" if len(job.placements) > 1 else "It"
+    because = f" ({status.reason})" if status.reason else ""
+    return Reason(EXITED, f"{who} ended with {how} on {status.node_id}{because}.")
+
+
+def _backoff_s(state: ClusterState, job: Job) -> float:
+    policy = state.policy
+    delay = min(policy.backoff_cap_s, policy.backoff_base_s * 2.0 ** (job.failed_starts - 1))
+    # Spread by epoch, so that jobs refused together do not come back together; no random number is needed.
+    return delay * (0.75 + 0.5 * (job.epoch * 2_654_435_761 % 1_000) / 1_000)
+
+
+def _add(nodes: tuple[NodeId, ...], node_id: NodeId) -> tuple[NodeId, ...]:
+    return nodes if node_id in nodes else (*nodes, node_id)

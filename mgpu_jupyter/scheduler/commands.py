@@ -1,0 +1,52 @@
+"""What should happen, as values. The master carries them out: all saves in one commit, then the sends."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.model import LaunchSpec
+from mgpu_jupyter.scheduler.model import Job
+
+
+class SaveJob(msgspec.Struct, frozen=True):
+    """Commit this version of the job."""
+
+    job: Job
+
+
+class SaveAttempt(msgspec.Struct, frozen=True):
+    """Commit the record of an attempt that is over while the job goes on."""
+
+    job: Job
+
+
+class SaveNode(msgspec.Struct, frozen=True):
+    """Commit what is known of this node, and tell those who watch."""
+
+    node_id: NodeId
+
+
+class LaunchTask(msgspec.Struct, frozen=True):
+    """Send this to its node."""
+
+    spec: LaunchSpec
+
+
+class StopTask(msgspec.Struct, frozen=True):
+    """End the processes of this attempt on this node."""
+
+    node_id: NodeId
+    key: AttemptKey
+    grace_s: float
+    reason: str
+
+
+class ReportMismatch(msgspec.Struct, frozen=True):
+    """What ran is not what was assigned: say so loudly."""
+
+    job: Job
+    text: str
+
+
+Command = SaveJob | SaveAttempt | SaveNode | LaunchTask | StopTask | ReportMismatch

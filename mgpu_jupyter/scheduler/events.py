@@ -1,0 +1,116 @@
+"""Facts that the scheduler is told. Past tense; each carries the time `at` which it was noticed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.model import NodeFacts, TaskStatus
+from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.scheduler.model import Job
+
+
+class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
+    """The first event of a master's life: what the store held."""
+
+    at: float
+    jobs: tuple[Job, ...] = ()
+    nodes: tuple[tuple[NodeId, NodeFacts], ...] = ()
+    epoch: int = 0
+    number: int = 0
+
+
+class JobSubmitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that passed all checks."""
+
+    at: float
+    job_id: JobId
+    user: str
+    spec: JobSpec
+    key: str | None = None
+
+
+class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """Someone who may wants it to end."""
+
+    at: float
+    job_id: JobId
+    by: str
+
+
+class NodeJoined(msgspec.Struct, frozen=True, kw_only=True):
+    """A node said Hello: what it has, and all that it runs or ran."""
+
+    at: float
+    node_id: NodeId
+    facts: NodeFacts
+    tasks: tuple[TaskStatus, ...] = ()
+
+
+class NodeSilent(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing was heard of a node for too long, or its connection broke."""
+
+    at: float
+    node_id: NodeId
+    reason: str
+
+
+class NodeHeard(msgspec.Struct, frozen=True, kw_only=True):
+    """A silent node spoke again on the connection it had."""
+
+    at: float
+    node_id: NodeId
+
+
+class NodeLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent stopped on purpose; its jobs go on without it."""
+
+    at: float
+    node_id: NodeId
+    reason: str
+
+
+class TaskReported(msgspec.Struct, frozen=True, kw_only=True):
+    """A node tells what one process of an attempt did."""
+
+    at: float
+    status: TaskStatus
+
+
+class LaunchWasRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """A node did not start its part, and never will under this key."""
+
+    at: float
+    node_id: NodeId
+    key: AttemptKey
+    code: str
+    message: str
+    fault: str
+    exit_code: int | None = None
+
+
+class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
+    """Time limits and delays are looked at."""
+
+    at: float
+
+
+class PassDue(msgspec.Struct, frozen=True, kw_only=True):
+    """Something changed: see what can be placed."""
+
+    at: float
+
+
+Event = (
+    StateRecovered
+    | JobSubmitted
+    | CancelRequested
+    | NodeJoined
+    | NodeSilent
+    | NodeHeard
+    | NodeLeft
+    | TaskReported
+    | LaunchWasRefused
+    | TimePassed
+    | PassDue
+)

@@ -1,0 +1,46 @@
+"""What must hold after every event. Tests call `check`; a violation is a bug, never a user's fault."""
+
+from __future__ import annotations
+
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler.books import HOLDING
+from mgpu_jupyter.scheduler.model import ClusterState
+
+
+def check(state: ClusterState) -> list[str]:
+    """Return a sentence for every rule that is broken; an empty list means that all hold."""
+    broken = []
+    for job in state.jobs.values():
+        if job.state.is_final:
+            broken.append(f"{job.id} is {job.state} and still in the books")
+        if (job.state in HOLDING) != bool(job.placements):
+            broken.append(f"{job.id} is {job.state} with {len(job.placements)} placements")
+        if job.state is JobState.QUEUED:
+            if job.id not in state.queue and all(job_id != job.id for _, job_id in state.delayed):
+                broken.append(f"{job.id} is queued but neither in the queue nor delayed")
+        elif job.id in state.queue:
+            broken.append(f"{job.id} is {job.state} and still in the queue")
+        if job.state is JobState.STOPPING and job.stop is None:
+            broken.append(f"{job.id} is stopping without a cause")
+        if job.epoch > state.epoch:
+            broken.append(f"{job.id} has epoch {job.epoch}, beyond the counter at {state.epoch}")
+    return broken + _check_holders(state)
+
+
+def _check_holders(state: ClusterState) -> list[str]:
+    broken = []
+    expected: dict[tuple[str, str], list[str]] = {}
+    cpus: dict[str, int] = {}
+    for job in state.jobs.values():
+        for placement in job.placements:
+            cpus[placement.node_id] = cpus.get(placement.node_id, 0) + placement.cpus
+            for uuid in placement.gpus:
+                expected.setdefault((placement.node_id, uuid), []).append(job.id)
+    broken += [f"{uuid} on {node_id} is held by {' and '.join(ids)}" for (node_id, uuid), ids in expected.items() if len(ids) > 1]
+    for node in state.nodes.values():
+        wanted = {uuid: ids[0] for (node_id, uuid), ids in expected.items() if node_id == node.id}
+        if node.holders != wanted:
+            broken.append(f"{node.id} says that its GPUs are held by {node.holders}, the jobs say {wanted}")
+        if node.cpus_taken != cpus.get(node.id, 0):
+            broken.append(f"{node.id} counts {node.cpus_taken} CPUs taken, the jobs say {cpus.get(node.id, 0)}")
+    return broken

@@ -1,0 +1,30 @@
+"""What a node is told to run: a job and one of its placements as a `LaunchSpec`. Pure."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
+from mgpu_jupyter.scheduler.model import Job, Placement
+
+
+def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSpec:
+    """Return the launch of one rank of the job's current attempt."""
+    spec = job.spec
+    return LaunchSpec(
+        key=job.attempt_key,
+        node_id=placement.node_id,
+        incarnation=placement.incarnation,
+        user=job.user,
+        tasks=(TaskSpec(rank=placement.rank),),
+        gpus=placement.gpus,
+        argv=spec.command,
+        script=spec.script,
+        python=PythonWish(path=spec.python, kernel_path=spec.kernel_python, kernel_version=spec.kernel_python_version),
+        env={
+            **spec.env,
+            "MGPU_NODE_RANK": str(placement.rank),
+            "MGPU_NNODES": str(len(job.placements)),
+            "MGPU_NPROC_PER_NODE": "1",
+        },
+        cwd=spec.cwd,
+        kill_grace_s=kill_grace_s,
+    )

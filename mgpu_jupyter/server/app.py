@@ -1,0 +1,151 @@
+"""The Jupyter server extension: settings, routes, and the master's life within the server's own hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import re
+import subprocess
+from typing import Any
+
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool, Float, Int, List, Unicode
+
+from mgpu_agent import __version__
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.places import state_place
+from mgpu_jupyter.api.models import Health
+from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.engines.agents import LinkSettings
+from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.server import local_agents
+from mgpu_jupyter.server.access import Access
+from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
+from mgpu_jupyter.server.service import Service, ServiceSettings
+
+AGENT_FAREWELL_S = 3.0
+
+
+class MgpuApp(ExtensionApp):
+    """The GPUs of several machines as one pool inside JupyterLab."""
+
+    name = "mgpu_jupyter"
+    extension_url = "/"
+    load_other_extensions = False
+    serverapp_config = {"open_browser": False}  # noqa: RUF012 - a traitlets convention
+
+    cluster_name = Unicode("mgpu", help="Name of the cluster, shown in the sidebar.").tag(config=True)
+    local_agent = Bool(True, help="Start an agent for this machine's own GPUs.").tag(config=True)
+    simulate = Unicode("", help="Start agents with simulated GPUs instead: 2x4 means two nodes with four each.").tag(config=True)
+    link_port = Int(0, help="ZeroMQ port of the link at its first start; 0 takes 8790 if it is free. Kept from then on.").tag(config=True)
+    heartbeat_interval = Float(2.0, min=0.1, help="Seconds between an agent's signs of life.").tag(config=True)
+    timeout = Float(60.0, min=1.0, help="Seconds of silence after which a node is suspect.").tag(config=True)
+    kill_grace = Float(15.0, min=0.0, help="Seconds between TERM and KILL when a job is ended.").tag(config=True)
+    max_failed_starts = Int(5, min=1, help="How often a job may fail to start before it is given up.").tag(config=True)
+    max_job_time = Float(None, allow_none=True, help="Longest time in seconds that a job may run; none if not set.").tag(config=True)
+    admins = List(Unicode(), help="Users who may cancel and read all jobs, beside the one who runs the server.").tag(config=True)
+
+    service: Service | None = None
+    problem = ""
+
+    def initialize_settings(self) -> None:
+        """Let handlers find the extension."""
+        self.access = Access(getpass.getuser(), tuple(self.admins))
+        self.settings["mgpu_extension"] = self
+        self._agents: list[subprocess.Popen[bytes]] = []
+        self._environment: dict[str, str | None] = {}
+
+    def initialize_handlers(self) -> None:
+        """Add one route per handler, and one for all else below the prefix."""
+        handlers: tuple[type[Guarded], ...] = (*ALL, Unknown)
+        self.handlers += [(pattern_of(handler.path), handler) for handler in handlers]
+
+    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
+        """Start the master; a failure shows in `health` and never stops the server."""
+        try:
+            agents = local_agents.plan(simulate=self.simulate) if self.local_agent or self.simulate else ()
+            self.service = self._make_service(serverapp)
+            self.service.start()
+        except MgpuError as error:
+            self.service, self.problem = None, error.message
+            self.log.error("mgpu: %s", error.message)  # noqa: TRY400 - one sentence is enough
+            return
+        except Exception as error:
+            self.service, self.problem = None, f"The master did not start ({type(error).__name__}): see the server's log."
+            self.log.exception("mgpu: the master did not start")
+            return
+        self._agents = local_agents.start(agents, self.service.place.path, serverapp.port)
+        self._give_to_kernels(MGPU_URL=server_url(serverapp), MGPU_TOKEN=self.service.token)
+        self.log.info(
+            "mgpu: master at %s%s, link %s, state %s", server_url(serverapp), PREFIX, self.service.link_address, self.service.place.path
+        )
+
+    async def stop_extension(self) -> None:
+        """Stop the master; jobs go on on their nodes."""
+        service, self.service = self.service, None
+        self.problem = "The server is stopping."
+        self._give_to_kernels(**dict.fromkeys(self._environment, ""))
+        if service is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, service.stop)
+            await loop.run_in_executor(None, local_agents.reap, self._agents, AGENT_FAREWELL_S)
+
+    def health(self) -> Health:
+        """Return the state of the master in one value."""
+        if self.service is None:
+            if self.problem:
+                return Health(status="failed", version=__version__, message=self.problem)
+            return Health(status="starting", version=__version__, message="The master is starting.")
+        master = self.service.master
+        warnings: tuple[str, ...] = ()
+        if self.service.place.on_network:
+            warnings = (f"{self.service.place.path} is on a network file system: set MGPU_STATE_DIR to a local disk.",)
+        problem = master.problem if master.is_alive else "The master's thread ended: see the server's log and restart the server."
+        return Health(
+            status="degraded" if problem else "ok",
+            version=__version__,
+            cluster=self.cluster_name,
+            master_epoch=master.epoch,
+            message=problem,
+            warnings=warnings,
+            link_address=self.service.link_address,
+        )
+
+    def _make_service(self, serverapp: Any) -> Service:
+        settings = ServiceSettings(
+            link=LinkSettings(
+                cluster=self.cluster_name,
+                heartbeat_s=self.heartbeat_interval,
+                sample_s=self.heartbeat_interval,
+                timeout_s=self.timeout,
+            ),
+            policy=Policy(kill_grace_s=self.kill_grace, max_failed_starts=self.max_failed_starts, max_time_limit_s=self.max_job_time),
+            link_port=self.link_port,
+            admins=tuple(self.admins),
+        )
+        return Service(state_place(), settings, url=server_url(serverapp), port=serverapp.port)
+
+    def _give_to_kernels(self, **values: str) -> None:
+        """Put these into the environment that kernels and terminals inherit; an empty value brings back what was there."""
+        for name, value in values.items():
+            if value:
+                self._environment.setdefault(name, os.environ.get(name))
+                os.environ[name] = value
+            elif (before := self._environment.get(name)) is not None:
+                os.environ[name] = before
+            else:
+                os.environ.pop(name, None)
+
+
+def pattern_of(path: str) -> str:
+    """Return the regular expression of a path of the route table, below the server's base URL."""
+    return f"/{PREFIX}/{re.sub(r'{[a-z_]+}', '([^/]+)', path)}"
+
+
+def server_url(serverapp: Any) -> str:
+    """Return where programs on this machine reach the server, ending in `/`."""
+    host = serverapp.ip if serverapp.ip not in ("", "0.0.0.0", "::", "*") else "127.0.0.1"  # noqa: S104 - compared, not bound
+    scheme = "https" if serverapp.certfile else "http"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}:{serverapp.port}{serverapp.base_url}"

@@ -1,0 +1,26 @@
+"""One small class per path; `ALL` lists them for the application."""
+
+from __future__ import annotations
+
+from mgpu_jupyter.server.handlers.base import Guarded, Unknown
+from mgpu_jupyter.server.handlers.cluster import ClusterHandler, HealthHandler, NodeHandler, NodesHandler, OpenApiHandler
+from mgpu_jupyter.server.handlers.jobs import BulkHandler, CancelHandler, JobHandler, JobsHandler
+from mgpu_jupyter.server.handlers.output import OutputHandler
+from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
+
+ALL: tuple[type[Guarded], ...] = (
+    HealthHandler,
+    ClusterHandler,
+    OpenApiHandler,
+    NodesHandler,
+    NodeHandler,
+    JobsHandler,
+    BulkHandler,
+    JobHandler,
+    CancelHandler,
+    OutputHandler,
+    JobStreamHandler,
+    EventsHandler,
+)
+
+__all__ = ["ALL", "Guarded", "Unknown"]

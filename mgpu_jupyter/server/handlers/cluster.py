@@ -1,0 +1,84 @@
+"""The pool itself: health, numbers, nodes, and the document that describes the API."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.errors import NotFound
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.api import models
+from mgpu_jupyter.api.openapi import document
+from mgpu_jupyter.master.views import node_view
+from mgpu_jupyter.model.job import NodeState
+from mgpu_jupyter.server.handlers.base import Guarded
+
+NOTICE = "Agents that are not root run every job as their own user: all who may use a node trust each other."
+
+
+class HealthHandler(Guarded):
+    """State of the master, also when there is none."""
+
+    path = "health"
+    works_without_master = True
+
+    def get(self) -> None:
+        """Answer with what is wrong, if anything is."""
+        self.answer(self.extension.health())
+
+
+class ClusterHandler(Guarded):
+    """The pool in numbers."""
+
+    path = "cluster"
+
+    def get(self) -> None:
+        """Count nodes, GPUs and jobs."""
+        nodes = self.service.master.nodes()
+        online = [node for node in nodes if node.state == NodeState.ONLINE]
+        self.answer(
+            models.Cluster(
+                name=self.service.settings.link.cluster,
+                user=self.person.name,
+                admin=self.person.is_admin,
+                nodes=len(nodes),
+                nodes_online=len(online),
+                gpus=sum(len(node.facts.gpus) for node in nodes),
+                gpus_free=sum(len(node.facts.gpus) - len(node.holders) for node in online),
+                simulated=any(gpu.simulated for node in nodes for gpu in node.facts.gpus),
+                jobs=self.service.reader.count_active(),
+                notice=NOTICE,
+                seq=self.service.master.seq,
+            )
+        )
+
+
+class OpenApiHandler(Guarded):
+    """The document that describes this API."""
+
+    path = "openapi.json"
+    works_without_master = True
+
+    def get(self) -> None:
+        """Generate it from the route table."""
+        self.answer(document())
+
+
+class NodesHandler(Guarded):
+    """All nodes."""
+
+    path = "nodes"
+
+    def get(self) -> None:
+        """List nodes and their GPUs."""
+        self.answer(models.NodeList(nodes=tuple(node_view(node) for node in self.service.master.nodes())))
+
+
+class NodeHandler(Guarded):
+    """One node."""
+
+    path = "nodes/{node_id}"
+
+    def get(self, node_id: str) -> None:
+        """Show a node and its GPUs."""
+        node = self.service.master.node(NodeId(node_id))
+        if node is None:
+            raise NotFound("no-such-node", f"There is no node {node_id}: see `mgpu nodes`.")
+        self.answer(node_view(node))

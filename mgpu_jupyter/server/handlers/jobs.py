@@ -1,0 +1,107 @@
+"""Jobs: submit, list, look, cancel. Each method reads the request, makes one call, answers."""
+
+from __future__ import annotations
+
+import base64
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.api import models
+from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, PREFIX
+from mgpu_jupyter.master.ports import JobFilter
+from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
+from mgpu_jupyter.server.handlers.base import Guarded
+
+ACTIVE = "active"
+DEFAULT_PAGE = 100
+MAX_KEY_CHARS = 200
+
+
+class JobsHandler(Guarded):
+    """All jobs."""
+
+    path = "jobs"
+
+    async def get(self) -> None:
+        """List a page of jobs, newest first."""
+        wanted = JobFilter(
+            states=_states(self.query("state", str, "")),
+            user=self.query("user", str | None, None),  # type: ignore[arg-type]  # a union is a type to msgspec
+            name=self.query("name", str | None, None),  # type: ignore[arg-type]
+            since=self.query("since", float | None, None),  # type: ignore[arg-type]
+            before=_read_cursor(self.query("cursor", str, "")),
+            limit=self.query("limit", int, DEFAULT_PAGE),
+        )
+        if not 1 <= wanted.limit <= models.MAX_PAGE:
+            raise InvalidRequest("invalid", f"limit must be between 1 and {models.MAX_PAGE}.")
+        page, last = await self.service.jobs(wanted)
+        cursor = _write_cursor(last) if last is not None else None
+        self.answer(models.JobList(jobs=tuple(page), next_cursor=cursor))
+
+    async def post(self) -> None:
+        """Submit one job."""
+        key = self.request.headers.get(IDEMPOTENCY_HEADER)
+        if key is not None and not 1 <= len(key) <= MAX_KEY_CHARS:
+            raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {MAX_KEY_CHARS} characters.")
+        (job,) = await self.service.submit(self.person, [(self.read_body(JobSpec), key)])
+        self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{job.id}")
+        self.answer(models.Submitted(job_id=job.id, state=job.state), 201)
+
+
+class BulkHandler(Guarded):
+    """Many jobs at once."""
+
+    path = "jobs/bulk"
+
+    async def post(self) -> None:
+        """Submit all or none."""
+        items = [(item.spec, item.key) for item in self.read_body(models.BulkSubmit).jobs]
+        jobs = await self.service.submit(self.person, items)
+        self.answer(models.BulkSubmitted(jobs=tuple(models.Submitted(job_id=job.id, state=job.state) for job in jobs)), 201)
+
+
+class JobHandler(Guarded):
+    """One job."""
+
+    path = "jobs/{job_id}"
+
+    async def get(self, job_id: str) -> None:
+        """Show a job."""
+        self.answer(await self.service.job(JobId(job_id)))
+
+
+class CancelHandler(Guarded):
+    """The end of one job."""
+
+    path = "jobs/{job_id}/cancel"
+
+    async def post(self, job_id: str) -> None:
+        """Ask for its end; a second time is no error."""
+        job = await self.service.cancel(self.person, JobId(job_id))
+        self.answer(models.CancelAnswer(job_id=job.id, state=job.state), 202)
+
+
+def _states(text: str) -> tuple[JobState, ...]:
+    states: list[JobState] = []
+    for word in filter(None, text.split(",")):
+        if word == ACTIVE:
+            states += [state for state in JobState if state not in FINAL_STATES]
+        elif word in list(JobState):
+            states.append(JobState(word))
+        else:
+            raise InvalidRequest("unknown-state", f"{word!r} is no state: use {ACTIVE}, {', '.join(JobState)}.")
+    return tuple(states)
+
+
+def _write_cursor(number: int) -> str:
+    return base64.urlsafe_b64encode(f"n{number}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
+        return int(decoded.removeprefix("n"))
+    except ValueError as error:
+        raise InvalidRequest("bad-cursor", "That cursor is not one of ours: start again without it.") from error

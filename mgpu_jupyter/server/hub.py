@@ -1,0 +1,80 @@
+"""Passes what the master did on to the server's event loop: replies, and wake-ups for those who watch. Holds no data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.master.ports import SavedJob
+
+ANY_JOB = JobId("")
+
+
+class Watch:
+    """A flag that is raised when the thing watched changed."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next change; False after the time."""
+        try:
+            await asyncio.wait_for(self._event.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+    def raise_flag(self) -> None:
+        """Note a change."""
+        self._event.set()
+
+
+class Hub:
+    """The master's sink. `publish` is called on its thread; all else belongs to the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._replies: deque[Callable[[], None]] = deque()
+        self._changed: deque[JobId] = deque()
+        self._is_scheduled = False
+        self._watches: dict[JobId, set[Watch]] = {}
+
+    def publish(self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]) -> None:
+        """Pass on replies to requests, changed jobs, and jobs whose output grew."""
+        self._replies.extend(replies)
+        self._changed.extend(saved.job.id for saved in jobs)
+        self._changed.extend(grown)
+        self._changed.append(ANY_JOB)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                # The loop is closed: the server ended, and nobody waits for an answer any more.
+                self._is_scheduled = False
+
+    @contextmanager
+    def watch(self, job_id: JobId = ANY_JOB) -> Iterator[Watch]:
+        """Watch one job, or everything."""
+        watch = Watch()
+        self._watches.setdefault(job_id, set()).add(watch)
+        try:
+            yield watch
+        finally:
+            watches = self._watches[job_id]
+            watches.discard(watch)
+            if not watches:
+                del self._watches[job_id]
+
+    def _deliver(self) -> None:
+        # Cleared first: what is published from here on schedules the next delivery.
+        self._is_scheduled = False
+        while self._replies:
+            self._replies.popleft()()
+        while self._changed:
+            for watch in self._watches.get(self._changed.popleft(), ()):
+                watch.raise_flag()

@@ -1,0 +1,230 @@
+"""The parts of a running master, wired by hand, top to bottom: directory, keys, store, link, engine, master, runtime file.
+
+The one place where adapters meet. Handlers see only this object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import getpass
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.errors import MgpuError, NotFound, Unavailable
+from mgpu_agent.protocol.ids import JobId
+from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, host_name, write_runtime_file
+from mgpu_jupyter.api import models
+from mgpu_jupyter.engines.agents import ENROL_USER, AgentsEngine, Enrolment, LinkSettings
+from mgpu_jupyter.master import calls
+from mgpu_jupyter.master.clock import SteadyClock
+from mgpu_jupyter.master.master import Call, Master
+from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob
+from mgpu_jupyter.master.views import job_view
+from mgpu_jupyter.model.job import JobSpec, JobState
+from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.model import ClusterState, Job, Policy
+from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
+from mgpu_jupyter.server.hub import Hub
+from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
+from mgpu_jupyter.store.logs import LogWriter
+from mgpu_jupyter.store.sqlite import SqliteStore
+from mgpu_jupyter.transport.router import Router
+
+log = logging.getLogger("mgpu.service")
+
+_T = TypeVar("_T")
+DEFAULT_LINK_PORT = 8790
+LINK_HOST = "127.0.0.1"
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a site may set about the master."""
+
+    link: LinkSettings
+    policy: Policy
+    link_port: int = 0
+    admins: tuple[str, ...] = ()
+
+
+class Service:
+    """A master with all that it needs. Belongs to the server's event loop."""
+
+    def __init__(self, place: StatePlace, settings: ServiceSettings, *, url: str, port: int) -> None:
+        self.place = place
+        self.settings = settings
+        self.access = Access(getpass.getuser(), settings.admins)
+        self.clock = SteadyClock()
+        self._loop = asyncio.get_running_loop()
+        self.hub = Hub(self._loop)
+        self._lock = _lock(place.path)
+        self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
+        store = _open_store(place)
+        epoch = store.next_master_epoch()
+        keys = load_keys(place.path / "keys", "link")
+        enrol_keys = load_keys(place.path / "keys", "enrol")
+        router = Router(public_key=keys.public, secret_key=keys.secret)
+        for node in store.recover().nodes:
+            router.allow(node.public_key, node.id)
+        router.allow(enrol_keys.public, ENROL_USER)
+        self.link_address = f"tcp://{LINK_HOST}:{_bind(router, store, settings.link_port)}"
+        enrolment = Enrolment(store.bind_node_key, store.assigned_nodes)
+        engine = AgentsEngine(router, LogWriter(self.log_root), enrolment, settings.link, master_epoch=epoch, clock=self.clock)
+        self.token = self._local_token(store)
+        self.reader: Reader = store.reader()
+        self._page_reader: Reader = store.reader()
+        self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch)
+        self._runtime_file = self._publish(url, port, keys, enrol_keys)
+
+    @property
+    def log_root(self) -> Path:
+        """Where output is."""
+        return self.place.path / "logs"
+
+    def start(self) -> None:
+        """Begin to take turns."""
+        self.master.start()
+
+    def stop(self) -> None:
+        """End the master; jobs go on on their nodes."""
+        self._runtime_file.unlink(missing_ok=True)
+        self.master.stop()
+        self._reader_thread.shutdown(wait=True)
+        self.reader.close()
+        self._page_reader.close()
+        os.close(self._lock)
+
+    # --- what handlers ask ----------------------------------------------------------------------
+
+    async def submit(self, person: Person, items: Sequence[tuple[JobSpec, str | None]]) -> list[Job]:
+        """Admit all jobs or none; returns when they are saved."""
+        return await self._call(lambda answer: calls.submit(person.name, items, answer))
+
+    async def cancel(self, person: Person, job_id: JobId) -> Job:
+        """Cancel a job that this person may cancel."""
+        return await self._call(lambda answer: calls.cancel(job_id, person.name, is_admin=person.is_admin, answer=answer))
+
+    async def jobs(self, wanted: JobFilter) -> tuple[list[models.Job], int | None]:
+        """Return a page of jobs, and the number where it ended when more follow."""
+        one_more = replace(wanted, limit=wanted.limit + 1)
+        page = await self._loop.run_in_executor(self._reader_thread, self._page_reader.jobs, one_more)
+        last = page[wanted.limit - 1].job.number if len(page) > wanted.limit else None
+        return await self._with_waiting(page[: wanted.limit]), last
+
+    async def changed_since(self, seq: int, limit: int) -> list[models.Job]:
+        """Return jobs that changed after `seq`."""
+        page = await self._loop.run_in_executor(self._reader_thread, self._page_reader.changed_since, seq, limit)
+        return await self._with_waiting(page)
+
+    def saved_job(self, job_id: JobId) -> SavedJob:
+        """Return a job's newest committed version."""
+        saved = self.reader.job(job_id)
+        if saved is None:
+            raise NotFound("no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
+        return saved
+
+    async def job(self, job_id: JobId) -> models.Job:
+        """Return a job, with its place and reason while it waits."""
+        return (await self._with_waiting([self.saved_job(job_id)]))[0]
+
+    async def _with_waiting(self, page: list[SavedJob]) -> list[models.Job]:
+        queued = [saved.job.id for saved in page if saved.job.state is JobState.QUEUED]
+        why: dict[JobId, Waiting | None] = {}
+        if queued:
+            now = self.clock()
+
+            def question(state: ClusterState) -> dict[JobId, Waiting | None]:
+                return {job_id: waiting(state, job_id, now) for job_id in queued}
+
+            why = await self._call(lambda answer: calls.ask(question, answer))
+        return [job_view(saved, why.get(saved.job.id)) for saved in page]
+
+    async def _call(self, make: Callable[[calls.Answer[_T]], Call]) -> _T:
+        future: asyncio.Future[_T] = self._loop.create_future()
+
+        def answer(result: _T | MgpuError) -> None:
+            if future.done():
+                return
+            if isinstance(result, MgpuError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def fail(error: MgpuError) -> None:
+            self._loop.call_soon_threadsafe(answer, error)
+
+        self.master.post(make(answer), fail)
+        return await future
+
+    # --- wiring ---------------------------------------------------------------------------------
+
+    def _local_token(self, store: SqliteStore) -> str:
+        """Return the token of this machine's own user; it stays the same over restarts, so that kernels go on."""
+        token = load_secret(self.place.path / "keys", "token", new_token)
+        reader = store.reader()
+        if reader.token(hash_token(token)) is None:
+            store.add_token(token_row(token, getpass.getuser()))
+        reader.close()
+        return token
+
+    def _publish(self, url: str, port: int, keys: KeyPair, enrol_keys: KeyPair) -> Path:
+        content = RuntimeFile(
+            url=url,
+            token=self.token,
+            link_address=self.link_address,
+            link_public_key=keys.public,
+            enrol_public_key=enrol_keys.public,
+            enrol_secret_key=enrol_keys.secret,
+            host=host_name(),
+            boot_id=boot_id(),
+            pid=os.getpid(),
+            port=port,
+            started_at=time.time(),
+        )
+        return write_runtime_file(self.place.path, content)
+
+
+def _open_store(place: StatePlace) -> SqliteStore:
+    path = place.path / "mgpu.db"
+    # Made by us first, so that neither it nor its journal is ever readable by others.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    return SqliteStore(path, on_network=place.on_network)
+
+
+def _lock(state: Path) -> int:
+    descriptor = os.open(state / "master.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise Unavailable(
+            "second-master",
+            f"Another server (process {owner}) runs the master of {state}: use that one, or set MGPU_STATE_DIR to another directory.",
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _bind(router: Router, store: SqliteStore, wanted: int) -> int:
+    """Bind the port that was kept; the first time take the one asked for, else 8790 if it is free, else any."""
+    kept = store.setting("link_port")
+    if kept is not None:
+        return router.bind(LINK_HOST, int(kept))
+    try:
+        port = router.bind(LINK_HOST, wanted or DEFAULT_LINK_PORT)
+    except Unavailable:
+        if wanted:
+            raise
+        port = router.bind(LINK_HOST, 0)
+    store.set_setting("link_port", str(port))
+    return port

@@ -1,0 +1,113 @@
+"""The store in memory: for simulation and tests. Keeps what it is given, forgets all of it with the process."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.model import NodeFacts
+from mgpu_jupyter.master.ports import Batch, JobFilter, Recovered, SavedJob, SavedNode, TokenRow, assigned_in
+from mgpu_jupyter.model.job import FINAL_STATES, JobState
+from mgpu_jupyter.scheduler.model import Job
+
+
+class MemoryStore:
+    """A store and its own reader; same answers as the one in SQLite."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, SavedJob] = {}
+        self._attempts: dict[tuple[JobId, int], Job] = {}
+        self._keys: dict[NodeId, str] = {}
+        self._facts: dict[NodeId, NodeFacts] = {}
+        self._settings: dict[str, str] = {}
+        self._tokens: dict[bytes, TokenRow] = {}
+
+    def recover(self) -> Recovered:
+        """Read all that a new master must know."""
+        return Recovered(
+            jobs=tuple(saved.job for saved in self._jobs.values() if not saved.job.state.is_final),
+            nodes=tuple(SavedNode(id=node_id, public_key=key, facts=self._facts.get(node_id)) for node_id, key in self._keys.items()),
+            epoch=int(self._settings.get("epoch", "0")),
+            number=max((saved.job.number for saved in self._jobs.values()), default=0),
+        )
+
+    def next_master_epoch(self) -> int:
+        """Raise the master epoch and return it."""
+        epoch = int(self._settings.get("master_epoch", "0")) + 1
+        self._settings["master_epoch"] = str(epoch)
+        return epoch
+
+    def commit(self, batch: Batch) -> None:
+        """Keep a batch."""
+        self._jobs.update(batch.jobs)
+        self._attempts.update({(job.id, job.attempt): job for job in batch.attempts})
+        self._facts.update(batch.nodes)
+        self._settings["epoch"] = str(batch.epoch)
+
+    def find_job(self, job_id: JobId) -> Job | None:
+        """Return one job."""
+        saved = self._jobs.get(job_id)
+        return None if saved is None else saved.job
+
+    def find_by_key(self, user: str, key: str) -> Job | None:
+        """Return the job that this user submitted under this key."""
+        return next((saved.job for saved in self._jobs.values() if (saved.job.user, saved.job.key) == (user, key)), None)
+
+    def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
+        """Return the nodes that this attempt was placed on, now or in the past."""
+        saved = [self._jobs[key.job_id].job] if key.job_id in self._jobs else []
+        return assigned_in((*saved, *self._attempts.values()), key)
+
+    def bind_node_key(self, node_id: NodeId, public_key: str) -> None:
+        """Bind a key to a node id in place of the one before."""
+        self._keys = {name: key for name, key in self._keys.items() if key != public_key} | {node_id: public_key}
+
+    def setting(self, name: str) -> str | None:
+        """Return a value that was kept under this name."""
+        return self._settings.get(name)
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Keep a value under this name."""
+        self._settings[name] = value
+
+    def add_token(self, token: TokenRow) -> None:
+        """Keep a token's hash."""
+        self._tokens[token.hash] = token
+
+    def reader(self) -> MemoryStore:
+        """Return itself."""
+        return self
+
+    def job(self, job_id: JobId) -> SavedJob | None:
+        """Return one job."""
+        return self._jobs.get(job_id)
+
+    def jobs(self, wanted: JobFilter) -> list[SavedJob]:
+        """Return a page, newest first."""
+        found = [
+            saved
+            for saved in self._jobs.values()
+            if (not wanted.states or saved.job.state in wanted.states)
+            and wanted.user in (None, saved.job.user)
+            and wanted.name in (None, saved.job.spec.name)
+            and (wanted.since is None or saved.job.submitted_at >= wanted.since)
+            and (wanted.before is None or saved.job.number < wanted.before)
+        ]
+        return sorted(found, key=lambda saved: -saved.job.number)[: wanted.limit]
+
+    def changed_since(self, seq: int, limit: int) -> list[SavedJob]:
+        """Return jobs that changed after `seq`, in the order of their last change."""
+        return sorted((saved for saved in self._jobs.values() if saved.seq > seq), key=lambda saved: saved.seq)[:limit]
+
+    def count_active(self) -> dict[str, int]:
+        """Return how many jobs are in each state that is not final."""
+        counts = {state.value: 0 for state in JobState if state not in FINAL_STATES}
+        for saved in self._jobs.values():
+            if not saved.job.state.is_final:
+                counts[saved.job.state.value] += 1
+        return counts
+
+    def token(self, hash_: bytes) -> TokenRow | None:
+        """Return the token with this hash."""
+        return self._tokens.get(hash_)
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,55 @@
+"""The shape of the database, as numbered steps that only go forward."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from mgpu_agent.protocol.errors import Unavailable
+
+STEPS: tuple[str, ...] = (
+    # 1: jobs by number; `record` is the job without its request, which never changes and may be long.
+    """
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE jobs (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        user TEXT NOT NULL,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        submitted_at REAL NOT NULL,
+        idempotency_key TEXT,
+        seq INTEGER NOT NULL,
+        spec BLOB NOT NULL,
+        record BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX jobs_by_key ON jobs (user, idempotency_key) WHERE idempotency_key IS NOT NULL;
+    CREATE INDEX jobs_by_seq ON jobs (seq);
+    CREATE INDEX jobs_active ON jobs (state) WHERE state IN ('queued', 'starting', 'running', 'stopping');
+    CREATE TABLE attempts (
+        job_id TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        record BLOB NOT NULL,
+        PRIMARY KEY (job_id, attempt)
+    ) WITHOUT ROWID;
+    CREATE TABLE nodes (id TEXT PRIMARY KEY, public_key TEXT NOT NULL UNIQUE, facts BLOB) WITHOUT ROWID;
+    CREATE TABLE tokens (
+        hash BLOB PRIMARY KEY,
+        user TEXT NOT NULL,
+        scope TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        expires_at REAL
+    ) WITHOUT ROWID;
+    """,
+)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the database to the newest step, each in a transaction of its own."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(STEPS):
+        raise Unavailable(
+            "store-too-new", f"The database was written by a newer mgpu (step {version}, known: {len(STEPS)}): install that version again."
+        )
+    for number, step in enumerate(STEPS[version:], start=version + 1):
+        connection.executescript(f"BEGIN IMMEDIATE; {step} PRAGMA user_version = {number}; COMMIT;")

@@ -1,0 +1,241 @@
+"""The store in SQLite: WAL and FULL sync, one writer, one commit per batch. Decides nothing about jobs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.errors import Unavailable
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.model import NodeFacts
+from mgpu_jupyter.master.ports import Batch, JobFilter, Recovered, SavedJob, SavedNode, TokenRow, assigned_in
+from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
+from mgpu_jupyter.scheduler.model import Job
+from mgpu_jupyter.store.migrations import migrate
+
+BUSY_TIMEOUT_S = 10.0
+_ACTIVE = tuple(sorted(state.value for state in JobState if state not in FINAL_STATES))
+_NO_SPEC = JobSpec()
+_encoder = msgspec.msgpack.Encoder()
+_job_decoder = msgspec.msgpack.Decoder(Job)
+_spec_decoder = msgspec.msgpack.Decoder(JobSpec)
+_facts_decoder = msgspec.msgpack.Decoder(NodeFacts)
+
+_INSERT_JOB = """
+    INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_UPDATE_JOB = "UPDATE jobs SET state = ?, seq = ?, record = ? WHERE number = ?"
+
+
+class SqliteStore:
+    """Opens, migrates and writes the database at `path`. Used by the master's thread alone."""
+
+    def __init__(self, path: Path, *, on_network: bool = False) -> None:
+        self._path = path
+        with _as_unavailable():
+            self._connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+            # A network file system has no shared memory for WAL and no locks to trust: one process, rollback journal.
+            self._connection.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network else 'WAL'}")
+            if on_network:
+                self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
+            migrate(self._connection)
+        self._on_network = on_network
+
+    def recover(self) -> Recovered:
+        """Read all that a new master must know."""
+        with _as_unavailable():
+            marks = ", ".join("?" * len(_ACTIVE))
+            rows = self._connection.execute(f"SELECT seq, spec, record FROM jobs WHERE state IN ({marks})", _ACTIVE)  # noqa: S608 - marks only
+            jobs = tuple(_saved_job(row).job for row in rows)
+            nodes = tuple(
+                SavedNode(id=NodeId(node_id), public_key=key, facts=_facts_decoder.decode(facts) if facts else None)
+                for node_id, key, facts in self._connection.execute("SELECT id, public_key, facts FROM nodes")
+            )
+            number = self._connection.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
+            return Recovered(jobs=jobs, nodes=nodes, epoch=int(self.setting("epoch") or 0), number=number)
+
+    def next_master_epoch(self) -> int:
+        """Raise the master epoch and return it."""
+        epoch = int(self.setting("master_epoch") or 0) + 1
+        self.set_setting("master_epoch", str(epoch))
+        return epoch
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch in one transaction and return when it is on disk."""
+        inserts, updates = [], []
+        for saved in batch.jobs.values():
+            job = saved.job
+            record = _encoder.encode(replace(job, spec=_NO_SPEC))
+            if job.id in batch.new:
+                spec = _encoder.encode(job.spec)
+                inserts.append((job.number, job.id, job.user, job.spec.name, job.state, job.submitted_at, job.key, saved.seq, spec, record))
+            else:
+                updates.append((job.state, saved.seq, record, job.number))
+        attempts = [(job.id, job.attempt, job.epoch, _encoder.encode(replace(job, spec=_NO_SPEC))) for job in batch.attempts]
+        facts = [(_encoder.encode(facts), node_id) for node_id, facts in batch.nodes.items()]
+        with _as_unavailable(), self._transaction() as cursor:
+            cursor.executemany(_INSERT_JOB, inserts)
+            cursor.executemany(_UPDATE_JOB, updates)
+            cursor.executemany("INSERT OR REPLACE INTO attempts (job_id, attempt, epoch, record) VALUES (?, ?, ?, ?)", attempts)
+            cursor.executemany("UPDATE nodes SET facts = ? WHERE id = ?", facts)
+            cursor.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (str(batch.epoch),))
+
+    def find_job(self, job_id: JobId) -> Job | None:
+        """Return one job."""
+        saved = SqliteReader(self._connection, owns=False).job(job_id)
+        return None if saved is None else saved.job
+
+    def find_by_key(self, user: str, key: str) -> Job | None:
+        """Return the job that this user submitted under this key."""
+        with _as_unavailable():
+            row = self._connection.execute(
+                "SELECT seq, spec, record FROM jobs WHERE user = ? AND idempotency_key = ?", (user, key)
+            ).fetchone()
+        return None if row is None else _saved_job(row).job
+
+    def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
+        """Return the nodes that this attempt was placed on, now or in the past."""
+        query = "SELECT record FROM jobs WHERE id = ? UNION ALL SELECT record FROM attempts WHERE job_id = ? AND attempt = ?"
+        with _as_unavailable():
+            rows = self._connection.execute(query, (key.job_id, key.job_id, key.attempt)).fetchall()
+        return assigned_in((_job_decoder.decode(record) for (record,) in rows), key)
+
+    def bind_node_key(self, node_id: NodeId, public_key: str) -> None:
+        """Bind a key to a node id in place of the one before."""
+        with _as_unavailable(), self._transaction() as cursor:
+            cursor.execute("DELETE FROM nodes WHERE public_key = ? AND id <> ?", (public_key, node_id))
+            cursor.execute(
+                "INSERT INTO nodes (id, public_key) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET public_key = excluded.public_key",
+                (node_id, public_key),
+            )
+
+    def setting(self, name: str) -> str | None:
+        """Return a value that was kept under this name."""
+        with _as_unavailable():
+            row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Keep a value under this name."""
+        with _as_unavailable():
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def add_token(self, token: TokenRow) -> None:
+        """Keep a token's hash."""
+        with _as_unavailable():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?)",
+                (token.hash, token.user, token.scope, token.created_at, token.expires_at),
+            )
+
+    def reader(self) -> SqliteReader:
+        """Return a connection for looking; on a network file system it is the writer's own."""
+        if self._on_network:
+            return SqliteReader(self._connection, owns=False)
+        return SqliteReader(sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False))
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        cursor = self._connection.cursor()
+        cursor.execute("BEGIN IMMEDIATE")
+        try:
+            yield cursor
+            cursor.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                cursor.execute("ROLLBACK")
+            raise
+
+
+class SqliteReader:
+    """Reads committed rows. The caller keeps to one thread at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, *, owns: bool = True) -> None:
+        self._connection = connection
+        self._owns = owns
+
+    def job(self, job_id: JobId) -> SavedJob | None:
+        """Return one job."""
+        with _as_unavailable():
+            row = self._connection.execute("SELECT seq, spec, record FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        return None if row is None else _saved_job(row)
+
+    def jobs(self, wanted: JobFilter) -> list[SavedJob]:
+        """Return a page, newest first."""
+        clauses: list[str] = []
+        values: list[object] = []
+        if wanted.states:
+            clauses.append(f"state IN ({', '.join('?' * len(wanted.states))})")
+            values += [state.value for state in wanted.states]
+        for column, test, value in (
+            ("user", "=", wanted.user),
+            ("name", "=", wanted.name),
+            ("submitted_at", ">=", wanted.since),
+            ("number", "<", wanted.before),
+        ):
+            if value is not None:
+                clauses.append(f"{column} {test} ?")
+                values.append(value)
+        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+        query = f"SELECT seq, spec, record FROM jobs {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - columns are named above
+        with _as_unavailable():
+            return [_saved_job(row) for row in self._connection.execute(query, (*values, wanted.limit))]
+
+    def changed_since(self, seq: int, limit: int) -> list[SavedJob]:
+        """Return jobs that changed after `seq`, in the order of their last change."""
+        query = "SELECT seq, spec, record FROM jobs WHERE seq > ? ORDER BY seq LIMIT ?"
+        with _as_unavailable():
+            return [_saved_job(row) for row in self._connection.execute(query, (seq, limit))]
+
+    def count_active(self) -> dict[str, int]:
+        """Return how many jobs are in each state that is not final."""
+        marks = ", ".join("?" * len(_ACTIVE))
+        query = f"SELECT state, count(*) FROM jobs WHERE state IN ({marks}) GROUP BY state"  # noqa: S608 - marks only
+        with _as_unavailable():
+            return dict.fromkeys(_ACTIVE, 0) | dict(self._connection.execute(query, _ACTIVE).fetchall())
+
+    def token(self, hash_: bytes) -> TokenRow | None:
+        """Return the token with this hash."""
+        query = "SELECT user, scope, created_at, expires_at FROM tokens WHERE hash = ?"
+        with _as_unavailable():
+            row = self._connection.execute(query, (hash_,)).fetchone()
+        if row is None:
+            return None
+        user, scope, created_at, expires_at = row
+        return TokenRow(hash=hash_, user=user, scope=scope, created_at=created_at, expires_at=expires_at)
+
+    def close(self) -> None:
+        """Close the connection, if it is this reader's own."""
+        if self._owns:
+            self._connection.close()
+
+
+def _saved_job(row: tuple[int, bytes, bytes]) -> SavedJob:
+    seq, spec, record = row
+    return SavedJob(replace(_job_decoder.decode(record), spec=_spec_decoder.decode(spec)), seq)
+
+
+@contextmanager
+def _as_unavailable() -> Iterator[None]:
+    """Turn what SQLite says into a sentence for people."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = str(error)
+        if "full" in text:
+            raise Unavailable("disk-full", "The disk with the queue is full: free some space, then try again.") from error
+        if "readonly" in text:
+            raise Unavailable("read-only", "The queue's database cannot be written: check the disk and its permissions.") from error
+        raise Unavailable("store-error", f"The queue's database does not answer ({text}): see the server's log.") from error

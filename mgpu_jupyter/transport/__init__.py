@@ -1,0 +1,1 @@
+"""Frames to and from agents over ZeroMQ; no message is read here."""

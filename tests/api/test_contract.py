@@ -1,0 +1,112 @@
+"""The vocabulary of REST as a value: what may be said, in which words. Behaviour of the routes is tested with the server."""
+
+from __future__ import annotations
+
+import re
+import typing
+
+import msgspec
+import pytest
+
+from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.api import models
+from mgpu_jupyter.api.routes import ROUTES, Kind
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+
+JOB = models.Job(
+    id=JobId("AB12CD34"),
+    state=JobState.RUNNING,
+    user="ada",
+    name="train",
+    command="python train.py",
+    nodes=(NodeId("n1"),),
+    gpus=1,
+    exit_code=None,
+    attempt=1,
+    submitted_at=1.0,
+    started_at=2.0,
+    ended_at=None,
+    reason="",
+)
+NODE = models.Node(
+    id=NodeId("n1"),
+    state=NodeState.ONLINE,
+    reason="",
+    host="gpu001",
+    address="192.0.2.10",
+    arch="x86_64",
+    cpus=8,
+    memory_bytes=2**30,
+    gpus=(),
+)
+
+KEYS_FOR_SCRIPTS = {
+    "Job": "id state user name command nodes gpus exit_code attempt submitted_at started_at ended_at reason",
+    "Node": "id state reason host gpus",
+    "Gpu": "index uuid name memory_bytes job_id simulated",
+    "Submitted": "job_id state",
+    "ErrorBody": "code message details",
+}
+
+
+@pytest.mark.parametrize("name", KEYS_FOR_SCRIPTS)
+def test_keys_that_scripts_rely_on(name: str) -> None:
+    fields = getattr(models, name).__struct_fields__
+    assert [key for key in KEYS_FOR_SCRIPTS[name].split() if key not in fields] == []
+
+
+def test_operations_and_paths_are_unique() -> None:
+    assert len({route.operation for route in ROUTES}) == len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
+
+
+def test_writes_are_the_routes_that_are_not_get() -> None:
+    assert [route.operation for route in ROUTES if route.is_write] == ["submitJob", "submitJobs", "cancelJob"]
+
+
+def test_variables_of_paths() -> None:
+    assert {name for route in ROUTES for name in re.findall(r"{(.*?)}", route.path)} == {"node_id", "job_id"}
+
+
+def test_sockets_are_get_routes() -> None:
+    assert {(route.method, route.path) for route in ROUTES if route.kind is Kind.WEBSOCKET} == {
+        ("GET", "jobs/{job_id}/stream"),
+        ("GET", "events"),
+    }
+
+
+def test_every_body_has_a_json_schema() -> None:
+    bodies = [body for route in ROUTES for body in (route.request, route.response) if body is not None]
+    _, components = msgspec.json.schema_components(bodies)
+    assert {"JobSpec", "Job", "JobList", "Node", "NodeList", "Health", "Cluster", "Submitted", "BulkSubmit"} <= set(components)
+
+
+@pytest.mark.parametrize(
+    ("union", "frame", "kind"),
+    [
+        (models.JobStreamFrame, models.OutputFrame(rank=0, stream="stderr", offset=3, data=b"\x00\xff\n"), "output"),
+        (models.JobStreamFrame, models.JobFrame(seq=4, job=JOB), "job"),
+        (models.JobStreamFrame, models.GapFrame(rank=1, message="its node is lost"), "gap"),
+        (models.JobStreamFrame, models.EndFrame(job=JOB), "end"),
+        (models.JobStreamFrame, models.PingFrame(), "ping"),
+        (models.EventFrame, models.JobFrame(seq=4, job=JOB), "job"),
+        (models.EventFrame, models.NodeFrame(seq=5, node=NODE), "node"),
+        (models.EventFrame, models.ReadyFrame(seq=6), "ready"),
+        (models.EventFrame, models.PingFrame(), "ping"),
+    ],
+)
+def test_frames_survive_json(union: typing.Any, frame: msgspec.Struct, kind: str) -> None:
+    text = msgspec.json.encode(frame)
+    assert msgspec.json.decode(text, type=union) == frame
+    assert msgspec.json.decode(text)["type"] == kind
+    assert b"\n" not in text
+
+
+def test_a_request_with_an_unknown_word_is_refused() -> None:
+    for kind in (JobSpec, models.BulkItem, models.BulkSubmit):
+        assert kind.__struct_config__.forbid_unknown_fields
+
+
+@pytest.mark.parametrize("body", [b'{"jobs":[]}', b'{"jobs":[{"spec":{"command":["true"]},"key":""}]}', b'{"jobs":[{"command":["true"]}]}'])
+def test_bulk_that_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(body, type=models.BulkSubmit)

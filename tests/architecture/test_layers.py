@@ -1,0 +1,93 @@
+"""Rules about the source tree that no linter knows. The import layers themselves are checked by `lint-imports` in `make check`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 450
+NOT_OURS = {".git", ".venv", ".mgpu", "node_modules", "dist", "build"}
+TOP_LEVEL = {"mgpu_agent", "mgpu_jupyter", "labextension", "notebooks", "tests"}
+JUNK_DRAWERS = {"utils.py", "helpers.py", "common.py", "manager.py", "misc.py"}
+
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+
+class Blocker:
+    blocked = {"jupyter_server", "jupyter_client", "jupyter_core", "IPython", "tornado", "traitlets", "ipykernel", "mgpu_jupyter"}
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.blocked:
+            raise ImportError(f"{name} is blocked here")
+
+sys.meta_path.insert(0, Blocker())
+import mgpu_agent
+names = [module.name for module in pkgutil.walk_packages(mgpu_agent.__path__, "mgpu_agent.") if not module.name.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+
+
+def source_files(*suffixes: str) -> Iterator[Path]:
+    """Yield the files that belong to the project: no environment, no cache, no build output."""
+    for path in ROOT.rglob("*"):
+        parts = path.relative_to(ROOT).parts
+        generated = any(
+            part in NOT_OURS or part.endswith(("_cache", "__pycache__", ".egg-info")) or part == ".hypothesis" for part in parts
+        )
+        if path.is_file() and not generated and (not suffixes or path.suffix in suffixes):
+            yield path
+
+
+def test_the_agent_runs_without_jupyter() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT_EVERYTHING], capture_output=True, text=True, cwd="/", timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 5
+
+
+def test_importing_the_client_package_loads_no_server() -> None:
+    """A kernel in any environment can use the client: no Jupyter server, no tornado application, no ZeroMQ."""
+    code = (
+        "import sys, mgpu_jupyter; mgpu_jupyter.Client; print(sorted({'jupyter_server', 'IPython', 'zmq', 'sqlite3'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", timeout=50, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_a_file_fits_in_a_head() -> None:
+    sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in source_files(".py", ".ts", ".tsx")}
+    assert {path: lines for path, lines in sizes.items() if lines > MAX_LINES} == {}
+
+
+def test_no_junk_drawers() -> None:
+    assert [str(path) for path in source_files(".py") if path.name in JUNK_DRAWERS] == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in source_files(".py")
+        if path.relative_to(ROOT).parts[0] in ("mgpu_agent", "mgpu_jupyter") and not path.read_text().startswith('"""')
+    ]
+    assert silent == []
+
+
+def test_top_level_folders() -> None:
+    folders = {path.relative_to(ROOT).parts[0] for path in source_files() if len(path.relative_to(ROOT).parts) > 1}
+    assert {folder for folder in folders if not folder.startswith(".")} <= TOP_LEVEL
+
+
+def test_no_paths_of_one_machine() -> None:
+    """What is in the tree works in any clone: nothing names a developer's own directories."""
+    pattern = re.compile(rb"(?<![\w.{}$*-])/(?:[w]ork|[r]oot)(?=[/\s\"'`])")  # written so that it does not match itself
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group().decode()}"
+        for path in source_files()
+        if path.suffix not in (".png", ".pyc")
+        for match in pattern.finditer(path.read_bytes())
+    ]
+    assert found == []

@@ -1,0 +1,167 @@
+"""The client's methods against the shipped mock transport."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mgpu_agent.protocol.errors import InvalidRequest, NotFound
+from mgpu_jupyter.api import models
+from mgpu_jupyter.client import Client
+from mgpu_jupyter.client import client as client_module
+from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node, lost
+from mgpu_jupyter.model.job import JobSpec, JobState
+
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    mock = MockTransport()
+    client = Client(transport=mock)
+    client.submit(["python", "t.py"])
+    client.submit("echo $HOME", gpus=2, nodes=2, name="n", time_limit=60, chdir="sub", nodelist="a,b", exclude=["c"])
+    client.submit(script="print(1)", gpus_per_node=1, cpus=2, priority=3, env={"K": "V"}, python="/p", requeue=False)
+
+    here = str(tmp_path)
+    assert mock.specs == [
+        JobSpec(command=("python", "t.py"), cwd=here),
+        JobSpec(
+            command=("bash", "-lc", "echo $HOME"),
+            gpus=2,
+            nodes=2,
+            name="n",
+            time_limit_s=60,
+            cwd=os.path.join(here, "sub"),
+            nodelist=("a", "b"),
+            exclude=("c",),
+        ),
+        JobSpec(
+            script="print(1)",
+            gpus_per_node=1,
+            cpus=2,
+            priority=3,
+            env={"K": "V"},
+            python="/p",
+            requeue=False,
+            cwd=here,
+            kernel_python=sys.executable,
+            kernel_python_version=VERSION,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "sentence"),
+    [
+        ({"gpus": -1}, "--gpus is not valid: expected int >= 0."),
+        ({"gpus": "2"}, "--gpus is not valid: expected int | null, got str."),
+        ({"time_limit": 0}, "--time-limit is not valid: expected float > 0.0."),
+        ({"nodelist": ["a b"]}, "--nodelist is not valid: some characters are not allowed here."),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_sent(keywords: dict[str, object], sentence: str) -> None:
+    mock = MockTransport()
+    with pytest.raises(InvalidRequest) as caught:
+        Client(transport=mock).submit(["x"], **keywords)  # type: ignore[arg-type]
+
+    assert (caught.value.message, mock.requests) == (sentence, [])
+
+
+def test_submit_many_takes_specs_commands_and_keywords(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    mock = MockTransport()
+    jobs = Client(transport=mock).submit_many([JobSpec(command=("a",)), ["b", "c"], "d e", {"command": ["f"], "gpus": 3}], gpus=2)
+
+    here = str(tmp_path)
+    assert [job.id for job in jobs] == list(mock.jobs)
+    assert mock.specs == [
+        JobSpec(command=("a",)),
+        JobSpec(command=("b", "c"), gpus=2, cwd=here),
+        JobSpec(command=("bash", "-lc", "d e"), gpus=2, cwd=here),
+        JobSpec(command=("f",), gpus=3, cwd=here),
+    ]
+    assert len(mock.requests) == 1
+    with pytest.raises(InvalidRequest, match="There is no keyword 'gpu'"):
+        Client(transport=mock).submit_many(["x"], gpu=1)
+
+
+def test_a_bulk_is_sent_again_with_the_same_keys() -> None:
+    mock = MockTransport()
+    mock.failures = [lost()]
+    jobs = Client(transport=mock).submit_many([["a"], ["b"]])
+
+    first, second = (msgspec.json.decode(request.body or b"", type=models.BulkSubmit) for request in mock.requests)
+    assert first == second
+    assert len({item.key for item in first.jobs}) == len(jobs) == len(mock.jobs) == 2
+
+
+def test_a_large_bulk_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "BULK_BODY_BYTES", 5_000)
+    mock = MockTransport()
+    jobs = Client(transport=mock).submit_many([["echo", "x" * 1_000]] * 10)
+
+    assert len(jobs) == 10
+    assert [request.path for request in mock.requests] == ["jobs/bulk"] * 3
+    assert Client(transport=mock).submit_many([]) == []
+
+
+def test_jobs_come_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "MAX_PAGE", 2)
+    mock = MockTransport(lambda spec: Play(hold=spec.name == "held"))
+    client = Client(transport=mock)
+    client.submit_many([{"command": ["x"], "name": name} for name in ("a", "held", "b", "held", "c")])
+    mock.requests.clear()
+
+    assert [job.id for job in client.jobs()] == ["MOCK0004", "MOCK0003", "MOCK0002", "MOCK0001", "MOCK0000"]
+    assert [request.query for request in mock.requests] == [{"limit": "2"}, {"limit": "2", "cursor": "2"}, {"limit": "2", "cursor": "4"}]
+    assert [job.id for job in client.jobs(limit=3)] == ["MOCK0004", "MOCK0003", "MOCK0002"]
+    assert [job.id for job in client.jobs(state="active")] == ["MOCK0003", "MOCK0001"]
+    assert [job.id for job in client.jobs(state=(JobState.COMPLETED,), name="a")] == ["MOCK0000"]
+    assert list(client.jobs(user="nobody")) == []
+
+
+def test_a_job_in_the_hand() -> None:
+    mock = MockTransport(lambda spec: Play(output=(Say(b"one\n"), Say(b"err\n", "stderr")), exit_code=3))
+    client = Client(transport=mock)
+    job = client.submit(["x"])
+    assert repr(job) == f"<Job {job.id}>"
+    assert (job.wait(5) is job, job.state, job.exit_code, job.output()) == (True, JobState.FAILED, 3, "one\nerr\n")
+    assert repr(job) == f"<Job {job.id} failed>"
+    assert client.job(job.id.lower()).id == job.id
+    with pytest.raises(NotFound):
+        client.job("NOSUCH00")
+
+
+def test_cancel_ends_a_job_that_runs_on() -> None:
+    mock = MockTransport(lambda spec: Play(hold=True))
+    job = Client(transport=mock).submit(["sleep", "9"])
+    with pytest.raises(TimeoutError):
+        job.wait(0.01)
+    assert job.state is JobState.RUNNING
+    mock.failures = [lost()]
+    assert job.cancel() == models.CancelAnswer(job_id=job.id, state=JobState.CANCELLED)
+    assert job.wait(5).state is JobState.CANCELLED
+
+
+def test_output_of_several_ranks_is_labelled() -> None:
+    mock = MockTransport(lambda spec: Play(output=(Say(b"a\n"), Say(b"b", rank=1), Say(b"c\n"))))
+    job = Client(transport=mock).submit(["x"], nodes=2)
+    assert (job.output(), job.output(rank=1)) == ("0: a\n0: c\n1: b\n", "b")
+
+
+def test_follow_from_an_offset() -> None:
+    mock = MockTransport(lambda spec: Play(output=(Say(b"abc"), Say(b"def"))))
+    job = Client(transport=mock).submit(["x"])
+    output = [(frame.offset, frame.data) for frame in job.follow({0: 4}) if isinstance(frame, models.OutputFrame)]
+    assert output == [(4, b"ef")]
+
+
+def test_the_pool() -> None:
+    client = Client(transport=MockTransport(nodes=[a_node("n1", 2)]))
+    assert client.nodes() == (a_node("n1", 2),)
+    assert (client.cluster().gpus, client.cluster().simulated, client.health().status) == (2, True, "ok")

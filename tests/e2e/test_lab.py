@@ -1,0 +1,143 @@
+"""Acceptance, rows 1 and 2: JupyterLab has the extension with no further step, the make targets clean up, and pip needs no Node.js."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from mgpu_agent.protocol.places import find_runtime_file
+from mgpu_jupyter import Client
+from tests.e2e.cluster import BIN, ROOT, Cluster
+from tests.e2e.notebook import Attached
+from tests.processes import end_all, free_port, processes_of, wait_until, wait_until_gone
+
+LAB_TOKEN = "a-token-for-tests"
+
+
+def _request(method: str, url: str, token: str, body: bytes | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(url, body, {"Authorization": f"token {token}"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def _get(url: str) -> tuple[int, str]:
+    return _request("GET", url, LAB_TOKEN)
+
+
+def test_lab_serves_the_extension(cluster: Cluster) -> None:
+    port = free_port()
+    arguments = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={LAB_TOKEN}", "--allow-root"]
+    cluster.start("lab", [str(BIN / "jupyter"), "lab", *arguments, "--MgpuApp.simulate=2x4"])
+    url = f"http://127.0.0.1:{port}"
+
+    def nodes_online() -> int:
+        nodes = json.loads(_get(f"{url}/mgpu/api/v1/nodes")[1])["nodes"]
+        return [(node["state"], len(node["gpus"])) for node in nodes].count(("online", 4))
+
+    cluster.wait_until(lambda: nodes_online() == 2, "two nodes with four GPUs each are online", 40)
+    status, health = _get(f"{url}/mgpu/api/v1/health")
+    assert (status, json.loads(health)["status"]) == (200, "ok")
+    status, page = _get(f"{url}/lab")
+    assert (status, "<title>JupyterLab</title>" in page) == (200, True)
+    assert cluster.stop("lab") == 0
+    assert wait_until_gone(cluster.state) == []
+
+
+def test_the_token_of_a_kernel(cluster: Cluster) -> None:
+    """A kernel's token can do only mgpu things, survives a `kill -9` of the server, and never reaches a job."""
+    port = free_port()
+    arguments = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={LAB_TOKEN}", "--allow-root"]
+    command = [str(BIN / "jupyter"), "lab", *arguments, "--MgpuApp.simulate=1x1"]
+    cluster.start("lab", command)
+    url = f"http://127.0.0.1:{port}/"
+    cluster.wait_until(lambda: cluster.client.health().status == "ok", "the server is up", 40)
+    started = json.loads(_request("POST", f"{url}api/kernels", LAB_TOKEN, b"{}")[1])
+    connection_file = cluster.directory / "jupyter-runtime" / f"kernel-{started['id']}.json"
+    with Attached(connection_file) as kernel:
+        ran = kernel.run("import os; print(os.environ['MGPU_URL'], os.environ['MGPU_TOKEN'])")
+        found_url, token = ran.text().split()
+        ran = kernel.run("%load_ext mgpu_jupyter\n%mgpu_srun --gpus 1 -- bash -c 'env | grep -E \"TOKEN|_KEY\" || echo clean'")
+        assert (ran.error, ran.text()) == (None, "clean\n")
+    assert found_url == url
+    assert [_request("GET", f"{url}{path}", token)[0] for path in ("api/contents", "api/kernels", "api/sessions")] == [403] * 3
+    cluster.kill("lab")
+    cluster.start("lab", command)
+    with Client(url, token) as client:
+        cluster.wait_until(lambda: client.health().status == "ok", "the server is back", 40)
+        assert client.submit(["echo", "again"], gpus=1).wait(30).output() == "again\n"
+
+
+def test_the_extension_is_listed_as_enabled_and_valid(cluster: Cluster) -> None:
+    done = subprocess.run(
+        [str(BIN / "jupyter"), "server", "extension", "list"], env=cluster.env, capture_output=True, text=True, timeout=50, check=True
+    )
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if "mgpu_jupyter" in line]
+    assert any("enabled" in line for line in lines), lines
+    assert any(line.endswith("OK") for line in lines), lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_make_lab_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
+    """`make lab` in a copy of the tree's top level, with its own state; the signal goes where a terminal or a service sends it."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for path in ROOT.iterdir():
+        if path.name in ("Makefile", "pyproject.toml", "mgpu_agent", "mgpu_jupyter", "notebooks", "tests", ".venv"):
+            (tree / path.name).symlink_to(path)
+    port, state = free_port(), tree / ".mgpu" / "lab"
+    arguments = f"--no-browser --port={port} --ServerApp.port_retries=0 --allow-root --IdentityProvider.token={LAB_TOKEN}"
+    with (tmp_path / "make.log").open("wb") as log:
+        make = subprocess.Popen(["make", "lab", f"ARGS={arguments}"], cwd=tree, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until(lambda: find_runtime_file(state, port), "the master is up", 40)
+        assert _get(f"http://127.0.0.1:{port}/lab")[0] == 200
+        if number is signal.SIGINT:
+            os.killpg(make.pid, number)
+        else:
+            make.send_signal(number)
+        make.wait(30)
+        assert processes_of(state) == []
+    finally:
+        make.kill()
+        end_all(state)
+
+
+def test_pip_install_without_node(tmp_path: Path) -> None:
+    """A fresh environment and a PATH that has no Node.js; what is already downloaded serves as its dependencies."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=50)
+    python = venv / "bin" / "python"
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))} | {
+        "PATH": str(venv / "bin")
+    }
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(ROOT)], env=env, check=True, timeout=100)
+    site = next(Path(path) for path in sys.path if path.endswith("site-packages"))
+    own_site = next((venv / "lib").glob("python*/site-packages"))
+    for package in ("zmq", "msgspec", "psutil", "pynvml.py"):
+        (own_site / package).symlink_to(site / package)
+    if (site / "pyzmq.libs").exists():
+        (own_site / "pyzmq.libs").symlink_to(site / "pyzmq.libs")
+
+    code = "import mgpu_agent, mgpu_jupyter, os; print(os.path.dirname(mgpu_jupyter.__file__), mgpu_jupyter.Client.__name__)"
+    done = subprocess.run([str(python), "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.stdout, done.stderr) == (f"{own_site / 'mgpu_jupyter'} Client\n", "")
+    config = json.loads((venv / "etc/jupyter/jupyter_server_config.d/mgpu_jupyter.json").read_text())
+    assert config == {"ServerApp": {"jpserver_extensions": {"mgpu_jupyter": True}}}
+    assert not (own_site / "mgpu_jupyter" / "docs").exists()
+    for program in ("mgpu", "mgpu_srun", "mgpu_queue", "mgpu_cancel", "mgpu_node"):
+        helped = subprocess.run(
+            [str(venv / "bin" / program), "--help"], env=env, cwd=tmp_path, capture_output=True, check=False, timeout=50
+        )
+        assert (program, helped.returncode, helped.stderr) == (program, 0, b"")

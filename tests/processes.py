@@ -1,0 +1,94 @@
+"""Find and end the processes that belong to one state directory, so that nothing that was started stays behind. Starts nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+
+class WaitedTooLong(AssertionError):
+    """A condition did not come true within its limit."""
+
+
+def wait_until(condition: Callable[[], T | None], what: str, limit_s: float = 20.0, every_s: float = 0.05) -> T:
+    """Return the first true value of `condition`; one that raises counts as not yet."""
+    deadline = time.monotonic() + limit_s
+    problem: Exception | None = None
+    while True:
+        try:
+            if value := condition():
+                return value
+            problem = None
+        except Exception as error:
+            problem = error
+        if time.monotonic() > deadline:
+            raise WaitedTooLong(f"Waited {limit_s:.0f} s for: {what}" + (f" ({type(problem).__name__}: {problem})" if problem else ""))
+        time.sleep(every_s)
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def processes_of(state: Path) -> list[psutil.Process]:
+    """Return the living processes of mgpu that were started with `state`, and their jobs; ourselves excepted."""
+    mark = str(state)
+    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    return [process for process in psutil.process_iter() if process.pid not in ours and _belongs(process, mark)]
+
+
+def _belongs(process: psutil.Process, mark: str) -> bool:
+    with contextlib.suppress(psutil.Error, OSError):
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        env = process.environ()
+        # An editor that shows a log of ours is not ours: only what mgpu set itself counts.
+        by_env = any(mark in value for name, value in env.items() if name.startswith("MGPU_"))
+        by_command = mark in (command := " ".join(process.cmdline())) and "mgpu" in command
+        return by_env or by_command or ("MGPU_JOB_ID" in env and process.cwd().startswith(mark))
+    return False
+
+
+def describe(processes: list[psutil.Process]) -> str:
+    """Return one line for each process."""
+    lines = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            lines.append(f"{process.pid} (parent {process.ppid()}): {' '.join(process.cmdline())[:160]}")
+    return "\n".join(lines)
+
+
+def wait_until_gone(state: Path, limit_s: float = 15.0) -> list[psutil.Process]:
+    """Wait until no process of `state` is left; return those that still live at the limit."""
+    deadline = time.monotonic() + limit_s
+    while (left := processes_of(state)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def end_all(state: Path, grace_s: float = 5.0) -> list[str]:
+    """End every process of `state` and return what had to be ended."""
+    ended: list[str] = []
+    deadline = time.monotonic() + grace_s
+    while left := processes_of(state):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                ended.append(describe([process]))
+                process.terminate() if time.monotonic() < deadline else process.kill()
+        psutil.wait_procs(left, timeout=1)
+        if time.monotonic() > deadline + 10:
+            raise WaitedTooLong(f"These would not end:\n{describe(left)}")
+    return ended

@@ -1,0 +1,138 @@
+"""One message of every kind with every field set; the golden file holds their bytes.
+
+`python -m tests.protocol.samples` prints the lines of `golden.hex`. A released line is never changed, only added to.
+"""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.codec import encode
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.messages import (
+    Bye,
+    Enrol,
+    Enrolled,
+    Forget,
+    Heartbeat,
+    Hello,
+    Launch,
+    LaunchRefused,
+    Leave,
+    Output,
+    OutputAck,
+    Refuse,
+    Resync,
+    Stop,
+    TaskReport,
+    ToAgent,
+    ToMaster,
+    Welcome,
+)
+from mgpu_agent.protocol.model import (
+    STDERR,
+    STDOUT,
+    GpuInfo,
+    GpuProcess,
+    GpuSample,
+    LaunchSpec,
+    NodeFacts,
+    OutputMark,
+    PythonWish,
+    TaskSpec,
+    TaskStatus,
+)
+
+MASTER_EPOCH = 7
+KEY = AttemptKey(JobId("AB12CD34"), 2, 99)
+NODE = NodeId("n1")
+GPU = GpuUuid("GPU-00000000-0000-0000-0000-000000000001")
+MARK = OutputMark(KEY, 0, STDOUT, 4096)
+
+FACTS = NodeFacts(
+    host="gpu001",
+    address="192.0.2.10",
+    arch="x86_64",
+    cpus=64,
+    memory_bytes=2**38,
+    boot_id="b7e4",
+    incarnation="i1",
+    agent_version="0.1.0",
+    python="3.11",
+    pid=4242,
+    gpus=(GpuInfo(index=0, uuid=GPU, name="Simulated GPU", memory_bytes=2**34, simulated=True),),
+    gpu_note="simulated",
+    labels={"room": "B"},
+    rack="r1",
+    switch="s1",
+)
+STATUS = TaskStatus(
+    key=KEY,
+    rank=1,
+    node_id=NODE,
+    host="gpu001",
+    address="192.0.2.10",
+    pid=4300,
+    started_at=1_700_000_000.5,
+    gpus=(GPU,),
+    cwd="/home/ada",
+    python="/usr/bin/python3",
+    note="the directory did not exist there",
+    ended_at=1_700_000_001.25,
+    exit_code=3,
+    signal=15,
+    reason="cancelled",
+    lost=True,
+    stdout_bytes=10,
+    stderr_bytes=20,
+)
+SPEC = LaunchSpec(
+    key=KEY,
+    node_id=NODE,
+    incarnation="i1",
+    user="ada",
+    tasks=(TaskSpec(rank=0, env={"MGPU_NODE_RANK": "0"}),),
+    gpus=(GPU,),
+    argv=("python", "train.py"),
+    script="print(1)",
+    python=PythonWish(path="/usr/bin/python3", kernel_path="/opt/python", kernel_version="3.11"),
+    env={"LR": "0.1"},
+    cwd="/home/ada",
+    kill_grace_s=2.5,
+)
+
+TO_AGENT: dict[str, ToAgent] = {
+    "welcome": Welcome(cluster="lab", heartbeat_s=30.0, sample_s=2.0, output_window_bytes=1 << 20, received=(MARK,)),
+    "enrolled": Enrolled(node_id=NODE),
+    "refuse": Refuse(code="unknown-key", message="Ask for a join string."),
+    "launch": Launch(spec=SPEC),
+    "stop": Stop(key=KEY, grace_s=15.0, reason="cancelled"),
+    "forget": Forget(keys=(KEY,)),
+    "output_ack": OutputAck(mark=MARK),
+    "resync": Resync(),
+    "bye": Bye(),
+}
+TO_MASTER: dict[str, ToMaster] = {
+    "enrol": Enrol(node_id=NODE, public_key="k" * 40),
+    "hello": Hello(node_id=NODE, facts=FACTS, tasks=(STATUS,)),
+    "heartbeat": Heartbeat(
+        at=1_700_000_000.5,
+        samples=(
+            GpuSample(
+                uuid=GPU,
+                utilisation_percent=50.0,
+                memory_used_bytes=2**30,
+                temperature_c=60.0,
+                power_w=250.0,
+                processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),),
+            ),
+        ),
+        load=1.5,
+    ),
+    "task": TaskReport(status=STATUS),
+    "launch_refused": LaunchRefused(key=KEY, code="no-program", message="There is no such program.", fault="request", exit_code=127),
+    "output": Output(key=KEY, rank=0, stream=STDERR, offset=3, data=b"\x00\xffhi"),
+    "leave": Leave(reason="upgrade"),
+}
+
+if __name__ == "__main__":
+    for name, message in (TO_AGENT | TO_MASTER).items():
+        print(name, encode(message, MASTER_EPOCH).hex())
