@@ -28,7 +28,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
         print(request.text, end="")
         return 0
     with make_client() as client:
-        client.caller.on_trouble = lambda error: note(f"{error.message} Trying again for {client.timeouts.retry_s:.0f} s.")
+        client.caller.on_trouble = note
         if request.background:
             return _submit_only(client.submit_spec(request.spec), request.spec.priority, as_json=request.json)
         viewer = ShellViewer(request.spec.priority, ranks=len(units_of(request.spec)))

@@ -43,6 +43,7 @@ ERRORS: dict[int, type[MgpuError]] = {
     504: Unavailable,
     507: Unavailable,
 }
+TOLD_AT_PAUSE = 3  # about a quarter of a second: a hiccup is not worth a line
 RETRIED = frozenset((502, 503, 504))
 """What a restarting server, or a proxy in front of one, answers."""
 
@@ -53,8 +54,8 @@ class Caller:
     def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
         self.transport = transport
         self.timeouts = timeouts
-        self.on_trouble: Callable[[MgpuError], None] | None = None
-        """Told once for each request that has to be sent again."""
+        self.on_trouble: Callable[[str], None] | None = None
+        """Given one sentence for each request or stream that has to wait for the server."""
 
     def call(self, request: Request, answer_type: type[T], *, retry_s: float | None = None) -> T:
         """Return the answer to `request`, or raise the error that the server or the network gave."""
@@ -63,7 +64,6 @@ class Caller:
     def send(self, request: Request, *, retry_s: float | None = None) -> Answer:
         """Return the plain answer to `request`, or raise the error that the server or the network gave."""
         patience = Patience(self.timeouts, self.timeouts.retry_s if retry_s is None else retry_s)
-        told = False
         while True:
             try:
                 answer = self.transport.send(request)
@@ -74,10 +74,7 @@ class Caller:
                     raise error
             except ConnectionLost as lost:
                 error = lost
-            if self.on_trouble is not None and not told:
-                told = True
-                self.on_trouble(error)
-            patience.pause(error)
+            patience.pause(error, self.on_trouble)
 
 
 class Patience:
@@ -92,14 +89,18 @@ class Patience:
         """Forget past trouble: the other side answered."""
         self._delay_s = self._timeouts.backoff_base_s
         self._ends_at: float | None = None
+        self._pauses = 0
 
-    def pause(self, error: MgpuError) -> None:
-        """Wait before the next try, or raise `error` when the time is over."""
+    def pause(self, error: MgpuError, tell: Callable[[str], None] | None = None) -> None:
+        """Wait before the next try, or raise `error` when the time is over; `tell` hears of trouble that lasts."""
         now = time.monotonic()
+        self._pauses += 1
         if self._ends_at is None:
             self._ends_at = now + self._limit_s
         if now >= self._ends_at:
             raise error
+        if self._pauses == TOLD_AT_PAUSE and tell is not None:
+            tell(f"{error.message} Trying again for {self._limit_s:.0f} s.")
         time.sleep(min(self._delay_s * random.uniform(0.5, 1.0), self._ends_at - now))  # noqa: S311 - jitter
         self._delay_s = min(self._delay_s * 2, self._timeouts.backoff_cap_s)
 

@@ -1,7 +1,7 @@
 """One job's stream of frames, which survives lost connections. Prints nothing.
 
-The position is one offset for each rank, kept here and moved with every frame that is handed out, so that after a break, a restart of
-the server or an interrupt the stream goes on with the next byte.
+The position is one offset for each rank of one attempt, kept here and moved with every frame that is handed out, so that after a break,
+a restart of the server or an interrupt the stream goes on with the next byte. A new attempt starts again at 0.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Follow:
     def __init__(self, caller: Caller, job_id: str, offsets: Mapping[int, int] | None = None, rank: int | None = None) -> None:
         self.offsets: dict[int, int] = dict(offsets or {})
         """Where each rank goes on; keep it to follow again later."""
+        self.attempt: int | None = None
+        """The attempt that the offsets belong to, once output told it."""
         self.deadline: float | None = None
         """`time.monotonic()` at which waiting ends with `TimeoutError`."""
         self._caller = caller
@@ -80,6 +82,9 @@ class Follow:
 
     def _note(self, frame: JobStreamFrame) -> None:
         if isinstance(frame, OutputFrame):
+            if self.attempt is not None and frame.attempt != self.attempt:
+                self.offsets.clear()
+            self.attempt = frame.attempt
             self.offsets[frame.rank] = frame.offset + len(frame.data)
         elif isinstance(frame, EndFrame):
             self._ended = True
@@ -112,6 +117,8 @@ class Follow:
             query["rank"] = str(self._rank)
         if self.offsets:
             query["offsets"] = ",".join(f"{rank}:{offset}" for rank, offset in sorted(self.offsets.items()))
+            if self.attempt is not None:
+                query["attempt"] = str(self.attempt)
         stream = self._caller.transport.open(Request(path=f"jobs/{self._job_id}/output", query=query, headers={"Accept": NDJSON}))
         if stream.status == 200:
             return stream
@@ -136,7 +143,7 @@ class Follow:
     def _pause(self, lost: ConnectionLost, cause: BaseException | None) -> None:
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise TimeoutError("the time is over") from cause
-        self._patience.pause(lost)
+        self._patience.pause(lost, self._caller.on_trouble)
 
     def _buffered_frame(self) -> JobStreamFrame | None:
         while (end := self._pending.find(b"\n", self._searched)) >= 0:

@@ -11,9 +11,11 @@ from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.lines import Labeller
 from mgpu_jupyter.client.transport import Request
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.job import MAX_NODES, JobState
 
 OUTPUT_PAGE_BYTES = 4 * 1024 * 1024
+NO_RANK = MAX_NODES
+"""A rank that no job has: its stream tells the changes of the job and carries no output."""
 
 
 class Job:
@@ -55,7 +57,7 @@ class Job:
         deadline = None if timeout is None else time.monotonic() + timeout
         if self.info.state.is_final:
             return self
-        with self.follow() as frames:
+        with self.follow(rank=NO_RANK) as frames:
             frames.deadline = deadline
             try:
                 for frame in frames:

@@ -111,7 +111,7 @@ class MockTransport:
     ) -> None:
         self.requests: list[Request] = []
         self.jobs: dict[str, _Entry] = {}
-        self.failures: list[Exception | Answer] = []
+        self.failures: list[BaseException | Answer] = []
         """Taken one by one in place of the next answers."""
         self._play = play
         self._nodes = tuple(nodes) or (a_node(),)
@@ -156,7 +156,9 @@ class MockTransport:
         if entry is None or request.headers.get("Accept") != NDJSON:
             return _Frames(404, [_error(404, "no-such-job", "There is no such job: see `mgpu_queue --all`.").body], None)
         starts = dict(pair.split(":") for pair in request.query.get("offsets", "").split(",") if pair)
-        return _Frames(200, self._frames(entry, {int(rank): int(offset) for rank, offset in starts.items()}), self._on_hold)
+        offsets = {int(rank): int(offset) for rank, offset in starts.items()}
+        only = int(request.query["rank"]) if "rank" in request.query else None
+        return _Frames(200, self._frames(entry, offsets, only), self._on_hold)
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
@@ -219,7 +221,7 @@ class MockTransport:
             seq=0,
         )
 
-    def _frames(self, entry: _Entry, starts: dict[int, int]) -> Iterable[bytes | threading.Event]:
+    def _frames(self, entry: _Entry, starts: dict[int, int], only: int | None) -> Iterable[bytes | threading.Event]:
         if entry.play.reason:
             yield _line(models.JobFrame(seq=1, job=entry.view(JobState.QUEUED)))
         yield _line(models.JobFrame(seq=2, job=entry.view(JobState.RUNNING)))
@@ -228,7 +230,7 @@ class MockTransport:
             offset = reached.get(say.rank, 0)
             reached[say.rank] = offset + len(say.data)
             skip = min(max(starts.get(say.rank, 0) - offset, 0), len(say.data))
-            if skip < len(say.data):
+            if skip < len(say.data) and only in (None, say.rank):
                 yield _line(models.OutputFrame(rank=say.rank, stream=say.stream, offset=offset + skip, data=say.data[skip:]))
         if entry.play.hold:
             yield entry.cancelled

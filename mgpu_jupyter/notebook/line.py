@@ -114,9 +114,9 @@ class _Values:
     def at(self, line: str, position: int) -> tuple[re.Match[str] | None, str | None]:
         if found := _VARIABLE.match(line, position):
             return found, self._lookup(found[1] or found[2])
-        if not self.in_command and (found := _EXPRESSION.match(line, position)):
-            return found, self._evaluate(found[1])
-        return None, None
+        found = None if self.in_command else _EXPRESSION.match(line, position)
+        value = None if found is None else self._evaluate(found[1])
+        return (None, None) if value is None else (found, value)
 
 
 def _closing(line: str, start: int) -> int:

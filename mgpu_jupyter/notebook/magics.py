@@ -149,9 +149,11 @@ class MgpuMagics:
     def _run(self, spec: JobSpec, variable: str | None) -> None:
         notes = self._notes()
         viewer = CellViewer(notes, ranks=len(units_of(spec)), on_submitted=lambda job: self._keep(variable, job))
+        self.client.caller.on_trouble = notes.show_waiting
         try:
             outcome = watch.run(self.client, spec, viewer)
         finally:
+            self.client.caller.on_trouble = None
             viewer.close()
         if outcome.interrupted:
             raise interruption(outcome.job) from None

@@ -17,6 +17,12 @@ from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import ClusterState, Job, Placement, Reason, StopCause
 
 EXITED = "exit"
+_OUTCOMES = {
+    None: JobState.COMPLETED,
+    StopCause.CANCELLED: JobState.CANCELLED,
+    StopCause.TIMEOUT: JobState.TIMEOUT,
+    StopCause.RANK_FAILED: JobState.FAILED,
+}
 
 
 def on_task_reported(state: ClusterState, at: float, status: TaskStatus) -> list[Command]:
@@ -130,19 +136,11 @@ def _finish(state: ClusterState, at: float, job: Job) -> list[Command]:
     ended_at = max((task.ended_at or at for task in ended), default=at)
     started_at = job.started_at or max((task.started_at for task in job.tasks), default=None)
     job = replace(job, ended_at=ended_at, started_at=started_at, exit_code=_job_exit_code(job, ended))
-    match job.stop:
-        case StopCause.REQUEUE:
-            return _requeue(state, job)
-        case StopCause.CANCELLED:
-            after = JobState.CANCELLED
-        case StopCause.TIMEOUT:
-            after = JobState.TIMEOUT
-        case StopCause.RANK_FAILED:
-            after = JobState.FAILED
-            job = _blame_first(job, ended)
-        case None:
-            after = JobState.COMPLETED
-    return [SaveJob(books.move(state, job, state_=after))]
+    if job.stop is StopCause.REQUEUE:
+        return _requeue(state, job)
+    if job.stop is StopCause.RANK_FAILED:
+        job = _blame_first(job, ended)
+    return [SaveJob(books.move(state, job, state_=_OUTCOMES[job.stop]))]
 
 
 def _requeue(state: ClusterState, job: Job) -> list[Command]:

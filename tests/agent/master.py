@@ -197,9 +197,7 @@ class SmallMaster:
                     self.statuses[status.key, status.rank] = status
                 received = tuple(OutputMark(*place, len(data)) for place, data in self.output.items())
                 self._acknowledged.update({(mark.key, mark.rank, mark.stream): mark.offset for mark in received})
-                self.say(
-                    Welcome(cluster="test", heartbeat_s=0.3, sample_s=0.1, output_window_bytes=self.window_bytes, received=received)
-                )
+                self.say(Welcome(cluster="test", heartbeat_s=0.3, sample_s=0.1, output_window_bytes=self.window_bytes, received=received))
             case TaskReport(status=status):
                 self.reports.append(message)
                 self.statuses[status.key, status.rank] = status

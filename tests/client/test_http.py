@@ -126,12 +126,13 @@ def test_two_submits_have_two_keys(scripted: Start) -> None:
 
 def test_retries_end_with_the_named_time(scripted: Start) -> None:
     told: list[str] = []
-    client = Client(f"http://127.0.0.1:{free_port()}/", "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0.02))
-    client.caller.on_trouble = lambda error: told.append(error.code)
+    client = Client(f"http://127.0.0.1:{free_port()}/", "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0.2))
+    client.caller.on_trouble = told.append
     with pytest.raises(Unavailable, match="connection refused") as caught:
         client.health()
 
-    assert (caught.value.code, told) == ("no-answer", ["no-answer"])
+    assert caught.value.code == "no-answer"
+    assert told == [f"{caught.value.message} Trying again for 0 s."]
 
 
 @pytest.mark.parametrize(
@@ -204,9 +205,19 @@ def test_follow_goes_on_with_the_next_byte_after_a_break(scripted: Start) -> Non
         follow = Job(client.caller, "AAAA1111").follow()
         assert list(follow) == [out(b"one\n", 0), out(b"uno\n", 0, rank=1), out(b"two\n", 4), out(b"three\n", 8), END]
 
+    at_4, at_8 = (f"&offsets=0%3A{offset}%2C1%3A4&attempt=1" for offset in (4, 8))
     starts = [seen.path.partition("follow=1")[2] for seen in server.seen]
-    assert starts == ["", "&offsets=0%3A4%2C1%3A4", "&offsets=0%3A4%2C1%3A4", "&offsets=0%3A4%2C1%3A4", "&offsets=0%3A8%2C1%3A4"]
+    assert starts == ["", at_4, at_4, at_4, at_8]
     assert follow.offsets == {0: 14, 1: 4}
+
+
+def test_a_new_attempt_starts_again_at_its_first_byte(scripted: Start) -> None:
+    second = msgspec.structs.replace(out(b"again\n", 0), attempt=2)
+    server = scripted(frames(out(b"one\n", 0), out(b"uno\n", 0, rank=1), second, finish=False), frames(END))
+    with Client(server.url, "t", timeouts=QUICK) as client:
+        list(Job(client.caller, "AAAA1111").follow())
+
+    assert server.seen[1].path.partition("follow=1")[2] == "&offsets=0%3A6&attempt=2"
 
 
 def test_follow_survives_a_server_that_is_gone_for_a_while(scripted: Start) -> None:
@@ -251,6 +262,7 @@ def test_wait_sees_the_end_and_times_out(scripted: Start) -> None:
         job = Job(client.caller, "AAAA1111")
         assert job.wait(5).state is JobState.COMPLETED
         assert job.exit_code == 0
+    assert server.seen[1].path.endswith("follow=1&rank=10000")  # to wait is not to read all that is printed
     assert len(server.seen) == 2  # what is final is not asked for again
 
     waiting = threading.Event()

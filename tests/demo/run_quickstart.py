@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +19,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from mgpu_agent.protocol.places import find_runtime_file
+from mgpu_jupyter import Client
+from mgpu_jupyter.client.timeouts import Timeouts
 from tests.demo.server import ROOT, SIMULATED, JupyterProgram, StopRequested, end_on_signals
 from tests.processes import WaitedTooLong, free_port, wait_until
 
@@ -42,7 +44,7 @@ def main() -> int:
     try:
         with server:
             started = time.monotonic()
-            wait_until(lambda: server.poll() is not None or find_runtime_file(state, port), "the server", START_LIMIT_S)
+            wait_until(lambda: server.poll() is not None or agents_online(server.env) == 2, "two agents", START_LIMIT_S)
             if server.poll() is None:
                 print(
                     f"A Jupyter server with two agents of 4 simulated GPUs each is up ({time.monotonic() - started:.1f} s).\n", flush=True
@@ -65,11 +67,18 @@ def main() -> int:
     return 1 if problem else 0
 
 
+def agents_online(env: Mapping[str, str]) -> int:
+    """Return how many agents have joined."""
+    with Client(env=env, timeouts=Timeouts(retry_s=0.0)) as client:
+        return [str(node.state) for node in client.nodes()].count("online")
+
+
 def run_notebook(env: Mapping[str, str]) -> None:
     """Run every cell in order and print what it did."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = NotebookClient(notebook, timeout=CELL_LIMIT_S, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOK.parent)}})
-    with client.setup_kernel(env=dict(env)):
+    # What the kernel itself warns about on stderr is no output of a cell.
+    with client.setup_kernel(env=dict(env), stderr=subprocess.DEVNULL):
         for index, cell in enumerate(notebook.cells):
             if cell.cell_type != "code":
                 continue

@@ -30,6 +30,7 @@ class Cluster:
         self.directory = directory
         self.state = directory / "state"
         self.port = free_port()
+        self._link_port = free_port()
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
         self.client = Client(env=self.env)
 
@@ -70,6 +71,7 @@ class Cluster:
     def start_master(self, *traits: str, local_agent: bool = False) -> RuntimeFile:
         """Start `mgpu_master` and wait until it answers."""
         command = [str(BIN / "mgpu_master"), "--host", "127.0.0.1", "--port", str(self.port), "--"]
+        command.append(f"--MgpuApp.link_port={self._link_port}")
         if not local_agent:
             command.append("--MgpuApp.local_agent=False")
         program = self.start("master", [*command, *traits])
@@ -81,7 +83,11 @@ class Cluster:
         def ready() -> RuntimeFile | None:
             assert program.poll() is None, f"the master ended with {program.returncode}"
             found = find_runtime_file(self.state, self.port)
-            return found if found and found.pid == program.pid and self.client.health().status in ("ok", "degraded") else None
+            if found is None or found.pid != program.pid:
+                return None
+            health = self.client.health()
+            assert health.status in ("ok", "starting"), health
+            return found if health.status == "ok" else None
 
         return self.wait_until(ready, "the master answers", START_LIMIT_S)
 

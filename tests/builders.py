@@ -1,0 +1,113 @@
+"""The only place where tests construct the scheduler's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
+from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.scheduler import invariants
+from mgpu_jupyter.scheduler.commands import Command
+from mgpu_jupyter.scheduler.events import Event, JobSubmitted, NodeJoined, PassDue
+from mgpu_jupyter.scheduler.machine import handle
+from mgpu_jupyter.scheduler.model import ClusterState, Job, Placement, Policy
+
+
+def a_gpu(node: str, index: int) -> GpuInfo:
+    return GpuInfo(index=index, uuid=GpuUuid(f"GPU-{node}-{index}"), name="Test GPU", memory_bytes=24 << 30, simulated=True)
+
+
+def facts(node: str = "n1", gpus: int = 4, cpus: int = 8, incarnation: str = "boot-1/ledger-1") -> NodeFacts:
+    return NodeFacts(
+        host=f"host-{node}",
+        address="127.0.0.1",
+        arch="x86_64",
+        cpus=cpus,
+        memory_bytes=64 << 30,
+        boot_id=incarnation.partition("/")[0],
+        incarnation=incarnation,
+        agent_version="0.1.0",
+        python="/usr/bin/python3",
+        pid=100,
+        gpus=tuple(a_gpu(node, index) for index in range(gpus)),
+    )
+
+
+def a_spec(**changes: Any) -> JobSpec:
+    return JobSpec(**{"command": ("true",), **changes})
+
+
+def job_id(number: int) -> JobId:
+    return JobId(f"JOB{number:05d}")
+
+
+def status(job: Job, rank: int = 0, **changes: Any) -> TaskStatus:
+    """What the node that runs `rank` of the current attempt would tell."""
+    placement = next(one for one in job.placements if one.rank == rank)
+    values: dict[str, Any] = {
+        "key": job.attempt_key,
+        "rank": rank,
+        "node_id": placement.node_id,
+        "host": f"host-{placement.node_id}",
+        "address": "127.0.0.1",
+        "pid": 1000 + rank,
+        "started_at": 10.0,
+        "gpus": placement.gpus,
+    }
+    return TaskStatus(**{**values, **changes})
+
+
+def ended(job: Job, rank: int = 0, exit_code: int | None = 0, at: float = 20.0, **changes: Any) -> TaskStatus:
+    return status(job, rank, ended_at=at, exit_code=exit_code, **changes)
+
+
+class Cluster:
+    """A state with a clock and a memory; every event is followed by a check of all invariants."""
+
+    def __init__(self, *nodes: tuple[str, int], policy: Policy | None = None) -> None:
+        self.state = ClusterState(policy)
+        self.count = 0
+        for node, gpus in nodes:
+            self.join(node, gpus)
+
+    def tell(self, event: Event) -> list[Command]:
+        commands = handle(self.state, event)
+        assert invariants.check(self.state) == []
+        return commands
+
+    def join(self, node: str, gpus: int = 4, *, at: float = 0.0, tasks: tuple[TaskStatus, ...] = (), **changes: Any) -> list[Command]:
+        return self.tell(NodeJoined(at=at, node_id=NodeId(node), facts=facts(node, gpus, **changes), tasks=tasks))
+
+    def submit(self, *, at: float = 1.0, user: str = "ann", **spec: Any) -> JobId:
+        self.count += 1
+        new = job_id(self.count)
+        self.tell(JobSubmitted(at=at, job_id=new, user=user, spec=a_spec(**spec)))
+        return new
+
+    def schedule(self, at: float = 2.0) -> list[Command]:
+        return self.tell(PassDue(at=at))
+
+    def started(self, **spec: Any) -> Job:
+        """Submit a job and place it."""
+        new = self.submit(**spec)
+        self.schedule()
+        return self.state.jobs[new]
+
+    def job(self, new: JobId) -> Job:
+        return self.state.jobs[new]
+
+
+def placement(node: str, rank: int = 0, gpus: tuple[int, ...] = (0,), cpus: int = 0, incarnation: str = "boot-1/ledger-1") -> Placement:
+    return Placement(
+        node_id=NodeId(node),
+        incarnation=incarnation,
+        rank=rank,
+        gpus=tuple(GpuUuid(f"GPU-{node}-{index}") for index in gpus),
+        gpu_indices=gpus,
+        cpus=cpus,
+    )
+
+
+def key(new: JobId, attempt: int = 1, epoch: int = 1) -> AttemptKey:
+    return AttemptKey(new, attempt, epoch)

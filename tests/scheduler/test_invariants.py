@@ -1,0 +1,66 @@
+"""The invariants themselves: each broken rule is found and named."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler.invariants import check
+from tests.builders import Cluster, placement
+
+
+def a_cluster():
+    cluster = Cluster(("n1", 2))
+    job = cluster.started()
+    return cluster, cluster.state, job
+
+
+def test_a_sound_state_has_nothing_to_say():
+    _, state, _ = a_cluster()
+
+    assert check(state) == []
+
+
+def test_a_final_job_in_the_books():
+    _, state, job = a_cluster()
+    state.jobs[job.id] = replace(job, state=JobState.COMPLETED)
+
+    assert check(state) == [
+        "JOB00001 is completed and still in the books",
+        "JOB00001 is completed with 1 placements",
+    ]
+
+
+def test_a_queued_job_that_is_nowhere():
+    cluster, state, _ = a_cluster()
+    new = cluster.submit()
+    state.queue.remove(new)
+
+    assert check(state) == ["JOB00002 is queued but neither in the queue nor delayed"]
+
+
+def test_a_running_job_in_the_queue():
+    _, state, job = a_cluster()
+    state.queue.add(job.id, (0, 1), "shape")
+
+    assert check(state) == ["JOB00001 is starting and still in the queue"]
+    assert state.queue.shape_of(job.id) == "shape"
+
+
+def test_a_stop_without_a_cause_and_an_epoch_from_the_future():
+    _, state, job = a_cluster()
+    state.jobs[job.id] = replace(job, state=JobState.STOPPING, epoch=9)
+
+    assert check(state) == ["JOB00001 is stopping without a cause", "JOB00001 has epoch 9, beyond the counter at 1"]
+
+
+def test_a_gpu_that_two_jobs_hold():
+    cluster, state, job = a_cluster()
+    other = cluster.started()
+    state.jobs[other.id] = replace(other, placements=(placement("n1", gpus=(0,), cpus=1),))
+
+    assert check(state) == [
+        "GPU-n1-0 on n1 is held by JOB00001 and JOB00002",
+        f"n1 says that its GPUs are held by {state.nodes['n1'].holders}, the jobs say {{'GPU-n1-0': 'JOB00001'}}",
+        "n1 counts 0 CPUs taken, the jobs say 1",
+    ]
