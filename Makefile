@@ -69,7 +69,8 @@ imports: $(STAMP)
 	@exec $(BIN)/lint-imports
 
 unit: $(STAMP)
-	@$(BIN)/coverage run --source=$(COVERED) -m pytest -q --ignore=tests/e2e tests
+	@$(BIN)/coverage run --source=$(COVERED) -m pytest -q --ignore=tests/e2e --ignore=tests/server tests
+	@$(BIN)/python -m pytest -q tests/server # by itself: its plugin sets up a Jupyter environment for every test of a run
 	@exec $(BIN)/coverage report --skip-covered --fail-under=100
 
 e2e: $(STAMP)

@@ -5,7 +5,7 @@ A request body forbids unknown fields; an answer may grow new ones.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,7 +23,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str
     message: str
-    details: dict[str, object] = {}
+    details: dict[str, Any] = {}
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

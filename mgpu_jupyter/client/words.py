@@ -13,8 +13,10 @@ GB = 1_000_000_000
 
 
 def duration(seconds: float) -> str:
-    """Return a time span: 3.2 s, 40 s, 2 m 04 s, 1 h 12 m, 3 d 4 h."""
+    """Return a time span: 34 ms, 3.2 s, 40 s, 2 m 04 s, 1 h 12 m, 3 d 4 h."""
     seconds = max(seconds, 0.0)
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -24,8 +24,8 @@ def submit(user: str, items: Sequence[tuple[JobSpec, str | None]], answer: Answe
 
     def run(master: Master, turn: Turn) -> None:
         try:
-            found = [_find(master, turn, user, spec, key) for spec, key in items]
-            jobs = [job or _admit(master, turn, user, spec, key) for job, (spec, key) in zip(found, items, strict=True)]
+            _check_all(master, turn, user, items)
+            jobs = [_find(master, turn, user, key) or _admit(master, turn, user, spec, key) for spec, key in items]
         except MgpuError as error:
             refused = error
             turn.replies.append(lambda: answer(refused))
@@ -65,14 +65,21 @@ def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
     return run
 
 
-def _find(master: Master, turn: Turn, user: str, spec: JobSpec, key: str | None) -> Job | None:
-    check(spec)
+def _check_all(master: Master, turn: Turn, user: str, items: Sequence[tuple[JobSpec, str | None]]) -> None:
+    """Refuse before anything is admitted."""
+    by_key: dict[str, JobSpec] = {}
+    for spec, key in items:
+        check(spec)
+        if key is not None:
+            known = _find(master, turn, user, key)
+            if by_key.setdefault(key, known.spec if known else spec) != spec:
+                raise Conflict("key-used", f"The idempotency key {key[:50]!r} was used for another request: use a new key.")
+
+
+def _find(master: Master, turn: Turn, user: str, key: str | None) -> Job | None:
     if key is None:
         return None
-    job = turn.keys.get((user, key)) or master.store.find_by_key(user, key)
-    if job is not None and job.spec != spec:
-        raise Conflict("key-used", f"This Idempotency-Key was used for job {job.id}, which asks for something else: use a new key.")
-    return job
+    return turn.keys.get((user, key)) or master.store.find_by_key(user, key)
 
 
 def _admit(master: Master, turn: Turn, user: str, spec: JobSpec, key: str | None) -> Job:

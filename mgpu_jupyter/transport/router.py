@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 
 import zmq
 from zmq.utils import z85
@@ -60,6 +61,8 @@ class Router:
         self._socket.curve_secretkey = secret_key.encode()
         self._socket.zap_domain = ZAP_DOMAIN
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        # Taken by `wake` and `close`, so that no late call writes into a descriptor that means something else by then.
+        self._wake_lock = threading.Lock()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = zmq.Poller()
         for source in (self._socket, self._zap, self._monitor, self._wake_fd):
@@ -87,7 +90,9 @@ class Router:
 
     def wake(self) -> None:
         """End a `wait`; may be called from any thread."""
-        os.eventfd_write(self._wake_fd, 1)
+        with self._wake_lock:
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def receive(self, limit: int) -> list[Incoming]:
         """Return what came, at most `limit` messages, without waiting."""
@@ -134,7 +139,9 @@ class Router:
         self._socket.close()
         self._zap.close(0)
         self._context.term()
-        os.close(self._wake_fd)
+        with self._wake_lock:
+            os.close(self._wake_fd)
+            self._wake_fd = -1
 
     def _answer_zap(self) -> None:
         while True:

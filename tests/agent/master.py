@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import zmq
+from zmq.utils import z85
 
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.ids import AttemptKey
@@ -103,6 +104,10 @@ class SmallMaster:
             self._router.close(linger=0)
             self._router = None
 
+    def forget_nodes(self) -> None:
+        """Lose the list of keys, as after a lost store."""
+        self.allowed = {self._enrol_public}
+
     def close(self) -> None:
         self.stop_listening()
         self._zap.close(linger=0)
@@ -180,7 +185,7 @@ class SmallMaster:
 
     def _answer_zap(self) -> None:
         version, request, _domain, _address, _identity, _mechanism, key = self._zap.recv_multipart()
-        known = zmq.utils.z85.encode(key).decode() in self.allowed
+        known = z85.encode(key).decode() in self.allowed
         self._zap.send_multipart([version, request, b"200" if known else b"400", b"", b"node", b""])
 
     def _take(self, peer: bytes, message: ToMaster) -> None:

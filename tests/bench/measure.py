@@ -60,7 +60,7 @@ def threads_rate(client: Client, count: int) -> float:
             jobs.append(client.submit_spec(spec))
 
     started = time.perf_counter()
-    threads = [threading.Thread(target=submit) for _ in range(THREADS)]
+    threads = [threading.Thread(target=submit, daemon=True) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:

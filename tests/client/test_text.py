@@ -56,7 +56,7 @@ def test_the_tail_is_what_a_reader_sees() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-1, "0.0 s"), (3.24, "3.2 s"), (9.96, "10 s"), (40, "40 s"), (59.7, "1 m 00 s"),
+    [(-1, "0 ms"), (0.034, "34 ms"), (0.0999, "0.1 s"), (3.24, "3.2 s"), (9.96, "10 s"), (40, "40 s"), (59.7, "1 m 00 s"),
      (124, "2 m 04 s"), (4320, "1 h 12 m"), (273_600, "3 d 4 h")],
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:

@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> int:
     except StopRequested:
         pass
     if lab.leftovers and simulated:
-        print(f"The demo cluster was ended with {len(lab.leftovers)} processes still running; queued again at the next start.", flush=True)
+        print(f"The demo cluster was ended with {len(lab.leftovers)} processes still running.", flush=True)
     elif lab.leftovers:
-        print("Jobs still run and go on; `make lab` finds them again:", *lab.leftovers, sep="\n  ", flush=True)
+        print("These go on by themselves, and `make lab` finds them again:", *lab.leftovers, sep="\n  ", flush=True)
     return code
 
 

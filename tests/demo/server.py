@@ -16,6 +16,7 @@ from tests.processes import describe, end_all, wait_until_gone
 ROOT = Path(__file__).parents[2]
 SIMULATED = "2x4"
 STOP_LIMIT_S = 20.0
+AGENTS_LIMIT_S = 8.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
@@ -77,12 +78,10 @@ class JupyterProgram:
             self.leftovers.append(f"the server did not stop within {STOP_LIMIT_S:.0f} s")
             self._process.kill()
             self._process.wait()
-        left = wait_until_gone(self._state, STOP_LIMIT_S if self._end_jobs else 3.0)
-        if left and self._end_jobs:
-            self.leftovers += describe(left).splitlines()
+        left = wait_until_gone(self._state, AGENTS_LIMIT_S)
+        self.leftovers += describe(left).splitlines()
+        if self._end_jobs:
             end_all(self._state)
-        elif left:
-            self.leftovers += describe(left).splitlines()
 
     def wait(self) -> int:
         """Return the exit code when the program ends by itself."""

@@ -24,7 +24,9 @@ class Shell:
         config.InteractiveShell.colors = "nocolor"
         self.mock = MockTransport()
         self.shell = InteractiveShell(config=config, ipython_dir=str(directory))
-        monkeypatch.setattr(magics.MgpuMagics.__init__, "__defaults__", (lambda: Client(transport=self.mock, timeouts=Timeouts(retry_s=0)),))
+        monkeypatch.setattr(
+            magics.MgpuMagics.__init__, "__defaults__", (lambda: Client(transport=self.mock, timeouts=Timeouts(retry_s=0)),)
+        )
         magics.load(self.shell)
 
     def plays(self, play: Callable[[JobSpec], Play], on_hold: Callable[[], None] | None = None) -> None:

@@ -399,7 +399,7 @@ def test_an_end_that_was_missed_is_told_in_the_hello():
     cluster = Cluster(("n1", 1))
     job = cluster.started()
 
-    node, save = cluster.join("n1", 1, tasks=(ended(job),))
+    _node, save = cluster.join("n1", 1, tasks=(ended(job),))
 
     assert save.job.state is JobState.COMPLETED
 
@@ -409,7 +409,7 @@ def test_a_node_with_a_new_incarnation_lost_its_jobs_and_they_run_again():
     job = cluster.started()
     report(cluster, status(job))
 
-    node, record, save = cluster.join("n1", 1, at=30.0, incarnation="boot-2/ledger-1")
+    _node, record, save = cluster.join("n1", 1, at=30.0, incarnation="boot-2/ledger-1")
 
     assert record.job.attempt == 1
     assert (save.job.state, save.job.reason) == (JobState.QUEUED, Reason("node-lost", "Node n1 restarted and lost it."))
@@ -443,7 +443,7 @@ def test_a_task_that_its_node_calls_lost_runs_again_without_a_pause():
     job = cluster.started()
     report(cluster, status(job))
 
-    record, save = report(cluster, ended(job, exit_code=None, signal=9, lost=True, reason="keeper lost"))
+    _record, save = report(cluster, ended(job, exit_code=None, signal=9, lost=True, reason="keeper lost"))
 
     assert save.job.reason == Reason("node-lost", "Node n1 lost it: keeper lost.")
     assert (save.job.state, save.job.not_before) == (JobState.QUEUED, 0.0)

@@ -55,7 +55,7 @@ def test_a_stop_without_a_cause_and_an_epoch_from_the_future():
 
 
 def test_a_gpu_that_two_jobs_hold():
-    cluster, state, job = a_cluster()
+    cluster, state, _job = a_cluster()
     other = cluster.started()
     state.jobs[other.id] = replace(other, placements=(placement("n1", gpus=(0,), cpus=1),))
 

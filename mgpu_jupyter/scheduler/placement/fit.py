@@ -87,7 +87,8 @@ def _never(shape: Shape, slots: list[Slot], allowed: list[Slot], capable: list[S
     if unknown:
         return Reason("unknown-node", f"Waits for {_names(unknown)} to join: no such node is known yet; see `mgpu nodes`.", never=True)
     if len(allowed) < wanted:
-        return Reason("too-few-nodes", f"Needs {_count(wanted, 'node')}, but only {len(allowed)} may be used: ask for fewer --nodes.", never=True)
+        text = f"Needs {_count(wanted, 'node')}, but only {len(allowed)} may be used: ask for fewer --nodes."
+        return Reason("too-few-nodes", text, never=True)
     what = _what(unit)
     if capable:
         text = f"Needs {what} on each of {wanted} nodes, but only {len(capable)} are that large: ask for less, or add a machine."

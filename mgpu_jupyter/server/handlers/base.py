@@ -96,7 +96,7 @@ class Guarded(JupyterHandler):
             return msgspec.json.decode(self.request.body, type=kind)
         except msgspec.ValidationError as error:
             raise InvalidRequest("invalid", f"{error}.") from error
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidRequest("not-json", f"The request is not JSON: {error}.") from error
 
     def query(self, name: str, kind: type[_T], default: _T) -> _T:

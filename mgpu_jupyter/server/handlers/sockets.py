@@ -41,6 +41,10 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
     def on_message(self, message: str | bytes) -> None:
         """Nothing is expected from the other side yet."""
 
+    def skip_check_origin(self) -> bool:
+        """Refuse pages of other sites, also those that bring a token."""
+        return False
+
     def get_compression_options(self) -> None:
         """Do without compression: it costs more memory per reader than it saves."""
 

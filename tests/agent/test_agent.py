@@ -1,0 +1,414 @@
+"""A whole agent process against a small master over CURVE: launches, output, restarts of either side."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mgpu_agent.protocol.ids import GpuUuid
+from mgpu_agent.protocol.messages import Bye, Launch, Resync, Stop
+from mgpu_agent.protocol.model import PythonWish, TaskSpec
+from tests.agent.conftest import Node
+from tests.agent.master import SmallMaster, wait_until
+
+GPUS = (GpuUuid("GPU-SIM-n1-0"), GpuUuid("GPU-SIM-n1-1"))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_hello_says_who_and_what(joined: SmallMaster, node: Node) -> None:
+    hello = joined.hellos[0]
+
+    assert (hello.node_id, hello.tasks, hello.facts.pid, hello.facts.address) == ("n1", (), node.process.pid, "127.0.0.1")
+    assert [(gpu.uuid, gpu.index, gpu.memory_bytes, gpu.simulated) for gpu in hello.facts.gpus] == [
+        (GPUS[0], 0, 24 * 1024**3, True),
+        (GPUS[1], 1, 24 * 1024**3, True),
+    ]
+    assert joined.order[:2] == ["Enrol", "Hello"]
+
+
+def test_a_short_job_is_told_once_after_its_output(joined: SmallMaster) -> None:
+    joined.order.clear()
+    key = joined.launch("echo", "hi")
+    status = joined.wait_end(key)
+
+    assert (joined.text(key), status.exit_code, status.signal, status.stdout_bytes) == ("hi\n", 0, None, 3)
+    assert [name for name in joined.order if name != "Heartbeat"] in (["Output", "TaskReport"], ["TaskReport", "Output", "TaskReport"])
+
+
+def test_what_really_ran_is_told(joined: SmallMaster, state: Path) -> None:
+    program = (
+        "import os; e = os.environ; print(e['CUDA_VISIBLE_DEVICES'], e['CUDA_DEVICE_ORDER'], e['MGPU_GPUS'], e['MGPU_JOB_ID'], e['MGPU_ATTEMPT'],"
+        " e['MGPU_EPOCH'], e['MGPU_NODE_ID'], e['PYTHONUNBUFFERED'], e['FROM_SPEC'], e['FROM_TASK'], e['PWD'], os.getcwd(), sep='|')"
+    )
+    key = joined.launch(
+        sys.executable,
+        "-c",
+        program,
+        gpus=(GPUS[1],),
+        env={"FROM_SPEC": "spec", "FROM_TASK": "spec"},
+        tasks=(TaskSpec(rank=0, env={"FROM_TASK": "task"}),),
+    )
+    status = joined.wait_end(key)
+
+    assert joined.text(key) == f"1|PCI_BUS_ID|GPU-SIM-n1-1|{key.job_id}|1|{key.epoch}|n1|1|spec|task|{state}|{state}\n"
+    assert (status.node_id, status.gpus, status.cwd, status.note, status.pid > 1) == ("n1", (GPUS[1],), str(state), "", True)
+
+
+def test_secrets_of_a_server_stay_with_it(master: SmallMaster, node: Node) -> None:
+    secrets = {"MGPU_TOKEN": "s1", "MGPU_URL": "s2", "JUPYTER_TOKEN": "s3", "JPY_API_TOKEN": "s4", "JUPYTERHUB_API_TOKEN": "s5"}
+    node.start(env={**secrets, "PLAIN": "kept"})
+    master.wait(lambda: master.hellos)
+    key = master.launch("env")
+    master.wait_end(key)
+    names = {line.partition("=")[0] for line in master.text(key).splitlines()}
+
+    assert (names & secrets.keys(), "PLAIN" in names) == (set(), True)
+
+
+def test_a_missing_directory_is_said(joined: SmallMaster, node: Node) -> None:
+    key = joined.launch("pwd", cwd="/no/such/directory")
+    status = joined.wait_end(key)
+    scratch = node.directory / "scratch" / key.job_id
+
+    assert joined.text(key) == f"{scratch}\n"
+    assert status.note == f"/no/such/directory cannot be entered on this node: the job runs in {scratch}, which is kept for 7 days."
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import sys\nprint(sys.executable)", f"{sys.executable}\n"),
+        ("#!/bin/sh\necho shell $0", None),
+        ("import beside\nprint(beside.VALUE)", "from beside\n"),
+    ],
+)
+def test_cells_run(joined: SmallMaster, node: Node, state: Path, source: str, expected: str | None) -> None:
+    (state / "beside.py").write_text("VALUE = 'from beside'\n")
+    key = joined.launch(script=source)
+    status = joined.wait_end(key)
+    shown = f"shell {node.directory}/spool/{key}.cell\n" if expected is None else expected
+
+    assert (joined.text(key), joined.text(key, stream=2), status.exit_code) == (shown, "", 0)
+    assert status.python == ("" if expected is None else sys.executable)
+
+
+def test_a_traceback_names_the_cell(joined: SmallMaster, node: Node) -> None:
+    key = joined.launch(script="x = 1\nraise ValueError('no')\n")
+    status = joined.wait_end(key)
+    name = f'{node.directory}/spool/{key}.cell.py", line 2'
+
+    assert (status.exit_code, name in joined.text(key, stream=2), "raise ValueError('no')" in joined.text(key, stream=2)) == (1, True, True)
+
+
+def test_the_python_that_was_asked_for(joined: SmallMaster, state: Path) -> None:
+    same, other = state / "same", state / "other"
+    for path, version in ((same, "3.11"), (other, "2.7")):
+        path.write_text(f"#!/bin/sh\ncase $* in *version_info*) echo {version};; *) echo ran;; esac\n")
+        path.chmod(0o755)
+    by_kernel = joined.launch(script="1", python=PythonWish(kernel_path=str(same), kernel_version="3.11"))
+    by_agent = joined.launch(script="1", python=PythonWish(kernel_path=str(other), kernel_version="3.11"))
+    by_name = joined.launch(script="1", python=PythonWish(path=str(other)))
+    missing = joined.launch(script="1", python=PythonWish(path="/no/python"))
+    pythons = [joined.wait_end(key).python for key in (by_kernel, by_agent, by_name)]
+    (refusal,) = joined.wait(lambda: joined.refusals)
+
+    assert pythons == [str(same), sys.executable, str(other)]
+    assert (refusal.key, refusal.code, refusal.fault, refusal.exit_code) == (missing, "no-python", "node", 127)
+
+
+def test_launches_that_cannot_be(joined: SmallMaster) -> None:
+    missing = joined.launch("no-such-program")
+    foreign = joined.launch("true", incarnation="other/one")
+    joined.wait(lambda: len(joined.refusals) == 2)
+    told = {(refusal.key, refusal.code, refusal.fault, refusal.exit_code) for refusal in joined.refusals}
+
+    assert told == {(missing, "not-found", "request", 127), (foreign, "stale", "stale", None)}
+
+
+def test_a_repeated_launch_runs_once(joined: SmallMaster, state: Path) -> None:
+    spec = joined.spec("sh", "-c", "echo x >> starts; cat starts")
+    joined.say(Launch(spec=spec))
+    joined.say(Launch(spec=spec))
+    joined.wait_end(spec.key)
+    joined.say(Launch(spec=spec))
+    count = len(joined.reports)
+    joined.wait(lambda: len(joined.reports) > count)
+
+    assert (joined.text(spec.key), (state / "starts").read_text()) == ("x\n", "x\n")
+
+
+def test_stop_before_launch_and_while_running(joined: SmallMaster) -> None:
+    never = joined.spec("true")
+    joined.say(Stop(key=never.key, grace_s=1.0))
+    joined.say(Launch(spec=never))
+    running = joined.launch("sleep", "300")
+    pid = joined.wait_running(running).pid
+    joined.say(Stop(key=running, grace_s=5.0, reason="cancelled"))
+    status = joined.wait_end(running)
+
+    assert {(refusal.key, refusal.code) for refusal in joined.refusals} == {(never.key, "stopped")}
+    assert (status.signal, status.exit_code, status.reason, is_alive(pid)) == (15, None, "cancelled", False)
+
+
+def test_much_output_arrives_whole_within_the_window(master: SmallMaster, node: Node) -> None:
+    master.window_bytes = 100_000
+    node.start()
+    master.wait(lambda: master.hellos)
+    program = "import sys\nfor n in range(60000): print(f'{n:050d}')\nprint('e' * 500_000, file=sys.stderr)"
+    loud = master.launch(sys.executable, "-c", program)
+    quiet = master.launch("sh", "-c", "echo quiet")
+    status = master.wait_end(loud)
+    master.wait_end(quiet)
+
+    assert master.text(loud) == "".join(f"{n:050d}\n" for n in range(60000))
+    assert (master.text(loud, stream=2), master.text(quiet), status.exit_code) == ("e" * 500_000 + "\n", "quiet\n", 0)
+    assert master.unacknowledged_peak <= 100_000
+
+
+def test_an_ack_further_back_rewinds(joined: SmallMaster) -> None:
+    joined.acks = False
+    key = joined.launch(sys.executable, "-c", "print('x' * 300_000)")
+    joined.wait_end(key)
+    joined.acknowledge(key, 0, 1, 300_001)
+    del joined.output[key, 0, 1][1000:]
+    joined.acknowledge(key, 0, 1, 1000)
+    joined.wait_end(key)
+
+    assert joined.text(key) == "x" * 300_000 + "\n"
+
+
+def test_output_comes_while_the_job_runs(joined: SmallMaster) -> None:
+    key = joined.launch("sh", "-c", "echo one; sleep 300")
+    joined.wait(lambda: joined.text(key) == "one\n")
+
+    assert joined.wait_running(key).ended_at is None
+
+
+def test_the_window_is_shared_fairly(master: SmallMaster, node: Node) -> None:
+    master.window_bytes = 64 * 1024
+    node.start()
+    master.wait(lambda: master.hellos)
+    flood = master.launch("sh", "-c", "exec yes flood")
+    master.wait(lambda: len(master.output[flood, 0, 1]) > 1_000_000)
+    quiet = master.launch("echo", "quiet")
+    master.wait_end(quiet)
+    master.say(Stop(key=flood, grace_s=0.0))
+
+    assert master.text(quiet) == "quiet\n"
+    master.wait(lambda: master.statuses[flood, 0].ended_at)
+
+
+def test_forget_deletes_the_files(joined: SmallMaster, node: Node) -> None:
+    done, running = joined.launch("echo", "hi"), joined.launch("sleep", "300")
+    joined.wait_end(done)
+    joined.wait_running(running)
+    spool = node.directory / "spool"
+    before = sorted(path.name for path in spool.iterdir())
+    joined.forget(done, running)
+    wait_until(lambda: len(list(spool.iterdir())) == 2)
+    joined.say(Resync())
+    joined.wait(lambda: len(joined.hellos) == 2)
+
+    assert before == sorted(f"{key}.0.{suffix}" for key in (done, running) for suffix in ("err", "out"))
+    assert sorted(path.name for path in spool.iterdir()) == [f"{running}.0.err", f"{running}.0.out"]
+    assert [status.key for status in joined.hellos[-1].tasks] == [running]
+
+
+def test_a_master_that_comes_back_is_greeted_with_all_tasks(joined: SmallMaster, state: Path) -> None:
+    running = joined.launch("sh", "-c", "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after; exit 6")
+    joined.wait(lambda: joined.text(running) == "before\n")
+    ended = joined.launch("echo", "ended")
+    final = joined.wait_end(ended)
+    joined.stop_listening()
+    (state / "go").touch()
+    wait_until(lambda: (state / "nodes/n1/spool" / f"{running}.0.out").read_text() == "before\nafter\n")
+    joined.epoch = 2
+    joined.listen()
+    joined.wait(lambda: len(joined.hellos) == 2)
+    hello = joined.hellos[-1]
+
+    assert [status.key for status in hello.tasks] == [running, ended]
+    assert hello.tasks[1] == final
+    assert (joined.wait_end(running).exit_code, joined.text(running)) == (6, "before\nafter\n")
+
+
+def test_an_older_master_is_not_obeyed(joined: SmallMaster) -> None:
+    spec = joined.spec("true")
+    joined.say(Launch(spec=spec), epoch=0)
+    newer = joined.launch("true")
+    joined.wait_end(newer)
+
+    assert (spec.key, 0) not in joined.statuses
+
+
+def test_a_master_that_lost_its_list_of_nodes_gets_a_new_enrolment(joined: SmallMaster) -> None:
+    joined.stop_listening()
+    joined.forget_nodes()
+    joined.listen()
+    joined.wait(lambda: len(joined.hellos) == 2)
+
+    assert joined.order.count("Enrol") == 2
+
+
+def test_jobs_go_on_when_the_agent_is_killed(joined: SmallMaster, node: Node, state: Path) -> None:
+    loop = "echo begin; while [ ! -e go ]; do sleep 0.02; done; seq 1 50000; exit 9"
+    key = joined.launch("sh", "-c", loop, gpus=(GPUS[0],))
+    joined.wait(lambda: joined.text(key) == "begin\n")
+    started = joined.wait_running(key)
+    (keeper,) = node.keepers()
+    node.kill()
+    alive = is_alive(started.pid)
+    (state / "go").touch()
+    wait_until(lambda: not is_alive(started.pid))
+    node.start()
+    joined.wait(lambda: len(joined.hellos) == 2)
+    (told,) = joined.hellos[-1].tasks
+    status = joined.wait_end(key)
+
+    assert (alive, [process.pid for process in node.keepers()]) == (True, [keeper.pid])
+    assert (told.pid, told.started_at, status.exit_code, status.lost) == (started.pid, started.started_at, 9, False)
+    assert joined.text(key) == "begin\n" + "".join(f"{n}\n" for n in range(1, 50001))
+    assert joined.hellos[0].facts.incarnation == joined.hellos[1].facts.incarnation
+
+
+def test_a_killed_keeper_is_replaced_and_its_jobs_are_told_as_lost(joined: SmallMaster, node: Node) -> None:
+    key = joined.launch("sh", "-c", "echo out; exec sleep 300", gpus=(GPUS[0],))
+    joined.wait(lambda: joined.text(key) == "out\n")
+    pid = joined.wait_running(key).pid
+    (keeper,) = node.keepers()
+    keeper.kill()
+    status = joined.wait_end(key)
+    again = joined.launch("echo", "again", gpus=(GPUS[0],))
+    joined.wait_end(again)
+
+    assert (status.exit_code, status.signal, status.reason, status.lost, is_alive(pid)) == (None, 9, "keeper lost", True, False)
+    assert joined.text(again) == "again\n"
+
+
+def test_both_killed_leave_nothing_running_when_the_node_is_offered_again(joined: SmallMaster, node: Node) -> None:
+    key = joined.launch("sh", "-c", "setsid sleep 300 & exec sleep 300")
+    pid = joined.wait_running(key).pid
+    (keeper,) = node.keepers()
+    node.process.kill()
+    keeper.kill()
+    node.process.wait(10)
+    alive_before = is_alive(pid)
+    node.start()
+    joined.wait(lambda: len(joined.hellos) == 2)
+    (status,) = joined.hellos[-1].tasks
+
+    assert (alive_before, is_alive(pid)) == (True, False)
+    assert (status.key, status.exit_code, status.signal, status.reason, status.lost) == (key, None, 9, "agent and keeper were lost", True)
+
+
+def test_an_unforgotten_end_is_told_by_the_next_agent(joined: SmallMaster, node: Node) -> None:
+    key = joined.launch("sh", "-c", "exit 4")
+    status = joined.wait_end(key)
+    code = node.terminate()
+    wait_until(lambda: not node.keepers())
+    node.start()
+    joined.wait(lambda: len(joined.hellos) == 2)
+
+    assert (code, joined.hellos[-1].tasks, len(joined.farewells)) == (0, (status,), 1)
+
+
+def test_sigterm_leaves_jobs_to_the_keeper(joined: SmallMaster, node: Node) -> None:
+    key = joined.launch("sleep", "300")
+    pid = joined.wait_running(key).pid
+    code = node.terminate()
+
+    assert (code, is_alive(pid), len(node.keepers())) == (0, True, 1)
+
+
+def test_readings_come_and_rise_under_load(joined: SmallMaster) -> None:
+    joined.launch("sleep", "300", gpus=(GPUS[0],))
+
+    def readings() -> tuple[float, float] | None:
+        samples = {sample.uuid: sample for beat in joined.heartbeats for sample in beat.samples}
+        if samples.keys() != set(GPUS):
+            return None
+        busy, idle = (samples[uuid].utilisation_percent or 0.0 for uuid in GPUS)
+        return (busy, idle) if busy > 5.0 else None
+
+    _, idle = joined.wait(readings) or (0.0, 0.0)
+    assert idle == 0.0
+
+
+def test_a_second_agent_says_so(joined: SmallMaster, node: Node, state: Path) -> None:
+    words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(state)]
+    plain = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    embedded = subprocess.run([*words, "--embedded"], capture_output=True, text=True, timeout=20, check=False)
+    sentence = "The agent of node n1 is already running.\n"
+
+    assert [(run.returncode, run.stderr) for run in (plain, embedded)] == [(1, sentence), (0, sentence)]
+
+
+def test_an_embedded_agent_ends_with_bye(master: SmallMaster, node: Node) -> None:
+    process = node.start("--embedded")
+    master.wait(lambda: master.hellos)
+    master.say(Bye())
+    wait_until(lambda: process.poll() is not None)
+    wait_until(lambda: not node.keepers())
+
+    assert (process.returncode, "joined" in (node.directory / "agent.log").read_text()) == (0, True)
+    assert (node.directory / "agent.log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "No mgpu master of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again.\n"),
+        (
+            ["--master-port", "1"],
+            "No mgpu master on port 1 of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again.\n",
+        ),
+        (
+            ["--master-host", "gpu.example.com"],
+            "This machine is not enrolled with the master on gpu.example.com: "
+            "run `mgpu join-token` there and start mgpu_node with the line it prints.\n",
+        ),
+    ],
+)
+def test_without_a_master_there_is_one_sentence(state: Path, arguments: list[str], sentence: str) -> None:
+    words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(state), *arguments]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+
+    assert (run.returncode, run.stderr, run.stdout) == (1, sentence, "")
+
+
+def test_state_is_private(joined: SmallMaster, node: Node) -> None:
+    wait_until((node.directory / "enrolment.json").exists)
+    modes = {
+        path.name: path.stat().st_mode & 0o777 for path in [node.directory, *node.directory.iterdir(), node.directory / "keys/node.json"]
+    }
+
+    assert modes == {
+        "n1": 0o700,
+        "keys": 0o700,
+        "spool": 0o700,
+        "scratch": 0o700,
+        "node.json": 0o600,
+        "enrolment.json": 0o600,
+        "ledger": 0o600,
+        "agent.lock": 0o600,
+        "keeper.lock": 0o600,
+        "keeper.log": 0o600,
+        "keeper.sock": 0o600,
+    }
+
+
+def test_many_short_jobs(joined: SmallMaster) -> None:
+    keys = [joined.launch("true") for _ in range(300)]
+    joined.wait(lambda: all((key, 0) in joined.statuses and joined.statuses[key, 0].ended_at for key in keys))
+
+    assert {joined.statuses[key, 0].exit_code for key in keys} == {0}

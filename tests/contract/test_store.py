@@ -1,0 +1,142 @@
+"""One suite for every store: what was committed comes back, whole and in order."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.master.ports import Batch, JobFilter, Recovered, SavedJob, SavedNode, TokenRow
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler.model import Job, Reason
+from mgpu_jupyter.store.memory import MemoryStore
+from mgpu_jupyter.store.sqlite import SqliteStore
+from tests.builders import a_spec, facts, job_id, key, placement
+
+K1, K2 = "a" * 40, "b" * 40
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite-on-network"])
+def store(request, tmp_path):
+    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "mgpu.db", on_network=request.param != "sqlite")
+    yield store
+    store.close()
+
+
+def a_job(number, **changes):
+    values = {"spec": a_spec(name=f"job-{number}", script="print(1)", command=()), "submitted_at": float(number), "user": "ann"}
+    return Job(id=job_id(number), number=number, **{**values, **changes})
+
+
+def save(store, *jobs, seq=1, new=True, epoch=0):
+    saved = {job.id: SavedJob(job, seq + index) for index, job in enumerate(jobs)}
+    store.commit(Batch(jobs=saved, new=set(saved) if new else set(), epoch=epoch))
+    return list(saved.values())
+
+
+def test_a_new_store_is_empty(store):
+    assert store.recover() == Recovered(jobs=(), nodes=(), epoch=0, number=0)
+    assert store.reader().jobs(JobFilter()) == []
+
+
+def test_active_jobs_counters_and_nodes_are_recovered(store):
+    running = a_job(1, state=JobState.RUNNING, attempt=1, epoch=7, placements=(placement("n1"),), reason=Reason("a", "b"))
+    save(store, running, a_job(2), epoch=7)
+    save(store, replace(running, state=JobState.COMPLETED, exit_code=0), seq=9, new=False, epoch=8)
+    store.bind_node_key(NodeId("n1"), K1)
+    store.commit(Batch(nodes={NodeId("n1"): facts("n1")}, epoch=8))
+
+    assert store.recover() == Recovered(
+        jobs=(a_job(2),), nodes=(SavedNode(id=NodeId("n1"), public_key=K1, facts=facts("n1")),), epoch=8, number=2
+    )
+
+
+def test_an_update_changes_the_record_and_keeps_the_request(store):
+    job = a_job(1)
+    save(store, job)
+    after = replace(job, state=JobState.STARTING, attempt=1, epoch=1, placements=(placement("n1"),))
+    save(store, after, seq=5, new=False)
+
+    assert store.reader().job(job.id) == SavedJob(after, 5)
+    assert store.find_job(job.id) == after
+    assert store.find_job(job_id(9)) is None
+
+
+def test_the_master_epoch_rises_with_every_start(store):
+    assert [store.next_master_epoch() for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_key_finds_the_job_of_its_own_user_only(store):
+    job = a_job(1, key="k")
+    save(store, job, a_job(2, key=None))
+
+    assert store.find_by_key("ann", "k") == job
+    assert store.find_by_key("bob", "k") is None
+    assert store.find_by_key("ann", "other") is None
+
+
+def test_a_key_is_bound_to_one_node_and_a_node_to_one_key(store):
+    store.bind_node_key(NodeId("n1"), K1)
+    store.bind_node_key(NodeId("n1"), K2)
+    store.bind_node_key(NodeId("n2"), K2)
+
+    assert [(node.id, node.public_key) for node in store.recover().nodes] == [("n2", K2)]
+
+
+def test_assigned_nodes_of_the_current_and_of_past_attempts(store):
+    first = a_job(1, state=JobState.STOPPING, attempt=1, epoch=3, placements=(placement("n1"), placement("n2", 1)))
+    second = replace(first, state=JobState.RUNNING, attempt=2, epoch=4, placements=(placement("n3"),))
+    save(store, first)
+    store.commit(Batch(jobs={first.id: SavedJob(second, 2)}, attempts=[first], epoch=4))
+
+    assert store.assigned_nodes(key(first.id, 1, 3)) == {"n1", "n2"}
+    assert store.assigned_nodes(key(first.id, 2, 4)) == {"n3"}
+    assert store.assigned_nodes(key(first.id, 2, 99)) == frozenset()
+    assert store.assigned_nodes(key(job_id(9), 1, 1)) == frozenset()
+
+
+def test_pages_are_newest_first_and_filters_combine(store):
+    jobs = [a_job(number, user="ann" if number % 2 else "bob") for number in range(1, 7)]
+    saved = save(store, *jobs)
+    save(store, replace(jobs[4], state=JobState.FAILED), seq=20, new=False)
+    reader = store.reader()
+
+    def numbers(**wanted):
+        return [saved.job.number for saved in reader.jobs(JobFilter(**wanted))]
+
+    assert reader.jobs(JobFilter(limit=1)) == [saved[5]]
+    assert numbers(limit=3) == [6, 5, 4]
+    assert numbers(limit=3, before=4) == [3, 2, 1]
+    assert numbers(user="ann") == [5, 3, 1]
+    assert numbers(user="ann", states=(JobState.QUEUED,)) == [3, 1]
+    assert numbers(states=(JobState.FAILED, JobState.COMPLETED)) == [5]
+    assert numbers(name="job-2") == [2]
+    assert numbers(since=5.0) == [6, 5]
+
+
+def test_changes_come_in_the_order_of_their_numbers(store):
+    jobs = [a_job(number) for number in (1, 2, 3)]
+    save(store, *jobs)
+    save(store, jobs[0], seq=10, new=False)
+    reader = store.reader()
+
+    assert [(saved.job.number, saved.seq) for saved in reader.changed_since(1, 10)] == [(2, 2), (3, 3), (1, 10)]
+    assert [saved.seq for saved in reader.changed_since(1, 2)] == [2, 3]
+    assert reader.changed_since(10, 10) == []
+
+
+def test_active_jobs_are_counted_by_state(store):
+    save(store, a_job(1), a_job(2), a_job(3, state=JobState.RUNNING), a_job(4, state=JobState.FAILED))
+
+    assert store.reader().count_active() == {"queued": 2, "running": 1, "starting": 0, "stopping": 0}
+
+
+def test_settings_and_tokens(store):
+    token = TokenRow(hash=b"h" * 32, user="ann", scope="user", created_at=1.0, expires_at=2.0)
+    store.set_setting("link_port", "1")
+    store.set_setting("link_port", "2")
+    store.add_token(token)
+
+    assert (store.setting("link_port"), store.setting("other")) == ("2", None)
+    assert store.reader().token(token.hash) == token
+    assert store.reader().token(b"x") is None

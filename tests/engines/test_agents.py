@@ -1,0 +1,338 @@
+"""The agents' engine over a link in memory: what becomes an event, what is refused, what is acknowledged and forgotten."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from mgpu_agent.protocol import messages as wire
+from mgpu_agent.protocol.codec import decode_to_agent, encode
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, OutputMark
+from mgpu_jupyter.engines.agents import ENROL_USER, AgentsEngine, Enrolment, LinkSettings
+from mgpu_jupyter.master.ports import Incoming, LogKey, News
+from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
+from mgpu_jupyter.scheduler.launch import launch_spec
+from mgpu_jupyter.store.logs import LogWriter, log_path
+from tests.builders import Cluster, ended, facts, key, status
+
+AT = 50.0
+EPOCH = 3
+LIMIT_S = 10.0
+
+
+class FakeLink:
+    def __init__(self):
+        self.incoming, self.sent, self.allowed, self.gone = [], [], {}, set()
+        self.is_closed = False
+
+    def wait(self, timeout_s):
+        pass
+
+    def wake(self):
+        pass
+
+    def receive(self, limit):
+        incoming, self.incoming = self.incoming, []
+        return incoming
+
+    def send(self, route, frames):
+        if route in self.gone:
+            return False
+        self.sent += [(route, *decode_to_agent(frame)) for frame in frames]
+        return True
+
+    def allow(self, public_key, user_id):
+        if len(public_key) != 40:
+            raise ValueError(public_key)
+        self.allowed[user_id] = public_key
+
+    def close(self):
+        self.is_closed = True
+
+
+class World:
+    """An engine, its link, its logs, and one job that is assigned to n1."""
+
+    def __init__(self, root, timeout_s=60.0):
+        self.root = root
+        self.link, self.bound = FakeLink(), {}
+        cluster = Cluster(("n1", 2))
+        self.job = cluster.started()
+        assigned = {self.job.attempt_key: frozenset({NodeId("n1")})}
+        self.engine = AgentsEngine(
+            self.link,
+            LogWriter(root),
+            Enrolment(self.bound.__setitem__, lambda attempt: assigned.get(attempt, frozenset())),
+            LinkSettings(cluster="test", timeout_s=timeout_s),
+            master_epoch=EPOCH,
+            clock=lambda: AT,
+        )
+
+    def say(self, *messages, node="n1", route=b"\0r1", epoch=0):
+        self.link.incoming.append(Incoming(node, route, [memoryview(encode(message, epoch)) for message in messages]))
+        return self.engine.receive()
+
+    def hello(self, node="n1", route=b"\0r1", tasks=()):
+        return self.say(wire.Hello(node_id=node, facts=facts(node), tasks=tasks), node=node, route=route)
+
+    def sent(self):
+        self.engine.flush()
+        sent, self.link.sent = self.link.sent, []
+        return [(route, message) for route, epoch, message in sent if epoch == EPOCH]
+
+    def output(self, data=b"hello", offset=0, stream=STDOUT, attempt=None, node="n1"):
+        message = wire.Output(key=attempt or self.job.attempt_key, rank=0, stream=stream, offset=offset, data=data)
+        return self.say(message, node=node)
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path / "logs")
+    yield world
+    world.engine.close()
+
+
+def wait_until(condition):
+    end = time.monotonic() + LIMIT_S
+    while not (answer := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+    return answer
+
+
+def test_a_hello_becomes_an_event_and_is_welcomed_with_what_is_already_here(world):
+    task = status(world.job)
+    world.hello()
+    world.output(b"hello")
+    world.sent()
+
+    events = world.hello(route=b"\0r2", tasks=(task,))
+
+    assert events == [NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), tasks=(task,))]
+    marks = tuple(OutputMark(task.key, 0, stream, offset) for stream, offset in ((STDOUT, 5), (STDERR, 0)))
+    welcome = wire.Welcome(cluster="test", heartbeat_s=2.0, sample_s=2.0, output_window_bytes=4 << 20, received=marks)
+    assert world.sent() == [(b"\0r2", welcome)]
+
+
+def test_a_key_that_claims_another_nodes_id_is_refused_and_the_node_notices_nothing(world, caplog):
+    world.hello("n2", b"\0r2")
+    world.sent()
+
+    for _ in range(3):
+        assert world.say(wire.Hello(node_id=NodeId("n2"), facts=facts("n2")), node="n1") == []
+
+    refusal = wire.Refuse(code="wrong-node-id", message="Your key is bound to n1, not to n2: use that --node-id.")
+    assert world.sent() == [(b"\0r1", refusal)] * 3
+    assert len([record for record in caplog.records if "wrong-node-id" in record.message]) == 1
+    assert world.say(wire.Heartbeat(at=1.0), node="n2", route=b"\0r2") == []
+
+
+def test_frames_of_an_older_connection_are_dropped_and_one_without_hello_is_asked_for_it(world):
+    assert world.say(wire.TaskReport(status=status(world.job))) == []
+    assert world.sent() == [(b"\0r1", wire.Resync())]
+    world.hello(route=b"\0r1")
+    world.hello(route=b"\0r2")
+    world.sent()
+
+    assert world.say(wire.TaskReport(status=status(world.job)), route=b"\0r1") == []
+    assert world.sent() == []
+    assert world.say(wire.TaskReport(status=status(world.job)), route=b"\0r2") == [TaskReported(at=AT, status=status(world.job))]
+
+
+def test_a_node_reports_only_for_itself(world):
+    world.hello("n2", b"\0r2")
+
+    assert world.say(wire.TaskReport(status=status(world.job)), node="n2", route=b"\0r2") == []
+
+
+def test_refusals_readings_and_farewells(world):
+    world.hello()
+    attempt = world.job.attempt_key
+    sample = GpuSample(uuid="GPU-n1-0", utilisation_percent=5.0)
+    refused = wire.LaunchRefused(key=attempt, code="c", message="m", fault="request", exit_code=127)
+
+    events = world.say(refused, wire.Heartbeat(at=1.0, samples=(sample,)), wire.Heartbeat(at=2.0), wire.Leave())
+
+    assert events == [
+        LaunchWasRefused(at=AT, node_id=NodeId("n1"), key=attempt, code="c", message="m", fault="request", exit_code=127),
+        NodeLeft(at=AT, node_id=NodeId("n1"), reason="Its agent was stopped."),
+    ]
+    assert world.engine.samples(NodeId("n1")) == (sample,)
+    assert world.engine.take_news() == News(sampled={"n1"})
+    assert world.engine.take_news() == News()
+
+
+def test_bad_frames_and_newer_masters_are_answered_or_dropped(world, caplog):
+    world.link.incoming.append(Incoming("n1", b"\0r1", [memoryview(b"rubbish")]))
+
+    assert world.engine.receive() == []
+    assert [message.code for _, message in world.sent()] == ["bad-frame"]
+    assert world.say(wire.Hello(node_id=NodeId("n1"), facts=facts()), epoch=EPOCH + 1) == []
+    assert "knows a newer master" in caplog.text
+
+
+# --- enrolment --------------------------------------------------------------------------------------
+
+
+def test_enrolment_binds_a_key_before_it_answers(world):
+    public = "k" * 40
+
+    assert world.say(wire.Enrol(node_id=NodeId("n7"), public_key=public), node=ENROL_USER) == []
+
+    assert (world.bound, world.link.allowed) == ({"n7": public}, {"n7": public})
+    assert world.sent() == [(b"\0r1", wire.Enrolled(node_id=NodeId("n7")))]
+
+
+def test_what_enrolment_does_not_allow(world):
+    world.hello("n1", b"\0r9")
+    world.sent()
+
+    world.say(wire.Hello(node_id=NodeId("n1"), facts=facts()), node=ENROL_USER)
+    world.say(wire.Enrol(node_id=NodeId("n1"), public_key="k" * 40), node=ENROL_USER)
+    world.say(wire.Enrol(node_id=NodeId("n2"), public_key="short"), node=ENROL_USER)
+    world.say(wire.Enrol(node_id=NodeId("n1"), public_key="k" * 40), node="n1", route=b"\0r9")
+
+    assert [message.code for _, message in world.sent()] == ["enrol-first", "node-id-taken", "bad-key", "already-enrolled"]
+    assert world.bound == {}
+
+
+# --- silence ----------------------------------------------------------------------------------------
+
+
+def test_a_silent_node_is_told_once_and_again_when_it_speaks(tmp_path):
+    world = World(tmp_path / "logs", timeout_s=0.05)
+    world.hello()
+
+    (event,) = wait_until(world.engine.receive)
+    assert event == NodeSilent(at=AT, node_id=NodeId("n1"), reason="Nothing was heard of it for 0.05 s.")
+    assert world.engine.receive() == []
+    assert world.say(wire.Heartbeat(at=1.0)) == [NodeHeard(at=AT, node_id=NodeId("n1"))]
+    world.engine.close()
+
+
+def test_a_connection_that_breaks_makes_the_node_silent_at_once(world):
+    world.hello()
+    world.sent()
+    world.link.gone.add(b"\0r1")
+    world.engine.launch(launch_spec(world.job, world.job.placements[0], 15.0))
+    world.engine.flush()
+
+    assert world.engine.receive() == [NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.")]
+
+
+def test_what_is_decided_is_sent_with_the_next_flush_and_dropped_for_a_node_that_is_away(world):
+    spec = launch_spec(world.job, world.job.placements[0], 15.0)
+    world.engine.launch(spec)
+    assert world.sent() == []
+    world.hello()
+    world.sent()
+
+    world.engine.launch(spec)
+    world.engine.stop(NodeId("n1"), spec.key, 5.0, "because")
+    world.engine.resync()
+
+    stop = wire.Stop(key=spec.key, grace_s=5.0, reason="because")
+    assert world.sent() == [(b"\0r1", wire.Launch(spec=spec)), (b"\0r1", stop), (b"\0r1", wire.Resync())]
+
+
+def test_closing_says_goodbye(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    world = World(tmp_path / "logs")
+    world.hello()
+    world.sent()
+
+    world.engine.close()
+
+    assert [message for _, _, message in world.link.sent] == [wire.Bye()]
+    assert world.link.is_closed
+
+
+# --- output -----------------------------------------------------------------------------------------
+
+
+def test_output_is_written_acknowledged_and_announced(world):
+    world.hello()
+    world.sent()
+
+    world.output(b"hello")
+    world.output(b"lo world", offset=3)
+
+    ack = wire.OutputAck(mark=OutputMark(world.job.attempt_key, 0, STDOUT, 11))
+    assert world.sent() == [(b"\0r1", ack)]
+    assert world.engine.take_news() == News(grown={world.job.id})
+    assert log_path(world.root, LogKey(world.job.id, 1, 0)).read_bytes() == b"hello world"
+
+
+def test_output_that_comes_twice_is_acknowledged_and_not_announced(world):
+    world.hello()
+    world.output(b"hello")
+    world.engine.take_news()
+
+    world.output(b"hello")
+
+    assert world.engine.take_news() == News()
+    assert isinstance(world.sent()[-1][1], wire.OutputAck)
+
+
+@pytest.mark.parametrize(
+    ("job", "stream"),
+    [("../../etc", STDOUT), ("ABCD1234", STDOUT), (None, 7)],
+)
+def test_output_of_what_a_node_does_not_run_is_dropped(world, job, stream):
+    world.hello()
+    world.sent()
+
+    world.output(attempt=key(job) if job else world.job.attempt_key, stream=stream)
+
+    assert world.sent() == []
+    assert list(world.root.rglob("*.log")) == []
+
+
+def test_a_task_is_forgotten_only_when_its_end_is_committed_and_its_output_complete(world):
+    world.hello()
+    world.output(b"hello")
+    world.sent()
+    end = replace(ended(world.job), stdout_bytes=5, stderr_bytes=3)
+
+    world.say(wire.TaskReport(status=end))
+    assert world.sent() == []
+    world.engine.committed()
+    assert world.sent() == []
+    world.output(b"err", stream=STDERR)
+
+    forget = wire.Forget(keys=(world.job.attempt_key,))
+    sent = []
+    wait_until(lambda: sent.extend(message for _, message in world.sent()) or forget in sent)
+    assert world.sent() == []
+
+
+def test_a_task_without_output_is_forgotten_with_its_commit(world):
+    world.hello(tasks=(ended(world.job),))
+    world.engine.committed()
+
+    assert world.sent()[-1] == (b"\0r1", wire.Forget(keys=(world.job.attempt_key,)))
+
+
+def test_an_end_whose_turn_came_to_nothing_is_not_forgotten(world):
+    world.hello()
+    world.say(wire.TaskReport(status=ended(world.job)))
+    world.engine.resync()
+    world.engine.committed()
+
+    assert [type(message) for _, message in world.sent()] == [wire.Welcome, wire.Resync]
+
+
+def test_output_that_cannot_be_brought_to_disk_is_kept_by_the_node(world, monkeypatch, caplog):
+    world.hello()
+    world.output(b"hello")
+    monkeypatch.setattr("os.fdatasync", lambda _: (_ for _ in ()).throw(OSError("disk is gone")))
+    world.say(wire.TaskReport(status=replace(ended(world.job), stdout_bytes=5)))
+    world.engine.committed()
+    world.sent()
+
+    wait_until(lambda: "disk is gone" in caplog.text)
+    assert not any(isinstance(message, wire.Forget) for _, message in world.sent())

@@ -1,0 +1,327 @@
+"""The master's turn: durable before visible, one commit per turn, and a turn that fails leaves no trace."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from mgpu_agent.protocol.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.master import calls
+from mgpu_jupyter.master.clock import SteadyClock
+from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
+from mgpu_jupyter.master.ports import News
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
+from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.store.memory import MemoryStore
+from tests.builders import a_spec, ended, facts, job_id, status
+
+LIMIT_S = 10.0
+
+
+class RecordingStore(MemoryStore):
+    """Notes every commit in the common diary; can be made to fail."""
+
+    def __init__(self, diary):
+        super().__init__()
+        self.diary, self.error = diary, None
+
+    def commit(self, batch):
+        if self.error is not None:
+            raise self.error
+        self.diary.append(("commit", sorted(saved.job.state.value for saved in batch.jobs.values())))
+        super().commit(batch)
+
+
+class FakeEngine:
+    """Notes what it is told in the common diary; hands out the events that a test puts in."""
+
+    def __init__(self, diary):
+        self.diary, self.events, self.news = diary, [], News()
+        self.woken = threading.Event()
+
+    def wait(self, timeout_s):
+        self.woken.wait(timeout_s)
+        self.woken.clear()
+
+    def wake(self):
+        self.woken.set()
+
+    def receive(self):
+        events, self.events = self.events, []
+        return events
+
+    def launch(self, spec):
+        self.diary.append(("launch", spec.key.job_id))
+
+    def stop(self, node_id, key, grace_s, reason):
+        self.diary.append(("stop", node_id, reason))
+
+    def committed(self):
+        pass
+
+    def flush(self):
+        pass
+
+    def resync(self):
+        self.diary.append("resync")
+
+    def samples(self, node_id):
+        return ()
+
+    def take_news(self):
+        news, self.news = self.news, News()
+        return news
+
+    def close(self):
+        self.diary.append("close")
+
+
+class Bench:
+    def __init__(self):
+        self.diary = []
+        self.store, self.engine = RecordingStore(self.diary), FakeEngine(self.diary)
+        self.answers, self.published = [], []
+        self.master = self.new_master()
+
+    def new_master(self, policy=None):
+        return Master(self.store, self.engine, self, SteadyClock(), policy=policy or Policy(), epoch=2)
+
+    def publish(self, replies, jobs, grown):
+        for reply in replies:
+            reply()
+        self.published.append(([saved.job.id for saved in jobs], grown))
+
+    def answer(self, result):
+        self.diary.append("answer")
+        self.answers.append(result)
+
+    def post(self, call):
+        self.master.post(call, self.answer)
+
+    def submit(self, *items, user="ann"):
+        self.post(calls.submit(user, items or [(a_spec(), None)], self.answer))
+
+    def cancel(self, new, by="ann", is_admin=False):
+        self.post(calls.cancel(new, by, is_admin=is_admin, answer=self.answer))
+
+    def turn(self):
+        self.master.turn()
+        return self.answers.pop() if self.answers else None
+
+    def join(self, node="n1", gpus=4):
+        self.engine.events.append(NodeJoined(at=0.0, node_id=NodeId(node), facts=facts(node, gpus)))
+        self.master.turn()
+
+    def one_job(self, **spec):
+        self.submit((a_spec(**spec), None))
+        (job,) = self.turn()
+        return self.master.state.jobs[job.id]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_what_is_saved_in_one_turn_is_one_commit_and_comes_before_sends_and_answers(bench):
+    bench.join()
+    bench.diary.clear()
+    for _ in range(3):
+        bench.submit()
+    bench.master.turn()
+
+    ids = sorted(bench.master.state.jobs)
+    assert bench.diary[0] == ("commit", ["starting"] * 3)
+    assert sorted(bench.diary[1:4]) == sorted(("launch", new) for new in ids)
+    assert bench.diary[4:] == ["answer"] * 3
+
+
+def test_the_same_key_is_the_same_job_also_within_a_turn_and_after_its_end(bench):
+    bench.submit((a_spec(), "k"), (a_spec(), "k"))
+    first, second = bench.turn()
+    bench.cancel(first.id)
+    bench.turn()
+    bench.submit((a_spec(), "k"))
+    (third,) = bench.turn()
+
+    assert {first.id, second.id, third.id} == {first.id}
+    assert third.state is JobState.CANCELLED
+    bench.submit((a_spec(), "k"), user="bob")
+    (other,) = bench.turn()
+    assert other.id != first.id
+
+
+def test_a_key_that_was_used_for_something_else_is_a_conflict_and_a_bulk_is_all_or_none(bench):
+    bench.submit((a_spec(), "k"))
+    bench.turn()
+    before = len(bench.master.state.jobs)
+
+    bench.submit((a_spec(), None), (a_spec(gpus=2), "k"))
+    assert isinstance(bench.turn(), Conflict)
+    bench.submit((a_spec(), None), (a_spec(nodes=2, gpus=3), None))
+    assert isinstance(bench.turn(), InvalidRequest)
+    assert len(bench.master.state.jobs) == before
+
+
+def test_only_the_owner_and_administrators_cancel(bench):
+    job = bench.one_job()
+
+    bench.cancel(job.id, by="bob")
+    assert isinstance(bench.turn(), Forbidden)
+    bench.cancel(job_id(9))
+    assert isinstance(bench.turn(), NotFound)
+    bench.cancel(job.id, by="root", is_admin=True)
+    assert bench.turn().state is JobState.CANCELLED
+    bench.cancel(job.id)
+    assert bench.turn().state is JobState.CANCELLED
+
+
+def test_a_job_may_be_submitted_and_cancelled_in_the_same_turn(bench):
+    bench.submit((a_spec(), "k"))
+    bench.submit((a_spec(), "k"))
+    bench.master.turn()
+    ((first,), (second,)) = bench.answers
+    bench.answers.clear()
+    bench.submit((a_spec(), "x"))
+    new = {}
+    bench.post(lambda master, turn: new.update(id=next(iter(turn.batch.new))))
+
+    def cancel_it(master, turn):
+        calls.cancel(new["id"], "ann", is_admin=False, answer=bench.answer)(master, turn)
+
+    bench.post(cancel_it)
+    bench.master.turn()
+
+    assert first.id == second.id
+    assert bench.answers[-1].state is JobState.CANCELLED
+
+
+def test_a_running_job_is_stopped_and_its_nodes_show_who_holds_them(bench):
+    bench.join()
+    job = bench.one_job()
+    bench.engine.events.append(TaskReported(at=1.0, status=status(job)))
+    bench.master.turn()
+
+    (node,) = bench.master.nodes()
+    assert (node.holders, node.users) == ({"GPU-n1-0": job.id}, {"GPU-n1-0": "ann"})
+    bench.cancel(job.id)
+    assert bench.turn().state is JobState.STOPPING
+    assert ("stop", "n1", "Cancelled by ann.") in bench.diary
+    bench.engine.events.append(TaskReported(at=2.0, status=ended(job, exit_code=None, signal=15)))
+    bench.master.turn()
+    assert bench.master.node(NodeId("n1")).holders == {}
+    assert bench.store.find_job(job.id).state is JobState.CANCELLED
+
+
+def test_a_question_sees_the_state_and_changes_nothing(bench):
+    bench.one_job()
+    bench.diary.clear()
+    bench.post(calls.ask(lambda state: len(state.queue), bench.answer))
+
+    assert bench.turn() == 1
+    assert bench.diary == ["answer"]
+
+
+def test_sequence_numbers_rise_within_a_run_and_over_restarts(bench):
+    bench.join()
+    first = bench.one_job()
+    seq = bench.store.reader().job(first.id).seq
+    assert 2 * SEQ_PER_EPOCH < seq <= bench.master.seq
+    assert bench.master.node(NodeId("n1")).seq > seq
+
+
+def test_a_turn_that_fails_is_invisible_and_its_callers_may_try_again(bench):
+    bench.join()
+    old = bench.one_job()
+    bench.diary.clear()
+    bench.store.error = Unavailable("disk-full", "Full.")
+
+    bench.submit()
+    assert bench.turn().code == "disk-full"
+    assert bench.diary == ["answer", "resync"]
+    assert bench.master.problem == "Full."
+    assert list(bench.master.state.jobs) == [old.id]
+    bench.store.error = None
+    bench.submit()
+    assert len(bench.turn()) == 1
+    assert bench.master.problem == ""
+
+
+def test_a_bug_in_the_core_costs_one_turn(bench, caplog):
+    bench.join()
+    bench.engine.events.append("not an event")
+
+    bench.submit()
+    answer = bench.turn()
+    assert answer is None
+    assert "a turn came to nothing, event=str" in caplog.text
+    assert len(bench.turn()) == 1
+
+
+def test_a_store_that_cannot_even_be_read_is_tried_again_later(bench, monkeypatch, caplog):
+    bench.store.error = Unavailable("disk-full", "Full.")
+    monkeypatch.setattr(bench.store, "recover", lambda: (_ for _ in ()).throw(Unavailable("store-error", "Gone.")))
+    bench.submit()
+
+    assert bench.turn().code == "disk-full"
+    assert "could not be read again: Gone." in caplog.text
+
+
+def test_a_time_limit_is_looked_at_without_anything_else_happening(bench):
+    bench.master = bench.new_master(Policy(max_time_limit_s=0.001))
+    bench.join()
+    job = bench.one_job()
+    bench.engine.events.append(TaskReported(at=1.0, status=status(job, started_at=1.0)))
+    bench.master.turn()
+
+    bench.master.turn()
+
+    assert ("stop", "n1", "Stopped at its time limit of 0.001 s.") in bench.diary
+
+
+def test_a_mismatch_is_loud(bench, caplog):
+    bench.join()
+    job = bench.one_job()
+    bench.engine.events.append(TaskReported(at=1.0, status=status(job, gpus=())))
+    bench.master.turn()
+
+    assert "mismatch: Rank 0 of job" in caplog.text
+
+
+def test_a_new_master_knows_what_the_old_one_saved(bench):
+    bench.store.bind_node_key(NodeId("n1"), "k" * 40)
+    bench.join()
+    running, waiting = bench.one_job(gpus=4), bench.one_job()
+
+    after = bench.new_master()
+    after.start()
+    after.stop()
+
+    assert after.state.jobs == bench.master.state.jobs
+    assert list(after.state.queue) == [waiting.id]
+    assert after.node(NodeId("n1")).holders == dict.fromkeys(running.placements[0].gpus, running.id)
+
+
+def test_the_thread_serves_until_it_is_stopped_and_answers_those_who_come_too_late(bench):
+    bench.master.start()
+    done = threading.Event()
+    bench.master.post(calls.submit("ann", [(a_spec(), None)], lambda _: done.set()), bench.answer)
+
+    assert done.wait(LIMIT_S)
+    assert bench.master.is_alive
+    bench.master.stop()
+    assert not bench.master.is_alive
+    bench.submit()
+    assert bench.answers.pop().code == "stopping"
+    assert bench.diary[-2:] == ["close", "answer"]
+
+
+def test_output_that_grew_is_published(bench):
+    bench.engine.news = News(grown={job_id(1)})
+    bench.master.turn()
+    bench.master.turn()
+
+    assert bench.published == [([], {job_id(1)})]

@@ -1,0 +1,383 @@
+"""Jobs over REST: submit, list, look, cancel, output and streams; status codes and whole bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from tornado.httpclient import HTTPClientError
+
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.model import STDERR, STDOUT
+from mgpu_jupyter.api.models import MAX_BODY_BYTES, BulkItem, BulkSubmit
+from mgpu_jupyter.api.openapi import document
+from mgpu_jupyter.api.routes import NDJSON, PREFIX, ROUTES
+from mgpu_jupyter.master.ports import LogKey
+from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
+from mgpu_jupyter.store.logs import LogWriter
+from tests.builders import a_spec, ended, facts, status
+
+LIMIT_S = 10.0
+
+
+@pytest.fixture
+def api(jp_fetch):
+    """Ask and return (status, body); errors come back like answers."""
+
+    async def ask(path, method="GET", body=None, **options):
+        query = options.pop("params", {})
+        data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        if method == "POST" and data is None:
+            data = b""
+        try:
+            answer = await jp_fetch(PREFIX, *path.split("/"), method=method, body=data, params=query, **options)
+        except HTTPClientError as error:
+            return error.code, json.loads(error.response.body)
+        is_json = answer.headers["Content-Type"].startswith("application/json")
+        return answer.code, json.loads(answer.body) if is_json else answer.body
+
+    return ask
+
+
+@pytest.fixture
+def tell(app):
+    """Let the master hear events as if an agent had told them."""
+
+    async def tell(*events):
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def call(master, turn):
+            for event in events:
+                master.apply(turn, event)
+            turn.replies.append(done.set)
+
+        app.service.master.post(call, lambda error: loop.call_soon_threadsafe(done.set))
+        await asyncio.wait_for(done.wait(), LIMIT_S)
+
+    return tell
+
+
+async def submit(api, **spec):
+    code, body = await api("jobs", "POST", a_spec(**spec))
+    assert code == 201
+    return body["job_id"]
+
+
+@pytest.fixture
+def run_job(api, tell, app):
+    """Submit a job and let it start on n1."""
+
+    async def run(**spec):
+        await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
+        job_id = await submit(api, **spec)
+        job = app.service.saved_job(job_id).job
+        await tell(TaskReported(at=2.0, status=status(job)))
+        return app.service.saved_job(job_id).job
+
+    return run
+
+
+async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fetch, os_user):
+    answer = await jp_fetch(PREFIX, "jobs", method="POST", body=msgspec.json.encode(a_spec(name="first", gpus=2)))
+    submitted = json.loads(answer.body)
+    code, job = await api(f"jobs/{submitted['job_id']}")
+
+    assert (answer.code, submitted["state"]) == (201, "queued")
+    assert answer.headers["Location"].endswith(f"/{PREFIX}/jobs/{submitted['job_id']}")
+    assert code == 200
+    assert job.pop("submitted_at") > 0
+    assert job.pop("seq") > 0
+    assert job == {
+        "id": submitted["job_id"],
+        "state": "queued",
+        "user": os_user,
+        "name": "first",
+        "command": "true",
+        "nodes": [],
+        "gpus": 2,
+        "exit_code": None,
+        "attempt": 0,
+        "started_at": None,
+        "ended_at": None,
+        "reason": "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.",
+        "reason_code": "no-nodes",
+        "priority": 0,
+        "time_limit_s": None,
+        "place": 1,
+        "placements": [],
+    }
+
+
+async def test_the_same_idempotency_key_is_the_same_job(api):
+    headers = {"Idempotency-Key": "one"}
+    first = await api("jobs", "POST", a_spec(), headers=dict(headers))
+    second = await api("jobs", "POST", a_spec(), headers=dict(headers))
+    other = await api("jobs", "POST", a_spec(gpus=3), headers=dict(headers))
+
+    assert first == second
+    assert (other[0], other[1]["code"]) == (409, "key-used")
+    code, body = await api("jobs", "POST", a_spec(), headers={"Idempotency-Key": "x" * 201})
+    assert (code, body["code"]) == (400, "invalid")
+
+
+async def test_a_bulk_is_all_or_none_and_keeps_the_order(api):
+    items = tuple(BulkItem(spec=a_spec(name=f"job-{number}"), key=f"key-{number}") for number in range(3))
+    code, body = await api("jobs/bulk", "POST", BulkSubmit(jobs=items))
+    again = await api("jobs/bulk", "POST", BulkSubmit(jobs=items))
+    names = [(await api(f"jobs/{job['job_id']}"))[1]["name"] for job in body["jobs"]]
+
+    assert (code, names) == (201, ["job-0", "job-1", "job-2"])
+    assert again == (code, body)
+    bad = BulkSubmit(jobs=(BulkItem(spec=a_spec()), BulkItem(spec=a_spec(nodes=2, gpus=3))))
+    code, error = await api("jobs/bulk", "POST", bad)
+    assert (code, error["code"]) == (400, "gpu-contradiction")
+    assert len((await api("jobs"))[1]["jobs"]) == 3
+
+
+BAD_BODIES = {
+    "not JSON": (b"{", "not-json"),
+    "not an object": (b"[]", "invalid"),
+    "an unknown field": (b'{"command": ["a"], "gpu": 1}', "invalid"),
+    "a wrong type": (b'{"command": ["a"], "gpus": "two"}', "invalid"),
+    "a negative number": (b'{"command": ["a"], "gpus": -1}', "invalid"),
+    "no command": (b"{}", "no-command"),
+    "an empty command": (b'{"command": [" "]}', "no-command"),
+    "both": (b'{"command": ["a"], "script": "b"}', "no-command"),
+    "a line break in the name": (b'{"command": ["a"], "name": "a\\nb"}', "invalid"),
+    "not UTF-8": (b'{"command": ["\xff"]}', "not-json"),
+    "too large": (b" " * (MAX_BODY_BYTES + 1), "body-too-large"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BODIES)
+async def test_a_bad_request_is_answered_with_a_sentence(api, case):
+    data, expected = BAD_BODIES[case]
+    code, body = await api("jobs", "POST", data)
+
+    assert (code, body["code"]) == (413 if expected == "body-too-large" else 400, expected)
+    assert body["message"].endswith(".")
+    assert (await api("jobs"))[1]["jobs"] == []
+
+
+async def test_lists_are_paged_newest_first_and_filtered(api):
+    ids = [await submit(api, name=f"job-{number % 2}") for number in range(5)]
+    code, first = await api("jobs", params={"limit": 2})
+    _, second = await api("jobs", params={"limit": 2, "cursor": first["next_cursor"]})
+    _, third = await api("jobs", params={"limit": 2, "cursor": second["next_cursor"]})
+
+    pages = [[job["id"] for job in page["jobs"]] for page in (first, second, third)]
+    assert pages == [[ids[4], ids[3]], [ids[2], ids[1]], [ids[0]]]
+    assert third["next_cursor"] is None
+    _, named = await api("jobs", params={"name": "job-1", "state": "active"})
+    assert [job["id"] for job in named["jobs"]] == [ids[3], ids[1]]
+    assert (await api("jobs", params={"state": "completed,failed"}))[1]["jobs"] == []
+    assert (await api("jobs", params={"user": "nobody"}))[1]["jobs"] == []
+    assert len((await api("jobs", params={"since": "1"}))[1]["jobs"]) == 5
+    for params, expected in (
+        ({"limit": "0"}, "invalid"),
+        ({"limit": "many"}, "invalid"),
+        ({"state": "nearly"}, "unknown-state"),
+        ({"cursor": "!!"}, "bad-cursor"),
+    ):
+        code, body = await api("jobs", params=params)
+        assert (code, body["code"]) == (400, expected)
+
+
+async def test_cancelling_twice_is_no_error(api):
+    job_id = await submit(api)
+
+    assert await api(f"jobs/{job_id}/cancel", "POST") == (202, {"job_id": job_id, "state": "cancelled"})
+    assert await api(f"jobs/{job_id}/cancel", "POST") == (202, {"job_id": job_id, "state": "cancelled"})
+    assert (await api("jobs/NOSUCH00/cancel", "POST"))[0] == 404
+
+
+async def test_nodes_and_cluster_show_who_holds_what(api, run_job, os_user):
+    job = await run_job(gpus=2)
+    _, nodes = await api("nodes")
+    _, node = await api("nodes/n1")
+    _, cluster = await api("cluster")
+
+    assert nodes == {"nodes": [node]}
+    assert [(gpu["index"], gpu["job_id"], gpu["user"], gpu["simulated"]) for gpu in node["gpus"]] == [
+        (0, job.id, os_user, True),
+        (1, job.id, os_user, True),
+        (2, None, None, True),
+        (3, None, None, True),
+    ]
+    assert {name: cluster[name] for name in ("nodes", "nodes_online", "gpus", "gpus_free", "simulated", "admin")} == {
+        "nodes": 1,
+        "nodes_online": 1,
+        "gpus": 4,
+        "gpus_free": 2,
+        "simulated": True,
+        "admin": True,
+    }
+    assert cluster["jobs"] == {"queued": 0, "running": 1, "starting": 0, "stopping": 0}
+
+
+# --- output and streams -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writer(app):
+    writer = LogWriter(app.service.log_root)
+    yield writer
+    writer.close()
+
+
+async def test_output_as_bytes_has_offsets_and_says_when_it_is_complete(api, jp_fetch, run_job, writer, tell):
+    job = await run_job()
+    key = LogKey(job.id, 1, 0)
+    writer.append(key, STDOUT, 0, b"hello ")
+    writer.append(key, STDERR, 0, b"world")
+
+    answer = await jp_fetch(PREFIX, "jobs", job.id, "output")
+    assert answer.body == b"hello world"
+    assert (answer.headers["X-Mgpu-Next-Offset"], answer.headers["X-Mgpu-Complete"]) == ("11", "false")
+    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=6, stderr_bytes=5)))
+    answer = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"offset": 6})
+    assert (answer.body, answer.headers["X-Mgpu-Complete"]) == (b"world", "true")
+    for params in ({"offset": "-1"}, {"limit": "0"}, {"rank": "-5"}):
+        assert (await api(f"jobs/{job.id}/output", params=params))[0] == 400
+    code, body = await api(f"jobs/{job.id}/output", params={"offsets": "x"}, headers={"Accept": NDJSON})
+    assert (code, body["code"]) == (400, "bad-offsets")
+
+
+async def test_frames_that_are_there_now(jp_fetch, run_job, writer):
+    job = await run_job()
+    writer.append(LogKey(job.id, 1, 0), STDOUT, 0, b"out")
+    writer.append(LogKey(job.id, 1, 0), STDERR, 0, b"err")
+
+    answer = await jp_fetch(PREFIX, "jobs", job.id, "output", headers={"Accept": NDJSON}, params={"offsets": "0:1"})
+
+    assert [json.loads(line) for line in answer.body.splitlines()] == [
+        {"type": "output", "rank": 0, "stream": "stdout", "offset": 1, "data": "dXQ=", "attempt": 1},
+        {"type": "output", "rank": 0, "stream": "stderr", "offset": 3, "data": "ZXJy", "attempt": 1},
+    ]
+
+
+async def read_until(socket, condition):
+    frames = []
+    while not (frames and condition(frames[-1])):
+        frames.append(json.loads(await asyncio.wait_for(socket.read_message(), LIMIT_S)))
+    return frames
+
+
+async def test_a_stream_replays_follows_and_ends_when_all_output_is_there(app, jp_ws_fetch, run_job, writer, tell):
+    job = await run_job()
+    key = LogKey(job.id, 1, 0)
+    writer.append(key, STDOUT, 0, b"before ")
+    socket = await jp_ws_fetch(PREFIX, "jobs", job.id, "stream")
+    first = await read_until(socket, lambda frame: frame["type"] == "output")
+    assert [frame["type"] for frame in first] == ["job", "output"]
+
+    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=12)))
+    running = await read_until(socket, lambda frame: frame["type"] == "job")
+    assert running[-1]["job"]["state"] == "completed"
+    writer.append(key, STDOUT, 7, b"after")
+    app.service.hub.publish([], [], {job.id})
+    last = await read_until(socket, lambda frame: frame["type"] == "end")
+    assert [frame.get("data") for frame in last] == ["YWZ0ZXI=", None]
+    assert await asyncio.wait_for(socket.read_message(), LIMIT_S) is None
+    socket.close()
+
+
+async def test_following_over_http_sends_bytes_or_frames_until_the_end(jp_fetch, run_job, writer, tell):
+    job = await run_job()
+    writer.append(LogKey(job.id, 1, 0), STDOUT, 0, b"hello")
+    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=5)))
+
+    plain = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1"})
+    frames = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "true"}, headers={"Accept": NDJSON})
+    other_rank = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1", "rank": "10000"}, headers={"Accept": NDJSON})
+
+    assert plain.body == b"hello"
+    assert [json.loads(line)["type"] for line in frames.body.splitlines()] == ["job", "output", "end"]
+    assert [json.loads(line)["type"] for line in other_rank.body.splitlines()] == ["job", "end"]
+
+
+async def test_a_new_attempt_is_sent_from_its_start(app, jp_fetch, run_job, writer, tell):
+    job = await run_job()
+    writer.append(LogKey(job.id, 1, 0), STDOUT, 0, b"first attempt")
+    await tell(TaskReported(at=3.0, status=ended(job, exit_code=None, signal=9, lost=True, reason="gone")))
+    again = app.service.saved_job(job.id).job
+    assert again.attempt_key == AttemptKey(job.id, 2, 2)
+    writer.append(LogKey(job.id, 2, 0), STDOUT, 0, b"second")
+    await tell(TaskReported(at=4.0, status=replace(ended(again), stdout_bytes=6)))
+
+    answer = await jp_fetch(
+        PREFIX, "jobs", job.id, "output", params={"follow": "1", "offsets": "0:13", "attempt": "1"}, headers={"Accept": NDJSON}
+    )
+
+    frames = [json.loads(line) for line in answer.body.splitlines()]
+    assert [(frame["offset"], frame["attempt"]) for frame in frames if frame["type"] == "output"] == [(0, 2)]
+
+
+async def test_output_of_a_node_that_is_away_becomes_a_gap(app, jp_fetch, run_job, tell, monkeypatch):
+    monkeypatch.setattr("mgpu_jupyter.server.follow.OUTPUT_PATIENCE_S", 0.01)
+    monkeypatch.setattr("mgpu_jupyter.server.follow.WHY_S", 0.02)
+    job = await run_job()
+    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=5)))
+    app.service.master._nodes.clear()
+
+    answer = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1"}, headers={"Accept": NDJSON})
+
+    frames = [json.loads(line) for line in answer.body.splitlines()]
+    assert [frame["type"] for frame in frames if frame["type"] != "ping"] == ["job", "gap", "end"]
+
+
+async def test_events_resume_from_a_sequence_number(api, jp_ws_fetch, tell):
+    first = await submit(api)
+    socket = await jp_ws_fetch(PREFIX, "events", params={"since": "0"})
+    frames = await read_until(socket, lambda frame: frame["type"] == "ready")
+    assert [frame["job"]["id"] for frame in frames[:-1]] == [first]
+    seq = frames[-1]["seq"]
+
+    second = await submit(api)
+    (live, *_) = await read_until(socket, lambda frame: frame["type"] == "job")
+    assert live["job"]["id"] == second
+    assert live["seq"] > seq
+    socket.close()
+    await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 1)))
+
+    again = await jp_ws_fetch(PREFIX, "events", params={"since": str(live["seq"])})
+    frames = await read_until(again, lambda frame: frame["type"] == "ready")
+    names = [(frame["type"], frame.get("job", frame.get("node", {})).get("id")) for frame in frames[:-1]]
+    assert sorted(names) == [("job", first), ("node", "n1")]
+    assert [frame["seq"] for frame in frames] == sorted(frame["seq"] for frame in frames)
+    again.close()
+
+
+# --- health and the document ------------------------------------------------------------------------
+
+
+async def test_health_and_what_kernels_get(api, app, jp_serverapp, state_dir):
+    import os
+
+    code, health = await api("health")
+
+    assert (code, health["status"], health["message"], health["master_epoch"]) == (200, "ok", "", 1)
+    assert health["link_address"] == app.service.link_address
+    assert os.environ["MGPU_TOKEN"] == app.service.token
+    assert os.environ["MGPU_URL"] == f"http://localhost:{jp_serverapp.port}{jp_serverapp.base_url}"
+    assert [oct(path.stat().st_mode)[-3:] for path in (state_dir / "keys", state_dir / "mgpu.db", state_dir / "keys" / "token")] == [
+        "700",
+        "600",
+        "600",
+    ]
+
+
+async def test_the_document_covers_every_route_and_every_type_is_defined(api):
+    code, body = await api("openapi.json")
+
+    assert (code, body) == (200, json.loads(json.dumps(document())))
+    paths = {(method.upper(), path) for path, methods in body["paths"].items() for method in methods}
+    assert paths == {(route.method, f"/{PREFIX}/{route.path}") for route in ROUTES}
+    used = set(__import__("re").findall(r'"#/components/schemas/([^"]+)"', json.dumps(body)))
+    assert used <= set(body["components"]["schemas"])
+    operations = [operation["operationId"] for methods in body["paths"].values() for operation in methods.values()]
+    assert len(operations) == len(set(operations)) == len(ROUTES)

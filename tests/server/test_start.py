@@ -1,0 +1,125 @@
+"""The master's life within the server: it starts, it fails without taking the server along, and a second one stays away."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+
+import pytest
+from tornado.httpclient import HTTPClientError
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.places import find_runtime_file
+from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.server import headless
+from mgpu_jupyter.server.local_agents import LocalAgent, plan
+
+
+async def health_of(jp_fetch):
+    return json.loads((await jp_fetch(PREFIX, "health")).body)
+
+
+@pytest.fixture
+def taken_lock(state_dir):
+    state_dir.mkdir()
+    descriptor = os.open(state_dir / "master.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, b"4711\n")
+    yield
+    os.close(descriptor)
+
+
+async def test_a_second_master_on_one_directory_says_who_has_it(taken_lock, jp_fetch, state_dir):
+    health = await health_of(jp_fetch)
+
+    assert health["status"] == "failed"
+    assert health["message"] == (
+        f"Another server (process 4711) runs the master of {state_dir}: use that one, or set MGPU_STATE_DIR to another directory."
+    )
+    with pytest.raises(HTTPClientError) as caught:
+        await jp_fetch(PREFIX, "jobs")
+    assert caught.value.code == 503
+    assert json.loads(caught.value.response.body)["message"] == health["message"]
+
+
+@pytest.fixture
+def open_keys(state_dir):
+    (state_dir / "keys").mkdir(parents=True, mode=0o755)
+    (state_dir / "keys").chmod(0o755)
+
+
+async def test_keys_that_others_can_read_keep_the_master_from_starting(open_keys, jp_fetch, state_dir):
+    health = await health_of(jp_fetch)
+
+    assert (health["status"], health["message"]) == (
+        "failed",
+        f"{state_dir}/keys must belong to you alone: run  chmod 700 {state_dir}/keys",
+    )
+
+
+@pytest.fixture
+def broken_store(monkeypatch):
+    monkeypatch.setattr("mgpu_jupyter.server.service.SqliteStore", lambda *_, **__: 1 / 0)
+
+
+async def test_a_bug_at_the_start_shows_in_health(broken_store, jp_fetch):
+    health = await health_of(jp_fetch)
+
+    assert (health["status"], health["message"]) == (
+        "failed",
+        "The master did not start (ZeroDivisionError): see the server's log.",
+    )
+
+
+async def test_before_the_start_and_after_a_dead_thread(app, jp_fetch):
+    service, app.service = app.service, None
+    assert (await health_of(jp_fetch))["status"] == "starting"
+    app.service = service
+    service.master._stopping.set()
+    service.master._engine.wake()
+    service.master._thread.join()
+    assert (await health_of(jp_fetch))["status"] == "degraded"
+
+
+async def test_the_runtime_file_tells_programs_of_the_same_user_how_to_reach_the_master(app, state_dir, jp_serverapp):
+    found = find_runtime_file(state_dir)
+
+    assert found is not None
+    assert (found.port, found.token, found.link_address) == (jp_serverapp.port, app.service.token, app.service.link_address)
+    assert found.pid == os.getpid()
+
+
+async def test_the_token_and_the_link_port_stay_over_a_restart(app, jp_serverapp):
+    token, address = app.service.token, app.service.link_address
+    await app.stop_extension()
+    assert "MGPU_TOKEN" not in os.environ
+
+    await app._start_jupyter_server_extension(jp_serverapp)
+
+    assert (app.service.token, app.service.link_address, app.service.master.epoch) == (token, address, 2)
+
+
+@pytest.mark.parametrize(
+    ("simulate", "agents"),
+    [("2x4", (LocalAgent("node-1", 4), LocalAgent("node-2", 4))), ("1x0", (LocalAgent("node-1", 0),))],
+)
+def test_simulated_agents(simulate, agents):
+    assert plan(simulate=simulate) == agents
+
+
+def test_the_machines_own_agent_is_named_after_it(monkeypatch):
+    monkeypatch.setattr("mgpu_jupyter.server.local_agents.host_name", lambda: "my host!")
+    assert plan(simulate="") == (LocalAgent("my-host-"),)
+
+
+@pytest.mark.parametrize("simulate", ["two", "0x4", "2x", "100x4", "2x100", "-1x4"])
+def test_a_wrong_wish_is_refused_with_an_example(simulate):
+    with pytest.raises(InvalidRequest, match="must look like 2x4"):
+        plan(simulate=simulate)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "gpu.example.com", "192.0.2.1"])
+def test_mgpu_master_stays_on_loopback(host):
+    with pytest.raises(InvalidRequest, match="stays on loopback"):
+        headless.run(host, 8080, None, [])

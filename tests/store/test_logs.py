@@ -1,0 +1,165 @@
+"""Output in files: nothing twice, nothing lost, streams told apart, and a crash at any point is mended."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_agent.protocol.model import STDERR, STDOUT
+from mgpu_jupyter.master.ports import LogKey
+from mgpu_jupyter.store import logs
+from mgpu_jupyter.store.logs import LogWriter, Run, log_path, log_size, read_runs
+
+KEY = LogKey(JobId("ABCD1234"), 1, 0)
+
+
+def test_plain_output_is_a_plain_file(tmp_path):
+    writer = LogWriter(tmp_path / "logs")
+
+    assert writer.append(KEY, STDOUT, 0, b"hello ") == 6
+    assert writer.append(KEY, STDOUT, 6, b"world") == 11
+
+    assert log_path(tmp_path / "logs", KEY).read_bytes() == b"hello world"
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDOUT, 0, b"hello world")]
+    assert not log_path(tmp_path / "logs", KEY).with_suffix(".idx").exists()
+    writer.close()
+
+
+def test_chunks_that_come_twice_overlap_or_leave_a_gap(tmp_path):
+    writer = LogWriter(tmp_path / "logs")
+    writer.append(KEY, STDOUT, 0, b"0123")
+
+    assert writer.append(KEY, STDOUT, 0, b"0123") == 4
+    assert writer.append(KEY, STDOUT, 2, b"2345") == 6
+    assert writer.append(KEY, STDOUT, 9, b"9") == 6
+    assert writer.received(KEY) == {STDOUT: 6, STDERR: 0}
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDOUT, 0, b"012345")]
+    writer.close()
+
+
+def test_streams_are_told_apart_in_the_order_in_which_they_came(tmp_path):
+    writer = LogWriter(tmp_path / "logs")
+    for stream, offset, data in [(STDOUT, 0, b"out1"), (STDERR, 0, b"err1"), (STDERR, 4, b"err2"), (STDOUT, 4, b"out2")]:
+        writer.append(KEY, stream, offset, data)
+
+    root = tmp_path / "logs"
+    assert read_runs(root, KEY, 0, 100) == [Run(STDOUT, 0, b"out1"), Run(STDERR, 4, b"err1err2"), Run(STDOUT, 12, b"out2")]
+    assert read_runs(root, KEY, 6, 7) == [Run(STDERR, 6, b"r1err2"), Run(STDOUT, 12, b"o")]
+    assert read_runs(root, KEY, 16, 10) == []
+    assert log_size(root, KEY) == 16
+    writer.close()
+
+
+def test_output_that_is_not_there_is_empty(tmp_path):
+    writer = LogWriter(tmp_path / "logs")
+
+    assert writer.received(KEY) == {STDOUT: 0, STDERR: 0}
+    assert (log_size(tmp_path / "logs", KEY), read_runs(tmp_path / "logs", KEY, 0, 10)) == (0, [])
+    writer.detach(KEY)()
+    writer.close()
+
+
+def test_a_new_writer_goes_on_where_the_old_one_stopped(tmp_path):
+    first = LogWriter(tmp_path / "logs")
+    first.append(KEY, STDOUT, 0, b"out")
+    first.append(KEY, STDERR, 0, b"err")
+
+    second = LogWriter(tmp_path / "logs")
+
+    assert second.received(KEY) == {STDOUT: 3, STDERR: 3}
+    second.append(KEY, STDOUT, 3, b"!")
+    assert read_runs(tmp_path / "logs", KEY, 0, 10) == [Run(STDOUT, 0, b"out"), Run(STDERR, 3, b"err"), Run(STDOUT, 6, b"!")]
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("lost", ["data", "index", "torn index"])
+def test_after_a_crash_what_the_index_does_not_cover_is_sent_again(tmp_path, lost):
+    writer = LogWriter(tmp_path / "logs")
+    writer.append(KEY, STDOUT, 0, b"out")
+    writer.append(KEY, STDERR, 0, b"error")
+    writer.close()
+    data, index = log_path(tmp_path / "logs", KEY), log_path(tmp_path / "logs", KEY).with_suffix(".idx")
+    if lost == "data":
+        os.truncate(data, 5)
+    else:
+        os.truncate(index, 24 if lost == "index" else 40)
+
+    again = LogWriter(tmp_path / "logs")
+
+    assert again.received(KEY) == {STDOUT: 3, STDERR: 0}
+    assert again.append(KEY, STDERR, 0, b"error") == 5
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDOUT, 0, b"out"), Run(STDERR, 3, b"error")]
+    again.close()
+
+
+def test_a_reader_between_two_writes_of_the_writer_sees_only_what_counts(tmp_path):
+    """Bytes are written before their record: until then they are not shown."""
+    writer = LogWriter(tmp_path / "logs")
+    writer.append(KEY, STDERR, 0, b"e")
+    with log_path(tmp_path / "logs", KEY).open("ab") as file:
+        file.write(b"not yet")
+
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDERR, 0, b"e")]
+    writer.close()
+
+
+def test_an_index_without_records_covers_nothing(tmp_path):
+    writer = LogWriter(tmp_path / "logs")
+    writer.append(KEY, STDERR, 0, b"e")
+    os.truncate(log_path(tmp_path / "logs", KEY).with_suffix(".idx"), 0)
+
+    assert log_size(tmp_path / "logs", KEY) == 0
+    writer.close()
+
+
+def test_few_files_are_open_however_many_jobs_write(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MAX_OPEN_LOGS", 3)
+    writer = LogWriter(tmp_path / "logs")
+    keys = [LogKey(JobId(f"ABCD123{number}"), 1, 0) for number in range(6)]
+    for turn in range(3):
+        for key in keys:
+            writer.append(key, STDOUT, turn, b"x")
+            writer.append(key, STDERR, turn, b"y")
+
+    assert len(writer._open) == 3
+    assert [writer.received(key) for key in keys] == [{STDOUT: 3, STDERR: 3}] * 6
+    writer.close()
+
+
+def test_a_detached_log_is_brought_to_disk_by_another_and_can_be_opened_again(tmp_path):
+    writer = LogWriter(tmp_path / "logs")
+    writer.append(KEY, STDOUT, 0, b"a")
+    writer.append(KEY, STDERR, 0, b"b")
+
+    writer.detach(KEY)()
+
+    assert writer._open == {}
+    assert writer.append(KEY, STDOUT, 1, b"c") == 2
+    writer.close()
+
+
+@given(
+    chunks=st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.binary(min_size=1, max_size=9)), max_size=20),
+    offset=st.integers(0, 60),
+    limit=st.integers(1, 60),
+)
+def test_any_window_of_any_mixture_reads_back_exactly(tmp_path_factory, chunks, offset, limit):
+    root = tmp_path_factory.mktemp("logs") / "logs"
+    writer, sizes, expected = LogWriter(root), {STDOUT: 0, STDERR: 0}, []
+    for stream, data in chunks:
+        writer.append(KEY, stream, sizes[stream], data)
+        sizes[stream] += len(data)
+        expected += [(stream, byte) for byte in data]
+    writer.close()
+
+    runs = read_runs(root, KEY, offset, limit)
+
+    read = [(run.stream, byte) for run in runs for byte in run.data]
+    assert read == expected[offset : offset + limit]
+    assert all(first.stream != second.stream for first, second in itertools.pairwise(runs))

@@ -1,0 +1,98 @@
+"""What only a database on disk can show: it survives, refuses a future one, and says in a sentence what is wrong."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+import pytest
+
+from mgpu_agent.protocol.errors import Unavailable
+from mgpu_jupyter.master.ports import Batch, SavedJob
+from mgpu_jupyter.store.migrations import STEPS
+from mgpu_jupyter.store.sqlite import SqliteStore
+from tests.contract.test_store import a_job, save
+
+
+def test_what_was_committed_is_there_after_the_process_is_gone(tmp_path):
+    """The writer never closes: a new connection still sees all of it, as after kill -9."""
+    first = SqliteStore(tmp_path / "mgpu.db")
+    save(first, a_job(1))
+
+    second = SqliteStore(tmp_path / "mgpu.db")
+
+    assert second.recover().jobs == (a_job(1),)
+    first.close()
+    second.close()
+
+
+def test_the_journal_is_wal_with_full_sync_and_rollback_on_a_network(tmp_path):
+    local, remote = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db", on_network=True)
+
+    assert local._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert local._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert remote._connection.execute("PRAGMA journal_mode").fetchone() == ("truncate",)
+    local.close()
+    remote.close()
+
+
+def test_a_database_from_the_future_is_refused(tmp_path):
+    connection = sqlite3.connect(tmp_path / "mgpu.db")
+    connection.execute(f"PRAGMA user_version = {len(STEPS) + 1}")
+    connection.close()
+
+    with pytest.raises(Unavailable) as caught:
+        SqliteStore(tmp_path / "mgpu.db")
+
+    assert caught.value.code == "store-too-new"
+
+
+def test_a_commit_that_breaks_leaves_nothing(tmp_path):
+    store = SqliteStore(tmp_path / "mgpu.db")
+    save(store, a_job(1))
+
+    with pytest.raises(Unavailable) as caught:
+        store.commit(Batch(jobs={"x": SavedJob(a_job(2), 2), "y": SavedJob(a_job(1), 3)}, new={a_job(2).id, a_job(1).id}))
+
+    assert caught.value.code == "store-error"
+    assert store.recover().jobs == (a_job(1),)
+    save(store, a_job(2))
+    store.close()
+
+
+def test_a_full_disk_is_said_in_a_sentence_and_passes(tmp_path):
+    store = SqliteStore(tmp_path / "mgpu.db")
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    with pytest.raises(Unavailable) as caught:
+        save(store, *(a_job(number) for number in range(1, 200)))
+    assert (caught.value.code, caught.value.message) == (
+        "disk-full",
+        "The disk with the queue is full: free some space, then try again.",
+    )
+    assert store.recover().jobs == ()
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    save(store, a_job(1))
+    assert store.recover().jobs == (a_job(1),)
+    store.close()
+
+
+def test_a_database_that_cannot_be_written_is_said_in_a_sentence(tmp_path):
+    store = SqliteStore(tmp_path / "mgpu.db")
+    store._connection.execute("PRAGMA query_only = 1")
+
+    with pytest.raises(Unavailable) as caught:
+        save(store, a_job(1))
+
+    assert caught.value.code == "read-only"
+    store.close()
+
+
+def test_what_is_not_a_database_is_refused(tmp_path):
+    (tmp_path / "mgpu.db").write_bytes(os.urandom(8192))
+
+    with pytest.raises(Unavailable) as caught:
+        SqliteStore(tmp_path / "mgpu.db")
+
+    assert caught.value.code == "store-error"

@@ -1,0 +1,139 @@
+"""The link's door: who gets in is decided by the key alone, and what comes in carries the name that the key is bound to."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+import zmq
+
+from mgpu_agent.protocol.errors import Unavailable
+from mgpu_jupyter.transport.router import Router
+
+LIMIT_S = 10.0
+
+
+def keys():
+    return tuple(part.decode() for part in zmq.curve_keypair())
+
+
+class Door:
+    def __init__(self):
+        self.public, secret = keys()
+        self.router = Router(public_key=self.public, secret_key=secret)
+        self.port = self.router.bind("127.0.0.1", 0)
+        self.context = zmq.Context()
+        self.sockets = []
+
+    def client(self, pair=None, *, server_key=None, routing_id=None):
+        socket = self.context.socket(zmq.DEALER)
+        socket.linger = 0
+        if routing_id is not None:
+            socket.routing_id = routing_id
+        if pair is not None:
+            socket.curve_publickey, socket.curve_secretkey = (part.encode() for part in pair)
+            socket.curve_serverkey = (server_key or self.public).encode()
+        socket.connect(f"tcp://127.0.0.1:{self.port}")
+        self.sockets.append(socket)
+        return socket
+
+    def receive(self, until=lambda messages: messages, limit_s=LIMIT_S):
+        """Let the router work until the condition holds or the time is over."""
+        messages, end = [], time.monotonic() + limit_s
+        while not until(messages) and time.monotonic() < end:
+            self.router.wait(0.05)
+            messages += self.router.receive(100)
+        return messages
+
+    def close(self):
+        for socket in self.sockets:
+            socket.close()
+        self.context.term()
+        self.router.close()
+
+
+@pytest.fixture
+def door():
+    door = Door()
+    yield door
+    door.close()
+
+
+def test_an_enrolled_key_gets_in_under_its_name_and_is_answered(door):
+    pair = keys()
+    door.router.allow(pair[0], "n1")
+    client = door.client(pair)
+    client.send_multipart([b"one", b"two"])
+
+    (message,) = door.receive()
+
+    assert (message.user_id, [bytes(frame) for frame in message.frames]) == ("n1", [b"one", b"two"])
+    assert door.router.send(message.route, [b"three"])
+    assert client.poll(LIMIT_S * 1000)
+    assert client.recv_multipart() == [b"three"]
+
+
+def test_a_connection_that_is_gone_is_told_to_the_sender(door):
+    assert not door.router.send(b"\0abcd", [b"x"])
+
+
+def test_a_name_has_one_key_at_a_time(door):
+    old, new = keys(), keys()
+    door.router.allow(old[0], "n1")
+    door.router.allow(new[0], "n1")
+    door.client(old).send(b"old")
+    door.client(new).send(b"new")
+
+    (message,) = door.receive()
+
+    assert bytes(message.frames[0]) == b"new"
+
+
+REFUSED = {
+    "unknown key": (lambda door: door.client(door.stranger), "is not enrolled"),
+    "wrong server key": (lambda door: door.client(door.good, server_key=keys()[0]), "encrypted for another server key"),
+    "no CURVE": (lambda door: door.client(None), "did not use CURVE"),
+    "own routing id": (lambda door: door.client(door.good, routing_id=b"n2"), "chose its own routing id"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_whoever_does_not_belong_is_refused_and_the_log_says_so_once(door, caplog, case):
+    connect, sentence = REFUSED[case]
+    door.good, door.stranger = keys(), keys()
+    door.router.allow(door.good[0], "n1")
+    caplog.set_level(logging.WARNING, "mgpu.link")
+
+    def told(_=None):
+        return sum(sentence in record.message for record in caplog.records)
+
+    for _ in range(3):
+        connect(door).send(b"let me in")
+    messages = door.receive(until=told)
+    messages += door.receive(until=lambda _: False, limit_s=0.5)
+
+    assert messages == []
+    assert told() == 1
+    friend = door.client(keys_of_friend := keys())
+    door.router.allow(keys_of_friend[0], "n3")
+    friend.send(b"hello")
+    assert [message.user_id for message in door.receive()] == ["n3"]
+
+
+def test_a_port_that_is_taken_is_said_in_a_sentence(door):
+    other = Router(public_key=keys()[0], secret_key=keys()[1])
+
+    with pytest.raises(Unavailable) as caught:
+        other.bind("127.0.0.1", door.port)
+
+    assert caught.value.code == "link-port"
+    other.close()
+
+
+def test_wake_ends_a_wait(door):
+    begun = time.monotonic()
+    door.router.wake()
+    door.router.wait(LIMIT_S)
+
+    assert time.monotonic() - begun < LIMIT_S / 2
