@@ -1,6 +1,6 @@
 """The keeper's loop: starts what the agent asks for, records it first, tells how it ended. No network, no threads.
 
-Everything between two waits is done in this order: messages, ends, a few starts, then one ledger write and one socket write.
+Everything between two waits is done in this order: messages, a few starts, ends, then one ledger write and one socket write.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from mgpu_agent.keeper.spawn import SpawnFailure, ignored_signals, spawn
 from mgpu_agent.keeper.trees import marker_value
 
 STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
-UNTOLD_S = 0.004  # a task that ends sooner is told once, with its end
+UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
 SHUTDOWN_GRACE_S = 5.0
 _LOCK_WAIT_S = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
@@ -88,8 +88,8 @@ class Keeper:
                 self._accept()
             elif self._channel is not None and self._channel.fileno() in ready:
                 self._read_agent(self._channel)
-            self._finish(self._family.reap(time.monotonic(), time.time()))
             self._start_some()
+            self._finish(self._family.reap(time.monotonic(), time.time()))
             self._finish(self._family.sweep(time.monotonic()))
             self._tell_started()
             self._ledger.flush()

@@ -134,11 +134,13 @@ class AgentsEngine:
         return news
 
     def close(self) -> None:
-        """Say goodbye to all agents and close the link."""
+        """Tell agents what they may forget, say goodbye, and close the link."""
+        self.flush()
+        self._collector.close()
+        self.flush()
         for node_id in self._routes:
             self._post(node_id, wire.Bye())
         self.flush()
-        self._collector.close()
         self._link.close()
 
     # --- what came in ---------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class Collector:
                 forgettable.setdefault(task.node_id, []).append(task.key)
 
     def close(self) -> None:
-        """Finish the syncs that are under way."""
+        """Finish the syncs that are under way; what they made forgettable can still be taken."""
         self._syncer.shutdown(wait=True)
         self._logs.close()
 

@@ -47,8 +47,9 @@ def test_a_short_job_is_told_once_after_its_output(joined: SmallMaster) -> None:
 
 def test_what_really_ran_is_told(joined: SmallMaster, state: Path) -> None:
     program = (
-        "import os; e = os.environ; print(e['CUDA_VISIBLE_DEVICES'], e['CUDA_DEVICE_ORDER'], e['MGPU_GPUS'], e['MGPU_JOB_ID'], e['MGPU_ATTEMPT'],"
-        " e['MGPU_EPOCH'], e['MGPU_NODE_ID'], e['PYTHONUNBUFFERED'], e['FROM_SPEC'], e['FROM_TASK'], e['PWD'], os.getcwd(), sep='|')"
+        "import os; e = os.environ; print(e['CUDA_VISIBLE_DEVICES'], e['CUDA_DEVICE_ORDER'], e['MGPU_GPUS'], e['MGPU_JOB_ID'],"
+        " e['MGPU_ATTEMPT'], e['MGPU_EPOCH'], e['MGPU_NODE_ID'], e['PYTHONUNBUFFERED'], e['FROM_SPEC'], e['FROM_TASK'], e['PWD'],"
+        " os.getcwd(), sep='|')"
     )
     key = joined.launch(
         sys.executable,
@@ -364,19 +365,16 @@ def test_an_embedded_agent_ends_with_bye(master: SmallMaster, node: Node) -> Non
     assert (node.directory / "agent.log").stat().st_mode & 0o777 == 0o600
 
 
+START_ONE = "of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again.\n"
+NEEDS_A_LINE = "run `mgpu join-token` there and start mgpu_node with the line it prints.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "No mgpu master of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again.\n"),
-        (
-            ["--master-port", "1"],
-            "No mgpu master on port 1 of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again.\n",
-        ),
-        (
-            ["--master-host", "gpu.example.com"],
-            "This machine is not enrolled with the master on gpu.example.com: "
-            "run `mgpu join-token` there and start mgpu_node with the line it prints.\n",
-        ),
+        ([], f"No mgpu master {START_ONE}"),
+        (["--master-port", "1"], f"No mgpu master on port 1 {START_ONE}"),
+        (["--master-host", "gpu.example.com"], f"This machine is not enrolled with the master on gpu.example.com: {NEEDS_A_LINE}"),
     ],
 )
 def test_without_a_master_there_is_one_sentence(state: Path, arguments: list[str], sentence: str) -> None:

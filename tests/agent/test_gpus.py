@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pynvml
 import pytest
@@ -49,7 +50,7 @@ def test_simulated_readings_rise_and_fall_smoothly() -> None:
         assert 30.0 < (busy.temperature_c or 0.0) < 90.0
         assert 15.0 < (busy.power_w or 0.0) < 300.0
 
-    assert max(abs(after - before) for before, after in zip(loads, loads[1:], strict=False)) < 25.0
+    assert max(abs(after - before) for before, after in pairwise(loads)) < 25.0
     assert (loads[28] > 80.0, loads[-1] < 1.0) == (True, True)
 
 

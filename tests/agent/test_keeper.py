@@ -181,7 +181,7 @@ def test_exit_codes_and_signals(talk: Conversation, script: str, exit_code: int 
 
 def test_what_a_process_finds(talk: Conversation, tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; print(os.getcwd(), os.environ['BASE'], os.environ['RANK'], os.environ['MGPU_TASK'], os.getsid(0) == os.getpid(),"
+        "import os, signal, sys; e = os.environ; print(os.getcwd(), e['BASE'], e['RANK'], e['MGPU_TASK'], os.getsid(0) == os.getpid(),"
         " sys.stdin.read() == '', signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, signal.pthread_sigmask(signal.SIG_BLOCK, []) == set(),"
         " sorted(os.listdir('/proc/self/fd')))"
     )

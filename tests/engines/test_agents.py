@@ -336,3 +336,17 @@ def test_output_that_cannot_be_brought_to_disk_is_kept_by_the_node(world, monkey
 
     wait_until(lambda: "disk is gone" in caplog.text)
     assert not any(isinstance(message, wire.Forget) for _, message in world.sent())
+
+
+def test_what_is_brought_to_disk_while_closing_is_still_told(tmp_path):
+    world = World(tmp_path / "logs")
+    world.hello()
+    world.output(b"hello")
+    world.say(wire.TaskReport(status=replace(ended(world.job), stdout_bytes=5)))
+    world.engine.committed()
+    world.link.sent.clear()
+
+    world.engine.close()
+
+    told = [message for _, _, message in world.link.sent if isinstance(message, wire.Forget | wire.Bye)]
+    assert told == [wire.Forget(keys=(world.job.attempt_key,)), wire.Bye()]
