@@ -141,6 +141,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     reason_code: str = ""
     priority: int = 0
     time_limit_s: float | None = None
+    nodes_wanted: int = 1
+    """How many nodes it asks for."""
     place: int | None = None
     """1 is next; only while it is queued."""
     placements: tuple[Placement, ...] = ()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_jupyter.client.choice import cancel, cancel_parser, chosen
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.client.flags import Help
 
 
 def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     """Cancel what is named; return 1 if one could not be cancelled."""
-    values = parser("mgpu_cancel").read(argv)
+    values = cancel_parser("mgpu_cancel").read(argv)
     if isinstance(values, Help):
         print(values.text, end="")
         return 0
@@ -26,35 +24,3 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     for _, text in results:
         print(text)
     return 0 if all(done for done, _ in results) else 1
-
-
-def parser(prog: str) -> Parser:
-    """Return the flags, which the magic has too."""
-    result = Parser(prog, f"{prog} JOB… | --all | -u USER | --name NAME", "Cancel jobs.")
-    result.add_argument("jobs", nargs="*", metavar="JOB", help="ids of jobs")
-    result.add_argument("--all", action="store_true", help="all of your own jobs")
-    result.add_argument("-u", "--user", metavar="USER", help="all jobs of this user")
-    result.add_argument("--name", metavar="NAME", help="all of your own jobs of this name (with -u: of that user)")
-    return result
-
-
-def chosen(client: Client, values: argparse.Namespace) -> list[str]:
-    """Return the ids that the flags name."""
-    by_rule = values.all or values.user is not None or values.name is not None
-    if bool(values.jobs) == bool(by_rule):
-        raise InvalidRequest("usage", "Usage: mgpu_cancel JOB…, or one of --all, -u USER and --name NAME.")
-    if values.jobs:
-        return [str(job_id).upper() for job_id in values.jobs]
-    user = values.user if values.user is not None else client.cluster().user
-    return [job.id for job in client.jobs(state="active", user=user, name=values.name)]
-
-
-def cancel(client: Client, job_id: str) -> tuple[bool, str]:
-    """Cancel one job; return whether it will end by that, and the line that says so."""
-    try:
-        answer = client.cancel(job_id)
-    except MgpuError as error:
-        return False, f"Cancel failed: {error.message}"
-    if answer.state.is_final and answer.state is not JobState.CANCELLED:
-        return False, f"Cancel failed: Job {job_id} has ended already ({answer.state})."
-    return True, f"Job {job_id} cancelled successfully."

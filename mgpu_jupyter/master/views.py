@@ -19,6 +19,7 @@ _NO_SAMPLE = GpuSample(uuid=GpuUuid(""))
 def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
     """Return a job as everyone may see it."""
     job = saved.job
+    units = units_of(job.spec)
     reason = waiting.reason if waiting else job.reason
     return models.Job(
         id=job.id,
@@ -27,7 +28,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         name=job.spec.name,
         command=command_line(job.spec),
         nodes=tuple(placement.node_id for placement in job.placements),
-        gpus=sum(unit.gpus for unit in units_of(job.spec)),
+        gpus=sum(unit.gpus for unit in units),
         exit_code=job.exit_code,
         attempt=job.attempt,
         submitted_at=job.submitted_at,
@@ -37,6 +38,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         reason_code=reason.code if reason else "",
         priority=job.spec.priority,
         time_limit_s=job.spec.time_limit_s,
+        nodes_wanted=len(units),
         place=waiting.place if waiting else None,
         placements=tuple(_placement_view(job, placement) for placement in job.placements),
         seq=saved.seq,

@@ -14,9 +14,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from IPython.core.error import UsageError
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
-from mgpu_jupyter.cli import cancel as cancel_flags
-from mgpu_jupyter.cli import queue as queue_flags
-from mgpu_jupyter.client import watch, words
+from mgpu_jupyter.client import choice, watch, words
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, Parser, parse
 from mgpu_jupyter.client.job import Job
@@ -106,7 +104,7 @@ class MgpuMagics:
     def mgpu_queue(self, line: str = "") -> Queue | None:
         """Show running and waiting jobs; `--all` those that ended too, `-u USER` one user's."""
         parser = Parser("%mgpu_queue", "%mgpu_queue [--all] [-u USER]", "Show running and waiting jobs.")
-        queue_flags.add_selection(parser)
+        choice.add_selection(parser)
         values = parser.read(split_words(line))
         if isinstance(values, Help):
             _show(values)
@@ -126,15 +124,15 @@ class MgpuMagics:
     @_short
     def mgpu_cancel(self, line: str) -> None:
         """Cancel jobs: `%mgpu_cancel ID…`, `--all`, `-u USER` or `--name NAME`."""
-        values = cancel_flags.parser("%mgpu_cancel").read(split_words(line))
+        values = choice.cancel_parser("%mgpu_cancel").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
             return
-        ids = cancel_flags.chosen(self.client, values)
+        ids = choice.chosen(self.client, values)
         if not ids:
             self._notes().say("No job to cancel: nothing that runs or waits matches.")
         for job_id in ids:
-            done, text = cancel_flags.cancel(self.client, job_id)
+            done, text = choice.cancel(self.client, job_id)
             if not done:
                 raise MgpuError("cancel-failed", text)
             self._notes().say(text)

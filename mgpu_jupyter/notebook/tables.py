@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 
 from mgpu_jupyter.api import models
-from mgpu_jupyter.cli.queue import as_text
+from mgpu_jupyter.client.listing import as_text
 from mgpu_jupyter.client.words import duration, ending, gpu_count, memory, ordinal, printable, ran_for
 from mgpu_jupyter.model.job import JobState
 

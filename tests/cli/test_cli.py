@@ -17,6 +17,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.cli import queue as queue_module
 from mgpu_jupyter.client import Client
+from mgpu_jupyter.client.listing import as_text
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node
 from mgpu_jupyter.client.transport import Answer
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
@@ -156,12 +157,12 @@ def test_queue_text_has_the_lines_that_scripts_look_for() -> None:
     jobs = [
         a_job("QQQQ0002", JobState.QUEUED, place=2, priority=5, reason="Waits for 2 free GPUs"),
         a_job("QQQQ0001", JobState.QUEUED, place=1, name="evil\x1b[2J\nname"),
-        a_job("RRRR0001", JobState.RUNNING, nodes=(NodeId("a"), NodeId("b")), started_at=3.0),
+        a_job("RRRR0001", JobState.RUNNING, nodes=(NodeId("a"), NodeId("b")), nodes_wanted=2, started_at=3.0),
     ]
     offline = models.Node(
         id=NodeId("b"), state=NodeState.OFFLINE, reason="not heard", host="b", address="", arch="", cpus=1, memory_bytes=1, gpus=()
     )
-    assert queue_module.as_text(jobs, [a_node("a"), offline]).splitlines() == [
+    assert as_text(jobs, [a_node("a"), offline]).splitlines() == [
         "--- Running Jobs ---",
         "ID: RRRR0001 | User: me | GPUs: 2 | Type: multinode",
         "  Nodes: a, b",
@@ -190,7 +191,7 @@ def test_queue_text_has_the_lines_that_scripts_look_for() -> None:
 
 def test_queue_of_an_empty_cluster() -> None:
     text = "--- Running Jobs ---\nNo running jobs\n--- Queue ---\nNo queued jobs\n--- Cluster Status ---\nNo node information available"
-    assert queue_module.as_text([], []) == text
+    assert as_text([], []) == text
 
 
 def test_queue_json(capsys: Captured) -> None:

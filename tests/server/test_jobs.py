@@ -107,6 +107,7 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "reason_code": "no-nodes",
         "priority": 0,
         "time_limit_s": None,
+        "nodes_wanted": 1,
         "place": 1,
         "placements": [],
     }
