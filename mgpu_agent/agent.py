@@ -33,6 +33,7 @@ from mgpu_agent.process.preparation import Preparation, Unprepared
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
+from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Launch, ToMaster
 from mgpu_agent.protocol.model import TaskStatus
 from mgpu_agent.protocol.places import host_name
@@ -76,6 +77,7 @@ class Agent:
         self._link = Link()
         self._host = host_name()
         self._address = config.address or address_towards(where.target)
+        self._stems: dict[AttemptKey, dict[int, str]] = {}
         self._events: deque[happened.Event] = deque()
         self._outbox: list[ToMaster] = []
         self._poller = zmq.Poller()
@@ -94,6 +96,8 @@ class Agent:
         """Serve until told to end; return the exit code."""
         self._watch_signals()
         try:
+            if not self._watch.is_working:
+                log.warning("no_inotify output is looked for every %s s", SAFETY_S)
             self._attach("agent and keeper were lost")
             self._handle(happened.Began(at=time.monotonic()))
             while self._end_reason is None:
@@ -205,6 +209,8 @@ class Agent:
                 case keeper.StartRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
                     self._spool.delete_attempts((key,))
                     self._handle(happened.LaunchFailed(at=now, key=key, code=code, message=text, fault=fault, exit_code=exit_code))
+                case keeper.Discarded(stems=stems):
+                    self._spool.delete_files(stems)
                 case keeper.Snapshot():
                     log.warning("unexpected_snapshot")
                 case _:
@@ -226,11 +232,13 @@ class Agent:
             gpus=self._gpus,
             gpu_note=self._source.note,
         )
-        self._spool.delete_unknown(record.key for record in snapshot.tasks)
+        stems = {record.spool for record in snapshot.tasks}
+        self._spool.delete_unknown({record.key for record in snapshot.tasks}, stems.union(snapshot.spare))
         statuses = tuple(self._status(record) for record in snapshot.tasks)
         self._handle(happened.KeeperAttached(at=time.monotonic(), facts=facts, tasks=statuses))
 
     def _status(self, record: keeper.TaskRecord) -> TaskStatus:
+        self._stems.setdefault(record.key, {})[record.rank] = record.spool
         return TaskStatus(
             key=record.key,
             rank=record.rank,
@@ -312,7 +320,7 @@ class Agent:
                 else:
                     self._keeper.put(start)
             case do.FollowOutput(status=status):
-                self._shipper.follow(status)
+                self._shipper.follow(status, self._stems[status.key][status.rank])
                 log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
             case do.MoveOutput(mark=mark):
                 self._shipper.acknowledge(mark, time.monotonic())
@@ -320,6 +328,7 @@ class Agent:
                 self._keeper.put(keeper.ForgetTasks(keys=keys))
                 for key in keys:
                     self._shipper.forget(key)
+                    self._stems.pop(key, None)
                 self._spool.delete_attempts(keys)
             case do.StopTasks(key=key, grace_s=grace_s, reason=reason):
                 self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason))

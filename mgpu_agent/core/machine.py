@@ -99,6 +99,7 @@ class Machine:
         self._beat_at = 0.0
         self._heartbeat_s = 1.0
         self._lonely_since: float | None = None
+        self._is_dismissed = False
         self._said_refusal = ""
         self._said_old_epoch = False
 
@@ -224,7 +225,8 @@ class Machine:
             case Refuse():
                 return self._on_refuse(message)
             case Bye():
-                if self._is_embedded and not self._attempts.is_busy:
+                self._is_dismissed = self._is_embedded
+                if self._is_dismissed and not self._attempts.is_busy:
                     return [End(reason="The master stopped.")]
                 return [Say(event="master_said_bye")]
             case _:
@@ -236,6 +238,7 @@ class Machine:
         self._failures = 0
         self._said_refusal = ""
         self._lonely_since = None
+        self._is_dismissed = False
         self._heartbeat_s = message.heartbeat_s
         self._beat_at = at
         return [
@@ -346,6 +349,8 @@ class Machine:
         if not self._is_embedded or self._attempts.is_busy:
             self._lonely_since = None
             return []
+        if self._is_dismissed:
+            return [End(reason="The master stopped, and the last job is over.")]
         if self._lonely_since is None:
             self._lonely_since = at
         return [End(reason="No master and nothing to run.")] if at - self._lonely_since >= LONELY_S else []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import select
 import signal
@@ -22,12 +21,11 @@ from mgpu_agent.keeper.family import Family, LiveTask
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import (
     LEDGER_NAME,
-    LOCK_NAME,
     MARKER,
-    SOCKET_NAME,
     SPOOL_NAME,
     Attach,
     Channel,
+    Discarded,
     ForgetTasks,
     FromKeeper,
     Leave,
@@ -40,17 +38,18 @@ from mgpu_agent.keeper.messages import (
     TaskRecord,
     ToKeeper,
     incarnation,
-    spool_stem,
     to_keeper_decoder,
 )
+from mgpu_agent.keeper.place import listen, take_lock
 from mgpu_agent.keeper.recovery import end_lost_tasks
+from mgpu_agent.keeper.slots import SpoolSlots
 from mgpu_agent.keeper.spawn import SpawnFailure, ignored_signals, spawn
 from mgpu_agent.keeper.trees import marker_value
+from mgpu_agent.protocol.ids import AttemptKey
 
 STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
 UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
 SHUTDOWN_GRACE_S = 5.0
-_LOCK_WAIT_S = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -62,6 +61,9 @@ class Keeper:
         self._ledger = ledger
         self._idle_s = idle_s
         self._family = Family()
+        self._slots = SpoolSlots(f"{time.time_ns():x}")
+        self._blank: set[str] = set()
+        """Spool files that their task left empty, with no process behind that could still write."""
         self._environment: dict[bytes, bytes] = {}
         self._pending: deque[StartTasks] = deque()
         self._untold: deque[tuple[float, LiveTask]] = deque()
@@ -71,7 +73,7 @@ class Keeper:
         self._idle_since = time.monotonic()
         self._reset_signals = ignored_signals()
         self._wake, self._wake_writer = socket.socketpair()
-        self._listener = _listen(directory)
+        self._listener = listen(directory)
         self._poll = select.poll()
         self._poll.register(self._listener, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
@@ -186,20 +188,30 @@ class Keeper:
             case StopTasks():
                 self._stop(message)
             case ForgetTasks(keys=keys):
-                self._ledger.note_forgotten(keys)
+                self._forget(keys)
             case Attach(environment=environment):
                 self._environment = environment
                 self._untold.clear()
                 for task in self._family.tasks.values():
                     task.told = True
                 tasks = tuple(self._ledger.tasks.values())
-                self._answer(Snapshot(boot_id=self._ledger.boot_id, ledger_id=self._ledger.ledger_id, pid=os.getpid(), tasks=tasks))
+                spare = self._slots.spare
+                self._answer(
+                    Snapshot(boot_id=self._ledger.boot_id, ledger_id=self._ledger.ledger_id, pid=os.getpid(), tasks=tasks, spare=spare)
+                )
             case Leave():
                 self._leaving = True
 
     def _answer(self, message: FromKeeper) -> None:
         if self._channel is not None:
             self._channel.put(message)
+
+    def _forget(self, keys: tuple[AttemptKey, ...]) -> None:
+        stems = [record.spool for record in self._ledger.note_forgotten(keys)]
+        discarded = tuple(stem for stem in stems if stem not in self._blank or not self._slots.give_back(stem))
+        self._blank.difference_update(stems)
+        if discarded:
+            self._answer(Discarded(stems=discarded))
 
     def _stop(self, message: StopTasks) -> None:
         self._pending = deque(start for start in self._pending if start.key != message.key)
@@ -225,7 +237,15 @@ class Keeper:
             if self._is_new(start):
                 for rank in start.ranks:
                     self._ledger.note_meant(
-                        TaskRecord(key=start.key, rank=rank.rank, gpus=start.gpus, cwd=start.cwd, python=start.python, note=start.note)
+                        TaskRecord(
+                            key=start.key,
+                            rank=rank.rank,
+                            spool=self._slots.take(),
+                            gpus=start.gpus,
+                            cwd=start.cwd,
+                            python=start.python,
+                            note=start.note,
+                        )
                     )
                 turn.append(start)
         if not turn:
@@ -277,7 +297,7 @@ class Keeper:
     def _start_rank(self, start: StartTasks, rank: RankStart) -> SpawnFailure | None:
         marker = marker_value(self._ledger.ledger_id, start.key, rank.rank)
         env = {**self._environment, **rank.env, MARKER: marker}
-        stem = f"{self._spool}/{spool_stem(start.key, rank.rank)}"
+        stem = f"{self._spool}/{self._ledger.tasks[start.key, rank.rank].spool}"
         pid = spawn(start.argv, env, f"{stem}.out", f"{stem}.err", self._reset_signals)
         if isinstance(pid, SpawnFailure):
             return pid
@@ -289,6 +309,8 @@ class Keeper:
 
     def _refuse(self, start: StartTasks, failure: SpawnFailure) -> None:
         refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
+        for record in self._ledger.known(start.key):
+            self._slots.give_back(record.spool)
         self._ledger.note_refused(refusal)
         self._answer(refusal)
 
@@ -315,7 +337,10 @@ class Keeper:
         for task in tasks:
             self._family.remove(task)
             task.told = True
-            stem = f"{self._spool}/{spool_stem(task.key, task.rank)}"
+            name = self._ledger.tasks[task.key, task.rank].spool
+            sizes = (_size(f"{self._spool}/{name}.out"), _size(f"{self._spool}/{name}.err"))
+            if sizes == (0, 0) and task.kill_at is None:
+                self._blank.add(name)
             record = self._ledger.note_ended(
                 task.key,
                 task.rank,
@@ -324,7 +349,7 @@ class Keeper:
                 signal=task.signal,
                 reason=task.reason,
                 lost=task.lost,
-                sizes=(_size(f"{stem}.out"), _size(f"{stem}.err")),
+                sizes=sizes,
             )
             self._answer(TaskChanged(record=record))
 
@@ -336,40 +361,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def _listen(directory: Path) -> socket.socket:
-    """Bind the socket through the directory's descriptor, because a Unix socket's path may have 108 bytes only."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        (directory / SOCKET_NAME).unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(f"/proc/self/fd/{descriptor}/{SOCKET_NAME}")
-        (directory / SOCKET_NAME).chmod(0o600)
-    finally:
-        os.close(descriptor)
-    listener.listen(4)
-    listener.setblocking(False)
-    return listener
-
-
-def _lock(directory: Path) -> int | None:
-    """Take the directory's lock, waiting a little for a keeper that is about to end."""
-    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-    give_up_at = time.monotonic() + _LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= give_up_at:
-                os.close(descriptor)
-                return None
-            time.sleep(0.02)
-        else:
-            return descriptor
-
-
 def keep(directory: Path, boot_id: str, idle_s: float, lost_reason: str) -> int:
     """Be the keeper of `directory` until there is nothing to keep; return the exit code."""
-    lock = _lock(directory)
+    lock = take_lock(directory)
     if lock is None:
         print(f"Another keeper looks after {directory}.", file=sys.stderr)  # noqa: T201 - its log
         return 1

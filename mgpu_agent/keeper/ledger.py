@@ -142,11 +142,13 @@ class Ledger:
         """Note that nothing will ever start under this key: a failed spawn, or a stop that came first."""
         self._apply_and_keep(_Refused(refusal.key, refusal.code, refusal.message, refusal.fault, refusal.exit_code))
 
-    def note_forgotten(self, keys: Iterable[AttemptKey]) -> None:
-        """Note that these ended attempts need not be told any more; live ones are kept."""
+    def note_forgotten(self, keys: Iterable[AttemptKey]) -> list[TaskRecord]:
+        """Note that these ended attempts need not be told any more and return their records; live ones are kept."""
         ended = tuple(key for key in keys if key in self._ranks and all(record.ended_at is not None for record in self.known(key)))
+        records = [record for key in ended for record in self.known(key)]
         if ended:
             self._apply_and_keep(_Forgotten(ended))
+        return records
 
     def flush(self) -> bool:
         """Write all notes; tell whether the disk took them. What it did not take is tried again with the next flush."""

@@ -27,6 +27,8 @@ class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
 
     key: AttemptKey
     rank: int
+    spool: str = ""
+    """What its two spool files are called, without `.out` and `.err`."""
     gpus: tuple[GpuUuid, ...] = ()
     cwd: str = ""
     python: str = ""
@@ -40,11 +42,6 @@ class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
     lost: bool = False
     stdout_bytes: int = 0
     stderr_bytes: int = 0
-
-
-def spool_stem(key: AttemptKey, rank: int) -> str:
-    """Return the name that the spool files of one process share, without `.out` or `.err`."""
-    return f"{key}.{rank}"
 
 
 def incarnation(boot_id: str, ledger_id: str) -> str:
@@ -111,6 +108,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     ledger_id: str
     pid: int
     tasks: tuple[TaskRecord, ...]
+    spare: tuple[str, ...] = ()
+    """Spool files that wait for their next task."""
 
 
 class TaskChanged(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
@@ -129,7 +128,13 @@ class StartRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     exit_code: int | None = None
 
 
-FromKeeper = Snapshot | TaskChanged | StartRefused
+class Discarded(msgspec.Struct, frozen=True, kw_only=True, tag="discarded"):
+    """The spool files of these names are of no more use and may be deleted."""
+
+    stems: tuple[str, ...]
+
+
+FromKeeper = Snapshot | TaskChanged | StartRefused | Discarded
 
 # --- framing -------------------------------------------------------------------------------------
 

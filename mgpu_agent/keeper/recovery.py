@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from mgpu_agent.keeper.ledger import Ledger
-from mgpu_agent.keeper.messages import TaskRecord, spool_stem
+from mgpu_agent.keeper.messages import TaskRecord
 from mgpu_agent.keeper.trees import Process, ProcessTable, marker_value, send_signals
 
 _SAME_START_S = 2.0  # the ledger's time is taken just after the start; the kernel's is in ticks
@@ -24,7 +24,7 @@ def end_lost_tasks(ledger: Ledger, spool: Path, reason: str) -> None:
     if same_boot:
         _kill_all(ledger, lost)
     for record in lost:
-        stem = f"{spool}/{spool_stem(record.key, record.rank)}"
+        stem = f"{spool}/{record.spool}"
         ledger.note_ended(
             record.key,
             record.rank,

@@ -19,10 +19,11 @@ class ModifiedFiles:
     def __init__(self, directory: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_MODIFY) < 0:
-            error = ctypes.get_errno()
+        self.is_working = self._descriptor >= 0 and libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_MODIFY) >= 0
+        """False when the user has no watch left: then nothing is ever told, and the caller's own glances must do."""
+        if not self.is_working:
             self.close()
-            raise OSError(error, os.strerror(error), str(directory))
+            self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
         """Return the descriptor to poll."""

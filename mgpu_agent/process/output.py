@@ -10,7 +10,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from mgpu_agent.keeper.messages import spool_stem
 from mgpu_agent.protocol.codec import MAX_OUTPUT_CHUNK_BYTES
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Output
@@ -26,11 +25,11 @@ class _Stream:
 
     __slots__ = ("acknowledged", "end", "is_queued", "key", "moved_at", "name", "rank", "rewound_at", "sent", "stream")
 
-    def __init__(self, key: AttemptKey, rank: int, stream: int) -> None:
+    def __init__(self, key: AttemptKey, rank: int, stream: int, name: str) -> None:
         self.key = key
         self.rank = rank
         self.stream = stream
-        self.name = spool_name(key, rank, stream)
+        self.name = name
         self.sent = 0
         self.acknowledged = 0
         self.end: int | None = None
@@ -40,18 +39,13 @@ class _Stream:
         self.rewound_at = float("-inf")
 
 
-def spool_name(key: AttemptKey, rank: int, stream: int) -> str:
-    """Return the name of the spool file of one stream."""
-    return spool_stem(key, rank) + _SUFFIXES[stream]
-
-
 class OutputShipper:
     """All streams of all tasks that are not forgotten."""
 
     def __init__(self, spool: str) -> None:
         self._spool = spool
         self._streams: dict[str, _Stream] = {}
-        self._by_key: dict[AttemptKey, list[_Stream]] = {}
+        self._by_key: dict[AttemptKey, dict[tuple[int, int], _Stream]] = {}
         self._ring: deque[_Stream] = deque()
         self._window_bytes = 0
         self._in_flight_bytes = 0
@@ -66,20 +60,20 @@ class OutputShipper:
         """Tell whether a stream waits for its turn and the window has room."""
         return bool(self._ring) and self._in_flight_bytes < self._window_bytes
 
-    def follow(self, status: TaskStatus) -> None:
-        """Ship what this process writes; with its end, exactly up to its final sizes."""
+    def follow(self, status: TaskStatus, stem: str) -> None:
+        """Ship what this process writes to the files of this name; with its end, exactly up to its final sizes."""
         if status.ended_at is None:
             ends: tuple[int | None, int | None] = (None, None)
         else:
             ends = (status.stdout_bytes, status.stderr_bytes)
         for number, end in zip((STDOUT, STDERR), ends, strict=True):
-            name = spool_name(status.key, status.rank, number)
+            name = stem + _SUFFIXES[number]
             stream = self._streams.get(name)
             if stream is None:
                 if end == 0:
                     continue  # ended without a word: nothing to follow
-                stream = self._streams[name] = _Stream(status.key, status.rank, number)
-                self._by_key.setdefault(status.key, []).append(stream)
+                stream = self._streams[name] = _Stream(status.key, status.rank, number, name)
+                self._by_key.setdefault(status.key, {})[status.rank, number] = stream
             stream.end = end
             if end is None or stream.sent < end:
                 self._queue(stream)
@@ -87,10 +81,10 @@ class OutputShipper:
     def restart(self, window_bytes: int, received: Iterable[OutputMark]) -> None:
         """Begin anew on a new connection, each stream from where the master has it."""
         self._window_bytes = window_bytes
-        marks = {spool_name(mark.key, mark.rank, mark.stream): mark.offset for mark in received if mark.stream in _SUFFIXES}
+        marks = {(mark.key, mark.rank, mark.stream): mark.offset for mark in received}
         self._in_flight_bytes = 0
-        for name, stream in self._streams.items():
-            stream.sent = stream.acknowledged = marks.get(name, 0)
+        for stream in self._streams.values():
+            stream.sent = stream.acknowledged = marks.get((stream.key, stream.rank, stream.stream), 0)
             self._queue(stream)
 
     def grew(self, names: Iterable[str] | None) -> None:
@@ -101,7 +95,7 @@ class OutputShipper:
 
     def acknowledge(self, mark: OutputMark, now: float) -> None:
         """Note how far the master has a stream; one that fell back is sent again from there."""
-        stream = self._streams.get(spool_name(mark.key, mark.rank, mark.stream)) if mark.stream in _SUFFIXES else None
+        stream = self._by_key.get(mark.key, {}).get((mark.rank, mark.stream))
         if stream is None:
             return
         offset = max(0, mark.offset)
@@ -123,7 +117,7 @@ class OutputShipper:
 
     def forget(self, key: AttemptKey) -> None:
         """Stop following the streams of an attempt."""
-        for stream in self._by_key.pop(key, ()):
+        for stream in self._by_key.pop(key, {}).values():
             self._in_flight_bytes -= stream.sent - stream.acknowledged
             stream.end = stream.sent
             del self._streams[stream.name]

@@ -54,14 +54,19 @@ class Spool:
         self._busy_until = time.monotonic() + LATE_S
 
     def delete_attempts(self, keys: Iterable[AttemptKey]) -> None:
-        """Delete the files of these attempts, later."""
+        """Delete cells and empty scratch directories of these attempts, later."""
         for key in keys:
             self._doomed.put(str(key))
 
-    def delete_unknown(self, known: Iterable[AttemptKey]) -> None:
-        """Delete the files of attempts that nobody knows any more, and scratch directories that are old."""
+    def delete_files(self, stems: Iterable[str]) -> None:
+        """Delete the spool files of these names, later."""
+        for stem in stems:
+            self._doomed.put(stem)
+
+    def delete_unknown(self, known: Iterable[AttemptKey], stems: Iterable[str]) -> None:
+        """Delete cells and spool files that belong to nothing any more, and scratch directories that are old."""
         keep = {str(key) for key in known}
-        for name in {_attempt_of(entry.name) for entry in os.scandir(self.path)} - keep:
+        for name in {_stem(entry.name) for entry in os.scandir(self.path)}.difference(keep, stems):
             self._doomed.put(name)
         oldest = time.time() - SCRATCH_DAYS * 86_400
         jobs = {name.partition(".")[0] for name in keep}
@@ -96,18 +101,19 @@ class Spool:
                 batch.add(name)
         return batch, True
 
-    def _delete(self, attempts: set[str]) -> None:
+    def _delete(self, doomed: set[str]) -> None:
         """Delete by one reading of the directory; a scratch directory only if it is empty, else it is kept a while."""
         for entry in os.scandir(self.path):
-            if _attempt_of(entry.name) in attempts:
+            if _stem(entry.name) in doomed:
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
-        jobs = {attempt.partition(".")[0] for attempt in attempts}
+        jobs = {attempt.partition(".")[0] for attempt in doomed}
         for entry in os.scandir(self._scratch):
             if entry.name in jobs:
                 with contextlib.suppress(OSError):
                     os.rmdir(entry.path)
 
 
-def _attempt_of(file_name: str) -> str:
-    return ".".join(file_name.split(".", maxsplit=3)[:3])
+def _stem(file_name: str) -> str:
+    """Return a file's name without `.out`, `.err`, `.cell` or `.cell.py`."""
+    return file_name.removesuffix(".py").rpartition(".")[0]

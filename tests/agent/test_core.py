@@ -382,6 +382,18 @@ def test_enrolment_from_the_start() -> None:
     [
         (JOINED, said(Bye()), [End(reason="The master stopped.")]),
         ((*JOINED, said(Launch(spec=a_spec()))), said(Bye()), [Say(event="master_said_bye")]),
+        (
+            (
+                *JOINED,
+                said(Launch(spec=a_spec())),
+                said(Bye()),
+                LinkFell(at=1.0, may_enrol=False),
+                TaskChanged(at=2.0, status=a_status(ended=True)),
+            ),
+            Ticked(at=2.1),
+            [End(reason="The master stopped, and the last job is over.")],
+        ),
+        ((*JOINED, said(Launch(spec=a_spec())), said(Bye()), LinkFell(at=1.0, may_enrol=False)), Ticked(at=2.0), []),
         ((Began(at=0.0), Ticked(at=0.0)), Ticked(at=LONELY_S - 1), []),
         ((Began(at=0.0), Ticked(at=0.0)), Ticked(at=LONELY_S), [End(reason="No master and nothing to run.")]),
         ((Began(at=0.0), KeeperAttached(at=0.0, facts=FACTS, tasks=(a_status(),)), Ticked(at=0.0)), Ticked(at=LONELY_S), []),

@@ -17,6 +17,7 @@ import pytest
 from mgpu_agent.keeper.messages import (
     Attach,
     Channel,
+    Discarded,
     ForgetTasks,
     FromKeeper,
     Leave,
@@ -102,11 +103,12 @@ class Conversation:
         return next(news for news in self.news if isinstance(news, StartRefused) and news.key == key)
 
     def spool(self, key: AttemptKey, suffix: str = "out", rank: int = 0) -> str:
-        return (self.directory / "spool" / f"{key}.{rank}.{suffix}").read_text()
+        return (self.directory / "spool" / f"{self.records(key, rank)[-1].spool}.{suffix}").read_text()
 
     def wait_spool(self, key: AttemptKey, lines: int) -> list[str]:
-        path = self.directory / "spool" / f"{key}.0.out"
-        return wait_until(lambda: path.exists() and (found := path.read_text().split()) and len(found) >= lines and found) or []
+        """Wait until a running task has written so many words."""
+        self.wait_started(key)
+        return wait_until(lambda: (found := self.spool(key).split()) and len(found) >= lines and found) or []
 
     def close(self) -> None:
         self._channel.close()
@@ -303,8 +305,7 @@ def test_stop_ends_the_whole_tree(talk: Conversation, name: str) -> None:
     ],
 )
 def test_a_leader_that_ends_takes_its_leftovers_along(talk: Conversation, script: str) -> None:
-    output = talk.directory / "spool" / f"{a_key()}.0.out"
-    talk.start(a_key(), "sh", "-c", script.replace("$UNTIL_HEARD", f"until [ -s {output} ]; do sleep 0.01; done"))
+    talk.start(a_key(), "sh", "-c", script.replace("$UNTIL_HEARD", "until [ -s /proc/$$/fd/1 ]; do sleep 0.01; done"))
     (pid,) = (int(word) for word in talk.wait_spool(a_key(), 1))
     record = talk.wait_end(a_key())
 
@@ -378,12 +379,33 @@ def test_a_keeper_ends_at_once_when_told(keepers: Keepers) -> None:
     assert keeper.wait(10) == 0
 
 
+def test_empty_spool_files_are_used_again(talk: Conversation) -> None:
+    """Only by a task that comes after a silent one that is forgotten: never after one that wrote, was stopped or left a process."""
+    silent, loud, messy, later = (a_key(number) for number in range(1, 5))
+    talk.start(silent, "true")
+    talk.start(loud, "echo", "x")
+    talk.start(messy, "sh", "-c", "sleep 300 & exit 0")
+    stems = {key: talk.wait_end(key).spool for key in (silent, loud, messy)}
+    talk.start(later, "true")
+    unforgotten = talk.wait_end(later).spool
+    talk.say(ForgetTasks(keys=(silent, loud, messy)))
+    talk.start(a_key(5), "echo", "next")
+    talk.start(a_key(6), "true")
+    again = [talk.wait_end(key).spool for key in (a_key(5), a_key(6))]
+    discarded = [news.stems for news in talk.news if isinstance(news, Discarded)]
+
+    assert len({*stems.values(), unforgotten}) == 4
+    assert (again[0], again[1] in stems.values(), discarded) == (stems[silent], False, [(stems[loud], stems[messy])])
+    assert talk.spool(a_key(5)) == "next\n"
+
+
 def test_one_keeper_per_directory(keepers: Keepers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from mgpu_agent.keeper import keeper as module
+    from mgpu_agent.keeper import place
 
     keepers.start()
     talk = keepers.talk()
-    monkeypatch.setattr(module, "_LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(place, "LOCK_WAIT_S", 0.1)
     code = module.keep(keepers.directory, "boot", 0.1, "lost")
 
     assert (code, capsys.readouterr().err) == (1, f"Another keeper looks after {keepers.directory}.\n")

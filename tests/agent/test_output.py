@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mgpu_agent.process.inotify import ModifiedFiles
-from mgpu_agent.process.output import REWIND_PAUSE_S, STALLED_S, OutputShipper, spool_name
+from mgpu_agent.process.output import REWIND_PAUSE_S, STALLED_S, OutputShipper
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import OutputMark, TaskStatus
 
@@ -29,6 +29,14 @@ def a_status(key: AttemptKey = KEY, sizes: tuple[int, int] | None = None) -> Tas
     )
 
 
+def spool_name(key: AttemptKey, stream: int) -> str:
+    return f"{stem(key)}.{'out' if stream == 1 else 'err'}"
+
+
+def stem(key: AttemptKey) -> str:
+    return f"slot-of-{key.job_id}"
+
+
 def a_shipper(path: Path, window_bytes: int = 1000) -> OutputShipper:
     shipper = OutputShipper(str(path))
     shipper.restart(window_bytes, ())
@@ -36,7 +44,7 @@ def a_shipper(path: Path, window_bytes: int = 1000) -> OutputShipper:
 
 
 def write(path: Path, data: bytes, key: AttemptKey = KEY, stream: int = 1) -> None:
-    with (path / spool_name(key, 0, stream)).open("ab") as file:
+    with (path / spool_name(key, stream)).open("ab") as file:
         file.write(data)
 
 
@@ -47,12 +55,12 @@ def shipped(shipper: OutputShipper, now: float = 0.0) -> list[tuple[str, int, in
 def test_growth_is_shipped_once(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path)
     write(tmp_path, b"one")
-    shipper.follow(a_status())
+    shipper.follow(a_status(), stem(KEY))
     first = shipped(shipper)
     write(tmp_path, b"two")
     write(tmp_path, b"error", stream=2)
     unseen = shipped(shipper)
-    shipper.grew([spool_name(KEY, 0, 1), "a stranger's file"])
+    shipper.grew([spool_name(KEY, 1), "a stranger's file"])
     second = shipped(shipper)
     shipper.grew(None)
 
@@ -67,7 +75,7 @@ def test_growth_is_shipped_once(tmp_path: Path) -> None:
 def test_nothing_is_shipped_beyond_the_end(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path)
     write(tmp_path, b"ended, and more from a straggler")
-    shipper.follow(a_status(sizes=(5, 0)))
+    shipper.follow(a_status(sizes=(5, 0)), stem(KEY))
 
     assert (shipped(shipper), shipper.has_more) == ([("A", 1, 0, b"ended")], False)
 
@@ -75,7 +83,7 @@ def test_nothing_is_shipped_beyond_the_end(tmp_path: Path) -> None:
 def test_the_window_fills_and_opens(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path, window_bytes=4)
     write(tmp_path, b"abcdefg")
-    shipper.follow(a_status(sizes=(7, 0)))
+    shipper.follow(a_status(sizes=(7, 0)), stem(KEY))
     first = shipped(shipper)
     full = (shipped(shipper), shipper.in_flight_bytes)
     shipper.acknowledge(OutputMark(KEY, 0, 1, 4), 0.0)
@@ -87,7 +95,7 @@ def test_streams_take_turns(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path, window_bytes=600_000)
     for key in (KEY, OTHER):
         write(tmp_path, b"x" * 500_000, key)
-        shipper.follow(a_status(key, (500_000, 0)))
+        shipper.follow(a_status(key, (500_000, 0)), stem(key))
     turns = [(job, offset, len(data)) for job, _, offset, data in shipped(shipper)]
 
     assert turns == [("A", 0, 262_144), ("B", 0, 262_144), ("A", 262_144, 75_712)]
@@ -96,7 +104,7 @@ def test_streams_take_turns(tmp_path: Path) -> None:
 def test_an_acknowledgement_further_back_sends_again(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path)
     write(tmp_path, b"abcdef")
-    shipper.follow(a_status(sizes=(6, 0)))
+    shipper.follow(a_status(sizes=(6, 0)), stem(KEY))
     shipped(shipper)
     shipper.acknowledge(OutputMark(KEY, 0, 1, 6), 0.0)
     shipper.acknowledge(OutputMark(KEY, 0, 1, 2), 0.0)
@@ -107,7 +115,7 @@ def test_an_acknowledgement_further_back_sends_again(tmp_path: Path) -> None:
 def test_a_repeated_acknowledgement_sends_again_but_not_at_every_echo(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path)
     write(tmp_path, b"abcdef")
-    shipper.follow(a_status(sizes=(6, 0)))
+    shipper.follow(a_status(sizes=(6, 0)), stem(KEY))
     rounds = [shipped(shipper)]
     for now in (0.0, 0.1, REWIND_PAUSE_S):
         shipper.acknowledge(OutputMark(KEY, 0, 1, 0), now)
@@ -120,7 +128,7 @@ def test_a_repeated_acknowledgement_sends_again_but_not_at_every_echo(tmp_path: 
 def test_what_is_never_acknowledged_is_sent_again(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path)
     write(tmp_path, b"abc")
-    shipper.follow(a_status(sizes=(3, 0)))
+    shipper.follow(a_status(sizes=(3, 0)), stem(KEY))
     shipped(shipper, now=10.0)
     shipper.check_stalled(10.0 + STALLED_S - 1)
     early = shipped(shipper)
@@ -133,7 +141,7 @@ def test_a_new_connection_begins_where_the_master_is(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path)
     write(tmp_path, b"abcdef")
     write(tmp_path, b"error", stream=2)
-    shipper.follow(a_status(sizes=(6, 5)))
+    shipper.follow(a_status(sizes=(6, 5)), stem(KEY))
     shipped(shipper)
     shipper.restart(1000, (OutputMark(KEY, 0, 1, 4), OutputMark(OTHER, 0, 1, 9), OutputMark(KEY, 0, 7, 1)))
 
@@ -144,7 +152,7 @@ def test_forgotten_streams_free_the_window(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path, window_bytes=3)
     for key in (KEY, OTHER):
         write(tmp_path, b"abc", key)
-        shipper.follow(a_status(key, (3, 0)))
+        shipper.follow(a_status(key, (3, 0)), stem(key))
     first = shipped(shipper)
     shipper.forget(KEY)
     shipper.acknowledge(OutputMark(KEY, 0, 1, 3), 0.0)
@@ -154,7 +162,7 @@ def test_forgotten_streams_free_the_window(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_no_trouble(tmp_path: Path) -> None:
     shipper = a_shipper(tmp_path)
-    shipper.follow(a_status(sizes=(3, 0)))
+    shipper.follow(a_status(sizes=(3, 0)), stem(KEY))
 
     assert shipped(shipper) == []
 
@@ -170,4 +178,12 @@ def test_writes_are_seen(tmp_path: Path) -> None:
     finally:
         watch.close()
 
-    assert (before, seen) == (set(), {spool_name(KEY, 0, 1), spool_name(OTHER, 0, 1)})
+    assert (before, seen) == (set(), {spool_name(KEY, 1), spool_name(OTHER, 1)})
+
+
+def test_without_a_watch_nothing_is_told(tmp_path: Path) -> None:
+    watch = ModifiedFiles(tmp_path / "missing")
+    try:
+        assert (watch.is_working, watch.take(), watch.fileno() >= 0) == (False, set(), True)
+    finally:
+        watch.close()

@@ -18,7 +18,7 @@ from mgpu_agent.protocol.places import find_runtime_file
 from mgpu_jupyter import Client, __version__
 from tests.e2e.cluster import BIN, ROOT, Cluster
 from tests.e2e.notebook import Attached
-from tests.processes import end_all, free_port, processes_of, wait_until, wait_until_gone
+from tests.processes import describe, end_all, free_port, processes_of, wait_until, wait_until_gone
 
 LAB_TOKEN = "a-token-for-tests"
 
@@ -54,6 +54,16 @@ def test_lab_serves_the_extension(cluster: Cluster) -> None:
     assert (status, "<title>JupyterLab</title>" in page) == (200, True)
     assert cluster.stop("lab") == 0
     assert wait_until_gone(cluster.state) == []
+
+
+def test_a_server_that_is_stopped_at_once_leaves_no_agents(cluster: Cluster) -> None:
+    """Its agents may not have joined yet, so it cannot count on telling them."""
+    command = [str(BIN / "mgpu_master"), "--host", "127.0.0.1", "--port", str(cluster.port), "--", "--MgpuApp.simulate=2x4"]
+    cluster.start("master", command)
+    cluster.wait_until(lambda: len(processes_of(cluster.state)) > 1, "an agent is starting", 30)
+    assert cluster.stop("master") == 0
+    left = wait_until_gone(cluster.state, 15)
+    assert left == [], describe(left)
 
 
 def test_the_token_of_a_kernel(cluster: Cluster) -> None:
@@ -100,11 +110,17 @@ def test_make_lab_leaves_no_process(number: signal.Signals, tmp_path: Path) -> N
     port, state = free_port(), tree / ".mgpu" / "lab"
     arguments = f"--no-browser --port={port} --ServerApp.port_retries=0 --allow-root --IdentityProvider.token={LAB_TOKEN}"
     with (tmp_path / "make.log").open("wb") as log:
-        make = subprocess.Popen(["make", "lab", f"ARGS={arguments}"], cwd=tree, stdout=log, stderr=log, start_new_session=True)
+        # `-o`: the environment is the one in use; installing this tree into it would turn it away from its own.
+        make = subprocess.Popen(
+            ["make", "-o", ".venv/.mgpu-setup", "lab", f"ARGS={arguments}"], cwd=tree, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         wait_until(lambda: find_runtime_file(state, port), "the master is up", 40)
         assert _get(f"http://127.0.0.1:{port}/lab")[0] == 200
-        if number is signal.SIGINT:
+        if number is signal.SIGINT:  # the demo cluster ends with its server, whatever it runs
+            with Client(env={"MGPU_STATE_DIR": str(state)}) as client:
+                job = client.submit(["sleep", "4321"], gpus=4)
+                wait_until(lambda: job.state == "running", "the job runs")
             os.killpg(make.pid, number)
         else:
             make.send_signal(number)
