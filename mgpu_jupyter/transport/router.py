@@ -29,10 +29,7 @@ HEARTBEAT_TIMEOUT_MS = 10_000
 LINGER_MS = 500
 # Told once each: an attacker must not fill the log. Past this many keys only a counter goes on.
 REFUSALS_REMEMBERED = 1_000
-_HANDSHAKE_FAILURES = {
-    0x11000001: "it was encrypted for another server key",
-    0x11000002: "it did not use CURVE",
-}
+_WRONG_SERVER_KEY = 0x11000001  # ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 
 
 class Router:
@@ -161,7 +158,9 @@ class Router:
     def _read_monitor(self) -> None:
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            why = _HANDSHAKE_FAILURES.get(int(event["value"]), "its handshake was not understood")
+            wrong_key = event["event"] == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and int(event["value"]) == _WRONG_SERVER_KEY
+            # One without CURVE is seen as a mismatch or as a connection that broke off, whichever side notices first.
+            why = "it was encrypted for another server key" if wrong_key else "it did not use CURVE, or broke off its handshake"
             self._tell_once(f"handshake {why}", f"A connection to the link was refused: {why}.")
 
     def _tell_once(self, what: str, sentence: str) -> None:

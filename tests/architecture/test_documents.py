@@ -70,6 +70,8 @@ def test_architecture_names_every_module() -> None:
         if path.name not in ("__init__.py", "__main__.py")
     ]
     assert [str(module) for module in modules if not re.search(rf"[`/ ]{re.escape(module.name)}\b", text)] == []
+    names = {module.name for module in modules}
+    assert [name for name in re.findall(r"[`/](\w+\.py)`", text) if name not in names] == []
 
 
 def test_links_between_documents_lead_somewhere() -> None:
