@@ -180,7 +180,12 @@ class Agent:
             if event.is_up:
                 self._handle(happened.LinkRose(at=now))
             else:
+                # The last words of a master that stopped are still there to be read.
+                self._read_frames(now)
                 self._fall(now, keys_refused=event.keys_refused)
+        self._read_frames(now)
+
+    def _read_frames(self, now: float) -> None:
         for frame in self._link.receive():
             try:
                 epoch, message = codec.decode_to_agent(frame)

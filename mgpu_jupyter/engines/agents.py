@@ -87,7 +87,9 @@ class AgentsEngine:
                     self._refuse(incoming, error.code, error.message)
                     break
                 if epoch > self._epoch:
-                    self._tell_once(f"epoch {incoming.user_id}", f"{incoming.user_id} knows a newer master (epoch {epoch}): this one must stop.")
+                    self._tell_once(
+                        f"epoch {incoming.user_id}", f"{incoming.user_id} knows a newer master (epoch {epoch}): this one must stop."
+                    )
                     break
                 self._take(incoming, message)
         self._look_for_silence()

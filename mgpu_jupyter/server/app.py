@@ -24,7 +24,7 @@ from mgpu_jupyter.server.access import Access
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
 from mgpu_jupyter.server.service import Service, ServiceSettings
 
-AGENT_FAREWELL_S = 3.0
+AGENT_FAREWELL_S = 1.5
 
 
 class MgpuApp(ExtensionApp):
@@ -89,7 +89,7 @@ class MgpuApp(ExtensionApp):
         if service is not None:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, service.stop)
-            await loop.run_in_executor(None, local_agents.reap, self._agents, AGENT_FAREWELL_S)
+            await loop.run_in_executor(None, local_agents.end, self._agents, AGENT_FAREWELL_S)
 
     def health(self) -> Health:
         """Return the state of the master in one value."""

@@ -1,4 +1,4 @@
-"""Starts the agents of this very machine: its own GPUs, or simulated ones for a first try. They outlive the server if jobs run."""
+"""Starts the agents of this very machine: its own GPUs, or simulated ones for a first try. Jobs outlive both, and the next agent finds them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,19 @@ def start(agents: tuple[LocalAgent, ...], state: Path, http_port: int) -> list[s
     return [_start(agent, state, http_port) for agent in agents]
 
 
-def reap(processes: list[subprocess.Popen[bytes]], timeout_s: float) -> None:
-    """Wait a little for agents that end with the server; those with jobs stay."""
+def end(processes: list[subprocess.Popen[bytes]], timeout_s: float) -> None:
+    """End the agents with the server. Most heard its goodbye; jobs that still run go on under their keepers."""
     for process in processes:
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            # It still runs jobs; it is not ours any more once the server is gone.
-            process.returncode = 0
+            process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _start(agent: LocalAgent, state: Path, http_port: int) -> subprocess.Popen[bytes]:
