@@ -1,4 +1,4 @@
-"""Starts the agents of this very machine: its own GPUs, or simulated ones for a first try. Jobs outlive both, and the next agent finds them."""
+"""Starts the agents of this very machine, with its own GPUs or simulated ones. Jobs outlive both, and the next agent finds them."""
 
 from __future__ import annotations
 
