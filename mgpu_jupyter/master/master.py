@@ -109,7 +109,9 @@ class Master:
         calls: list[Callable[[MgpuError], None]] = []
         event: Event | None = None
         try:
-            for event in self._engine.receive():
+            events = self._engine.receive()
+            sampled = self._tell_news()
+            for event in events:
                 self.apply(turn, event)
             event = None
             while self._inbox and len(calls) < CALLS_PER_TURN:
@@ -124,7 +126,14 @@ class Master:
             self._fail(error, event, calls)
             return
         self.problem = ""
-        self._carry_out(turn)
+        self._carry_out(turn, sampled)
+
+    def _tell_news(self) -> set[NodeId]:
+        """Pass on output at once, since it needs no commit; return the nodes with new readings."""
+        news = self._engine.take_news()
+        if news.grown:
+            self._sink.publish([], [], news.grown)
+        return news.sampled
 
     def _schedule(self, turn: Turn) -> None:
         now = self.clock()
@@ -134,7 +143,7 @@ class Master:
         if self.state.wants_pass:
             self.apply(turn, PassDue(at=now))
 
-    def _carry_out(self, turn: Turn) -> None:
+    def _carry_out(self, turn: Turn, sampled: set[NodeId]) -> None:
         self._engine.committed()
         for send in turn.sends:
             if isinstance(send, LaunchTask):
@@ -144,10 +153,9 @@ class Master:
         self._engine.flush()
         for mismatch in turn.mismatches:
             log.error("job_id=%s mismatch: %s", mismatch.job.id, mismatch.text)
-        news = self._engine.take_news()
-        self._show_nodes(turn.touched | news.sampled)
-        if turn.replies or turn.batch.jobs or turn.touched or news:
-            self._sink.publish(turn.replies, list(turn.batch.jobs.values()), news.grown)
+        self._show_nodes(turn.touched | sampled)
+        if turn.replies or turn.batch.jobs or turn.touched or sampled:
+            self._sink.publish(turn.replies, list(turn.batch.jobs.values()), set())
 
     def _show_nodes(self, node_ids: set[NodeId]) -> None:
         for node_id in node_ids:

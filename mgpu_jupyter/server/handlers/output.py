@@ -61,6 +61,8 @@ class OutputHandler(Guarded):
         self.finish(data)
 
     async def _send_followed(self, follower: Follower, *, wants_frames: bool) -> None:
+        # Small frames must not wait for the acknowledgement of the one before.
+        self.request.connection.stream.set_nodelay(True)
         try:
             async for frame in follower.frames():
                 if wants_frames:
