@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from tornado.http1connection import HTTP1Connection
 from tornado.iostream import StreamClosedError
 
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -62,7 +63,8 @@ class OutputHandler(Guarded):
 
     async def _send_followed(self, follower: Follower, *, wants_frames: bool) -> None:
         # Small frames must not wait for the acknowledgement of the one before.
-        self.request.connection.stream.set_nodelay(True)
+        if isinstance(self.request.connection, HTTP1Connection):
+            self.request.connection.stream.set_nodelay(True)
         try:
             async for frame in follower.frames():
                 if wants_frames:
