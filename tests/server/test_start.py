@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
+import threading
 
+import msgspec
 import pytest
 from tornado.httpclient import HTTPClientError
 
@@ -14,6 +17,7 @@ from mgpu_agent.protocol.places import find_runtime_file
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.server import headless
 from mgpu_jupyter.server.local_agents import LocalAgent, plan
+from tests.builders import a_spec
 
 
 async def health_of(jp_fetch):
@@ -123,3 +127,25 @@ def test_a_wrong_wish_is_refused_with_an_example(simulate):
 def test_mgpu_master_stays_on_loopback(host):
     with pytest.raises(InvalidRequest, match="stays on loopback"):
         headless.run(host, 8080, None, [])
+
+
+async def test_the_server_answers_while_the_master_is_stuck_in_a_commit(app, jp_fetch, monkeypatch):
+    """A slow disk holds up submits, and nothing else: notebooks, reads and health go on."""
+    begun, go_on = threading.Event(), threading.Event()
+    commit = app.service.master.store.commit
+
+    def slow_commit(batch):
+        begun.set()
+        assert go_on.wait(30)
+        commit(batch)
+
+    monkeypatch.setattr(app.service.master.store, "commit", slow_commit)
+    submit = asyncio.ensure_future(jp_fetch(PREFIX, "jobs", method="POST", body=msgspec.json.encode(a_spec())))
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait, 30)
+        for path in (("api", "status"), (PREFIX, "health"), (PREFIX, "nodes"), (PREFIX, "jobs")):
+            assert (await jp_fetch(*path)).code == 200
+        assert not submit.done()
+    finally:
+        go_on.set()
+    assert (await submit).code == 201
