@@ -6,6 +6,7 @@ message to the master; output goes before the ends that follow it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -73,7 +74,6 @@ class Agent:
         self._keeper = KeeperClient(config.directory, base)
         self._preparation = Preparation(config.node_id, self._spool, self._gpus, base)
         self._shipper = OutputShipper(str(self._spool.path))
-        self._sampler = Sampler(source, frozenset(gpu.uuid for gpu in self._gpus))
         self._link = Link()
         self._host = host_name()
         self._address = config.address or address_towards(where.target)
@@ -83,6 +83,7 @@ class Agent:
         self._poller = zmq.Poller()
         self._polled: tuple[tuple[zmq.Socket[bytes], ...], int, bool] = ((), -1, False)
         self._wake, self._wake_writer = socket.socketpair()
+        self._sampler = Sampler(source, frozenset(gpu.uuid for gpu in self._gpus), self._tick_soon)
         self._connect_at: float | None = None
         self._is_enrolling = False
         self._tick_at = 0.0
@@ -116,6 +117,7 @@ class Agent:
         now = time.monotonic()
         if self._wake.fileno() in ready:
             self._wake.recv(4096)
+            self._tick_at = now
         if not ready.keys().isdisjoint(self._link.sockets):
             self._read_link(now)
         if self._keeper.fileno() in ready:
@@ -151,6 +153,11 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN if self._config.is_embedded else self._on_signal)
+
+    def _tick_soon(self) -> None:
+        """Wake the loop from the sampler's thread: a reading that somebody waits for is there."""
+        with contextlib.suppress(OSError):
+            self._wake_writer.send(b"\0")
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._events.append(happened.EndAsked(at=time.monotonic(), reason=f"Stopped by {signal.Signals(number).name}."))
@@ -229,6 +236,7 @@ class Agent:
     def _attach(self, lost_reason: str) -> None:
         snapshot = self._keeper.attach(lost_reason)
         log.info("keeper_attached pid=%d tasks=%d", snapshot.pid, len(snapshot.tasks))
+        self._sampler.set_marker(snapshot.ledger_id.encode() + b"/")
         facts = describe_node(
             self._config,
             boot_id=snapshot.boot_id,
@@ -279,12 +287,14 @@ class Agent:
         if now >= self._tick_at:
             self._tick_at = now + TICK_S
             self._sampler.set_held(self._machine.held_gpus())
+            readings = self._sampler.take()
             self._handle(
                 happened.Ticked(
                     at=now,
                     wall=time.time(),
                     may_enrol=self._where.enrol_keys is not None,
-                    samples=self._sampler.take(),
+                    samples=readings.samples,
+                    read_at=readings.begun_at,
                     load=os.getloadavg()[0],
                 )
             )
@@ -311,7 +321,7 @@ class Agent:
             case do.Send(message=message):
                 self._outbox.append(message)
             case do.StartTasks(spec=spec):
-                start = self._preparation.prepare(spec)
+                start = self._preparation.prepare(spec, by_uuid=self._machine.has_lost_gpu)
                 if isinstance(start, Unprepared):
                     failure = happened.LaunchFailed(
                         at=time.monotonic(),
@@ -327,6 +337,9 @@ class Agent:
             case do.FollowOutput(status=status):
                 self._shipper.follow(status, self._stems[status.key][status.rank])
                 log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
+            case do.ReadGpus():
+                self._sampler.set_held(self._machine.held_gpus())
+                self._sampler.hurry()
             case do.MoveOutput(mark=mark):
                 self._shipper.acknowledge(mark, time.monotonic())
             case do.ForgetTasks(keys=keys):

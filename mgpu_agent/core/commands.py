@@ -56,6 +56,10 @@ class SetPace(msgspec.Struct, frozen=True, kw_only=True):
     received: tuple[OutputMark, ...]
 
 
+class ReadGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """Read the GPUs as soon as possible, beside the usual pace."""
+
+
 class MoveOutput(msgspec.Struct, frozen=True, kw_only=True):
     """The master has this stream up to there."""
 
@@ -94,6 +98,7 @@ Command = (
     | ForgetTasks
     | FollowOutput
     | SetPace
+    | ReadGpus
     | MoveOutput
     | SaveEnrolment
     | SaveMasterEpoch

@@ -85,6 +85,8 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     wall: float = 0.0
     may_enrol: bool = False
     samples: tuple[GpuSample, ...] = ()
+    read_at: float = 0.0
+    """When the reading of `samples` began."""
     load: float | None = None
 
 

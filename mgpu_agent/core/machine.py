@@ -19,6 +19,7 @@ from mgpu_agent.core.commands import (
     FollowOutput,
     ForgetTasks,
     MoveOutput,
+    ReadGpus,
     SaveEnrolment,
     SaveMasterEpoch,
     Say,
@@ -41,6 +42,7 @@ from mgpu_agent.core.events import (
     TaskChanged,
     Ticked,
 )
+from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
@@ -60,7 +62,7 @@ from mgpu_agent.protocol.messages import (
     ToAgent,
     Welcome,
 )
-from mgpu_agent.protocol.model import LaunchSpec, NodeFacts
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts, TaskStatus, Trouble
 
 ANSWER_S = 3.0  # a master on the same machine answers in milliseconds; after this the key is taken as unknown to it
 SILENCE_S = 120.0  # an end is told every 10 s: a master that takes none of twelve does not hear us
@@ -90,6 +92,9 @@ class Machine:
         self._is_embedded = is_embedded
         self._facts: NodeFacts | None = None
         self._attempts = Attempts()
+        self._gpus = Gpus()
+        self._said_troubles: dict[GpuUuid, str] = {}
+        self._wall = 0.0
         self._launches: dict[AttemptKey, LaunchSpec] = {}
         self._stops: dict[AttemptKey, Stop] = {}
         self._is_up = False
@@ -112,6 +117,11 @@ class Machine:
     def is_busy(self) -> bool:
         """Tell whether anything runs or is about to."""
         return self._attempts.is_busy
+
+    @property
+    def has_lost_gpu(self) -> bool:
+        """Tell whether a GPU is lost, so that CUDA may number the others anew."""
+        return self._gpus.has_lost
 
     def held_gpus(self) -> dict[GpuUuid, int]:
         """Return the GPUs in use by jobs, each with a pid."""
@@ -188,7 +198,8 @@ class Machine:
         self.phase = Phase.JOINING
         self._answer_by = at + ANSWER_S
         self._attempts.note_all_told(at)
-        return [Send(message=Hello(node_id=self._node_id, facts=self._facts, tasks=self._attempts.all_statuses()))]
+        tasks = self._attempts.all_statuses()
+        return [Send(message=Hello(node_id=self._node_id, facts=self._facts, tasks=tasks, samples=self._gpus.samples))]
 
     # --- the master's messages ----------------------------------------------------------------------
 
@@ -241,10 +252,11 @@ class Machine:
         self._is_dismissed = False
         self._heartbeat_s = message.heartbeat_s
         self._beat_at = at
-        return [
+        commands: list[Command] = [
             SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
             Say(event="joined", fields={"cluster": message.cluster}),
         ]
+        return [*commands, ReadGpus()] if self._gpus.samples else commands
 
     def _on_refuse(self, message: Refuse) -> list[Command]:
         commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off(REFUSED_BACK_OFF_S))
@@ -267,6 +279,8 @@ class Machine:
             missing = set(spec.gpus) - {gpu.uuid for gpu in self._facts.gpus}
             if missing:
                 return [_refused(key, "no-such-gpu", f"This node has no GPU {', '.join(sorted(missing))}.", "node")]
+        if problem := self._gpus.lost(spec.gpus):
+            return [_refused(key, "gpu-lost", problem, "node")]
         if (holder := self._attempts.holder(spec.gpus)) is not None:
             return [_refused(key, "gpu-busy", f"A GPU of this launch is still held by attempt {holder}.", "node")]
         self._attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
@@ -290,9 +304,11 @@ class Machine:
 
     def _on_keeper_attached(self, event: KeeperAttached) -> list[Command]:
         self._facts = event.facts
+        self._gpus.know(event.facts.gpus, event.at)
         commands: list[Command] = []
         for status in event.tasks:
-            self._attempts.take(status, event.at)
+            if self._attempts.take(status, event.at):
+                self._let_go(status, event.at)
             self._launches.pop(status.key, None)
             commands.append(FollowOutput(status=status))
         commands += [StartTasks(spec=self._launches[key]) for key in self._attempts.unanswered()]
@@ -312,9 +328,16 @@ class Machine:
         if self._stops and self._attempts.is_over(status.key):
             self._stops.pop(status.key, None)
         commands: list[Command] = [FollowOutput(status=status)] if is_news else []
+        is_freed = is_news and self._let_go(status, event.at)
         if self.phase is Phase.WELCOMED:
+            if is_freed:  # told before the end, so that the master hands nothing on that is not back
+                commands += [Send(message=Heartbeat(at=self._wall, samples=self._gpus.samples)), ReadGpus()]
             commands.append(Send(message=TaskReport(status=status)))
         return commands
+
+    def _let_go(self, status: TaskStatus, at: float) -> bool:
+        """Note the GPUs that the end of an attempt frees; tell whether their memory must be looked at."""
+        return bool(status.gpus) and self._attempts.is_over(status.key) and self._gpus.free(status.gpus, at)
 
     def _on_launch_failed(self, event: LaunchFailed) -> list[Command]:
         self._attempts.drop(event.key)
@@ -327,6 +350,11 @@ class Machine:
     # --- time ----------------------------------------------------------------------------------------
 
     def _on_tick(self, event: Ticked) -> list[Command]:
+        self._wall = event.wall
+        samples = self._take_readings(event)
+        return self._say_troubles(samples) + self._keep_time(event, samples)
+
+    def _keep_time(self, event: Ticked, samples: tuple[GpuSample, ...]) -> list[Command]:
         if self._answer_by is not None and event.at >= self._answer_by:
             enrolling = self.phase is Phase.ENROLLING or event.may_enrol
             return [
@@ -336,13 +364,32 @@ class Machine:
         if self.phase is not Phase.WELCOMED:
             return self._when_alone(event.at)
         commands: list[Command] = []
-        if event.samples or event.at - self._beat_at >= self._heartbeat_s:
+        if samples or event.at - self._beat_at >= self._heartbeat_s:
             self._beat_at = event.at
-            commands.append(Send(message=Heartbeat(at=event.wall, samples=event.samples, load=event.load)))
+            commands.append(Send(message=Heartbeat(at=event.wall, samples=samples, load=event.load)))
+        if self._gpus.is_urgent(event.at):
+            commands.append(ReadGpus())
         commands += [Send(message=TaskReport(status=status)) for status in self._attempts.due_to_retell(event.at)]
         if self._attempts.owes_news and event.at - self._heard_at >= SILENCE_S:
             self._heard_at = event.at
             commands += [Say(event="master_silent", is_warning=True), *self._connect(enrolling=False, delay_s=0.0)]
+        return commands
+
+    def _take_readings(self, event: Ticked) -> tuple[GpuSample, ...]:
+        if event.samples:
+            return self._gpus.take(event.samples, event.read_at, event.at, self._attempts.held_gpus())
+        return self._gpus.samples if self._gpus.fall_mute(event.at) else ()
+
+    def _say_troubles(self, samples: tuple[GpuSample, ...]) -> list[Command]:
+        """Log once when a GPU is lost or silent, and once when it is well again."""
+        commands: list[Command] = []
+        for sample in samples:
+            trouble = sample.trouble
+            text = trouble.text if trouble is not None and trouble.kind in (Trouble.LOST, Trouble.SILENT) else ""
+            if text != self._said_troubles.get(sample.uuid, ""):
+                self._said_troubles[sample.uuid] = text
+                fields: dict[str, str | int | float] = {"gpu": sample.uuid, "reason": text} if text else {"gpu": sample.uuid}
+                commands.append(Say(event="gpu_out" if text else "gpu_back", fields=fields, is_warning=bool(text)))
         return commands
 
     def _when_alone(self, at: float) -> list[Command]:

@@ -1,151 +1,203 @@
-"""The GPUs that NVIDIA's management library knows. What a GPU does not tell is None; a missing library means no GPUs, and says so.
+"""The GPUs that NVIDIA's management library knows, read as they are; what a GPU does not tell is None. Decides nothing about jobs.
 
-A GPU in MIG mode is never offered whole: its instances are GPUs of their own.
+Theory of operation. The GPUs are listed once. A GPU that NVML calls lost is in trouble at once; one of which no question is
+answered is silent, and the library is then initialised anew before the next reading, which is also how a driver that was
+restarted is found again. A missing library means no GPUs, and says so. A GPU in MIG mode is never offered whole.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import ParamSpec, TypeVar
 
 import psutil
 import pynvml
 
+from mgpu_agent.gpu.inventory import Device, list_devices
+from mgpu_agent.gpu.questions import Questions, memory_of
 from mgpu_agent.protocol.ids import GpuUuid
-from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample
+from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble, Trouble
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-_MIG_INDEX = 1_000  # indices of MIG instances start here: their parents' ones belong to CUDA
+log = logging.getLogger("mgpu.nvml")
+
+_REOPEN_S = (1.0, 30.0)  # a driver that stays away is looked for less and less often
+_PEOPLE_REMEMBERED = 1_000
+_MUTE_AFTER = 3  # a GPU that stays mute after so many new starts of the library (7 s) is lost, not only silent
+_SERVICES = frozenset(("nvidia-cuda-mps-server", "nvidia-cuda-mps-control"))
 
 
 class NvmlGpuSource:
     """GPUs by NVML. Owns the library's initialisation."""
 
-    def __init__(self) -> None:
-        self._devices: list[tuple[GpuInfo, object]] = []
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._devices: dict[GpuUuid, Device] = {}
+        self._handles: dict[GpuUuid, Device] = {}
+        """The devices that the library knows since it was last initialised."""
         self._note = ""
         self._is_open = False
-        self._users: dict[tuple[int, float], str] = {}
-        try:
-            pynvml.nvmlInit()
-            self._is_open = True
-            self._devices = list(_devices())
-            self._note = "" if self._devices else "The NVIDIA driver is there, but no GPU that can be used."
-        except pynvml.NVMLError_LibraryNotFound:
-            self._note = "No NVIDIA driver is installed: this node has no GPUs (mgpu_node --fake-gpus N simulates some)."
-        except pynvml.NVMLError as error:
-            self._note = f"NVIDIA's management library does not work here: {error}."
+        self._problem = ""
+        self._reopen_at = 0.0
+        self._reopen_failures = 0
+        self._known = 0
+        self._mute: Counter[GpuUuid] = Counter()
+        """How often the library was initialised anew while a GPU is there that says nothing."""
+        self._lost: dict[GpuUuid, str] = {}
+        """What was said of a GPU when it was lost; it stays lost until it answers."""
+        self._people: dict[tuple[int, float], tuple[str, bool]] = {}
+        self._open_first()
 
     @property
     def gpus(self) -> tuple[GpuInfo, ...]:
         """Return the GPUs that were found at the start."""
-        return tuple(info for info, _ in self._devices)
+        return tuple(device.info for device in self._devices.values())
 
     @property
     def note(self) -> str:
-        """Say why there are none."""
+        """Say why there are none, or that some are missing."""
         return self._note
 
     def sample(self, held: Mapping[GpuUuid, int]) -> tuple[GpuSample, ...]:  # noqa: ARG002 - real GPUs know by themselves
-        """Read every GPU once."""
-        return tuple(self._sample(info.uuid, handle) for info, handle in self._devices)
+        """Read every GPU once; a driver that was restarted is initialised anew."""
+        if not self._devices:
+            return ()
+        if self._problem and self._clock() >= self._reopen_at:
+            self._reopen()
+        samples = tuple(self._sample(uuid) for uuid in self._devices)
+        if not self._problem:
+            self._reopen_failures = 0
+        return samples
 
     def close(self) -> None:
         """Shut the library down."""
         if self._is_open:
             self._is_open = False
-            _ask(pynvml.nvmlShutdown)
+            Questions().ask(pynvml.nvmlShutdown)
 
-    def _sample(self, uuid: GpuUuid, handle: object) -> GpuSample:
-        rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = _memory(handle)
-        temperature = _ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
-        milliwatts = _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
+    # --- the library ---------------------------------------------------------------------------------
+
+    def _open_first(self) -> None:
+        try:
+            pynvml.nvmlInit()
+            self._is_open = True
+            found, unanswered = list_devices()
+        except pynvml.NVMLError_LibraryNotFound:
+            self._note = "No NVIDIA driver is installed: this node has no GPUs (mgpu_node --fake-gpus N simulates some)."
+            return
+        except pynvml.NVMLError as error:
+            self._note = f"NVIDIA's management library does not work here ({error}): mend the driver and restart mgpu_node."
+            return
+        self._devices = {device.info.uuid: device for device in found}
+        self._handles = dict(self._devices)
+        if unanswered:
+            self._note = f"{unanswered} of this machine's GPUs do not answer and are not offered: mend them and restart mgpu_node."
+        elif not found:
+            self._note = "The NVIDIA driver is there, but no GPU that can be used."
+
+    def _reopen(self) -> None:
+        """Initialise the library anew and find the GPUs again by their UUIDs."""
+        first, most = _REOPEN_S
+        self._reopen_at = self._clock() + min(most, first * 2.0 ** min(self._reopen_failures, 8))
+        self._reopen_failures += 1
+        self.close()
+        try:
+            pynvml.nvmlInit()
+            self._is_open = True
+            found, unanswered = list_devices()
+        except pynvml.NVMLError as error:
+            self._problem = _words(error)
+            self._handles = {}
+            return
+        self._problem = ""
+        self._handles = {device.info.uuid: device for device in found}
+        missing = self._devices.keys() - self._handles.keys()
+        self._mute = Counter({uuid: self._mute[uuid] + 1 for uuid in missing}) if unanswered else Counter()
+        known = len(self._handles.keys() & self._devices.keys())
+        if self._reopen_failures == 1 or known != self._known:  # said once, not at every look for a GPU that stays away
+            log.warning("nvml_initialised_anew gpus=%d of=%d", known, len(self._devices))
+        self._known = known
+
+    # --- one GPU -------------------------------------------------------------------------------------
+
+    def _sample(self, uuid: GpuUuid) -> GpuSample:
+        if self._problem and not self._is_open:
+            return _in_trouble(uuid, Trouble.SILENT, f"The NVIDIA driver does not answer ({self._problem}).")
+        device = self._handles.get(uuid)
+        if device is None:
+            self._problem = "a GPU is missing"
+            if 0 < self._mute[uuid] < _MUTE_AFTER and uuid not in self._lost:
+                return _in_trouble(uuid, Trouble.SILENT, "It does not answer, though the driver does.")
+            return self._say_lost(uuid, self._lost.get(uuid, "The NVIDIA driver does not find it any more."))
+        questions = Questions()
+        sample = self._read(uuid, device, questions)
+        if questions.lost:
+            self._problem = questions.lost
+            return self._say_lost(uuid, f"NVIDIA's driver says: {questions.lost}.")
+        if questions.answers:
+            self._lost.pop(uuid, None)
+            return sample
+        self._problem = _words(questions.error)
+        return _in_trouble(uuid, Trouble.SILENT, f"The NVIDIA driver does not answer ({self._problem}).")
+
+    def _say_lost(self, uuid: GpuUuid, text: str) -> GpuSample:
+        self._lost[uuid] = text
+        return _in_trouble(uuid, Trouble.LOST, text)
+
+    def _read(self, uuid: GpuUuid, device: Device, questions: Questions) -> GpuSample:
+        ask, handle = questions.ask, device.handle
+        whole = handle if device.parent is None else device.parent
+        ask(pynvml.nvmlDeviceGetUUID, handle)  # every GPU answers this one: a sign of life
+        rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = memory_of(questions, handle)
+        temperature = ask(pynvml.nvmlDeviceGetTemperature, whole, pynvml.NVML_TEMPERATURE_GPU)
+        milliwatts = ask(pynvml.nvmlDeviceGetPowerUsage, whole)
         return GpuSample(
             uuid=uuid,
             utilisation_percent=None if rates is None else float(rates.gpu),
             memory_used_bytes=None if memory is None else memory[1],
             temperature_c=None if temperature is None else float(temperature),
             power_w=None if milliwatts is None else milliwatts / 1000.0,
-            processes=tuple(self._processes(handle)),
+            processes=tuple(self._processes(handle, questions)),
         )
 
-    def _processes(self, handle: object) -> Iterator[GpuProcess]:
+    def _processes(self, handle: object, questions: Questions) -> Iterator[GpuProcess]:
         seen: set[int] = set()
-        for question in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
-            for process in _ask(question, handle) or ():
+        for question, is_display in (
+            (pynvml.nvmlDeviceGetComputeRunningProcesses, False),
+            (pynvml.nvmlDeviceGetGraphicsRunningProcesses, True),
+        ):
+            for process in questions.ask(question, handle) or ():
                 pid = int(process.pid)
                 if pid not in seen:
                     seen.add(pid)
                     used = process.usedGpuMemory
-                    yield GpuProcess(pid=pid, user=self._user(pid), memory_bytes=None if used is None else int(used))
+                    user, is_service = self._person(pid)
+                    memory_bytes = None if used is None else int(used)
+                    yield GpuProcess(pid=pid, user=user, memory_bytes=memory_bytes, passive=is_display or is_service)
 
-    def _user(self, pid: int) -> str | None:
-        """Return who runs a process; a name service is asked once per process, not at every reading."""
+    def _person(self, pid: int) -> tuple[str | None, bool]:
+        """Return who runs a process, and whether it is a service; a name service is asked once per process, not at every reading."""
         try:
             process = psutil.Process(pid)
             key = (pid, process.create_time())
-            if key not in self._users:
-                if len(self._users) > 1000:
-                    self._users.clear()
-                self._users[key] = process.username()
-            return self._users[key]
+            if key not in self._people:
+                if len(self._people) >= _PEOPLE_REMEMBERED:
+                    self._people.clear()
+                self._people[key] = (process.username(), process.name() in _SERVICES)
+            return self._people[key]
         except (psutil.Error, OSError):
-            return None
+            return None, False
 
 
-def _devices() -> Iterator[tuple[GpuInfo, object]]:
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, index)
-        if handle is None:  # a GPU that fell off the bus
-            continue
-        mode = _ask(pynvml.nvmlDeviceGetMigMode, handle)
-        if mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-            yield from _instances(index, handle)
-        elif (info := _info(index, handle)) is not None:
-            yield info, handle
+def _in_trouble(uuid: GpuUuid, kind: str, text: str) -> GpuSample:
+    return GpuSample(uuid=uuid, trouble=GpuTrouble(kind, text))
 
 
-def _instances(parent_index: int, parent: object) -> Iterator[tuple[GpuInfo, object]]:
-    for number in range(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, parent) or 0):
-        handle = _ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, number)
-        if handle is not None and (info := _info(_MIG_INDEX + 16 * parent_index + number, handle)) is not None:
-            yield info, handle
-
-
-def _info(index: int, handle: object) -> GpuInfo | None:
-    uuid = _ask(pynvml.nvmlDeviceGetUUID, handle)
-    if uuid is None:
-        return None
-    memory = _memory(handle)
-    name = _ask(pynvml.nvmlDeviceGetName, handle)
-    return GpuInfo(
-        index=index,
-        uuid=GpuUuid(_text(uuid)),
-        name=_text(name) if name is not None else "NVIDIA GPU",
-        memory_bytes=0 if memory is None else memory[0],
-    )
-
-
-def _memory(handle: object) -> tuple[int, int] | None:
-    """Return total and used bytes; the newer question does not count what the driver reserves as used."""
-    with contextlib.suppress(AttributeError):
-        memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-        if memory is not None:
-            return int(memory.total), int(memory.used)
-    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return None if memory is None else (int(memory.total), int(memory.used))
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _ask(question: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> _T | None:
-    """Return the answer, or None when the GPU, the driver or the library does not tell."""
-    try:
-        return question(*arguments, **options)
-    except pynvml.NVMLError:
-        return None
+def _words(error: Exception | None) -> str:
+    if error is None:
+        return "no question is answered"
+    if isinstance(error, pynvml.NVMLError_LibRmVersionMismatch):
+        return f"{error}: restart mgpu_node to use the new driver"
+    return str(error)

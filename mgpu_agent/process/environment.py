@@ -24,14 +24,14 @@ def base_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def task_environment(
-    spec: LaunchSpec, task: TaskSpec, *, node_id: NodeId, gpus: Mapping[GpuUuid, GpuInfo], cwd: str, inherited_python_path: str
+    spec: LaunchSpec, task: TaskSpec, *, node_id: NodeId, devices: str, cwd: str, inherited_python_path: str
 ) -> dict[bytes, bytes]:
     """Return what is added to the node's environment for one process of a launch."""
     key = spec.key
     env = {
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": visible_devices(spec.gpus, gpus),
+        "CUDA_VISIBLE_DEVICES": devices,
         "MGPU_JOB_ID": key.job_id,
         "MGPU_ATTEMPT": str(key.attempt),
         "MGPU_EPOCH": str(key.epoch),
@@ -48,9 +48,12 @@ def task_environment(
     return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
 
 
-def visible_devices(wanted: tuple[GpuUuid, ...], gpus: Mapping[GpuUuid, GpuInfo]) -> str:
-    """Return CUDA_VISIBLE_DEVICES: indices, which many libraries parse as numbers; UUIDs where an instance of a GPU is meant."""
-    if any(uuid.startswith("MIG-") for uuid in wanted):
+def visible_devices(wanted: tuple[GpuUuid, ...], gpus: Mapping[GpuUuid, GpuInfo], *, by_uuid: bool = False) -> str:
+    """Return CUDA_VISIBLE_DEVICES: indices, which many libraries parse as numbers.
+
+    UUIDs where numbers mean nothing: on a node with MIG instances, which CUDA counts in its own way, and when a GPU is lost.
+    """
+    if by_uuid or any(gpu.mig_parent for gpu in gpus.values()) or any(uuid.startswith("MIG-") for uuid in wanted):
         return ",".join(wanted)
     return ",".join(str(gpus[uuid].index) for uuid in wanted)
 

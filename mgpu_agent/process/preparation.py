@@ -8,7 +8,7 @@ import msgspec
 
 from mgpu_agent.keeper.messages import RankStart, StartTasks
 from mgpu_agent.keeper.spawn import NOT_EXECUTABLE, NOT_FOUND
-from mgpu_agent.process.environment import command_words, interpreter_words, task_environment
+from mgpu_agent.process.environment import command_words, interpreter_words, task_environment, visible_devices
 from mgpu_agent.process.interpreter import Interpreters, NoPython
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import MgpuError
@@ -35,18 +35,18 @@ class Preparation:
         self._python_path = base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape")
         self._interpreters = Interpreters()
 
-    def prepare(self, spec: LaunchSpec) -> StartTasks | Unprepared:
-        """Return what the keeper should start, or why not."""
+    def prepare(self, spec: LaunchSpec, *, by_uuid: bool = False) -> StartTasks | Unprepared:
+        """Return what the keeper should start, or why not; `by_uuid` when numbers of GPUs cannot be relied on."""
         if not spec.argv and spec.script is None:
             return Unprepared("no-command", "The launch names no command.", "request", NOT_EXECUTABLE)
         try:
-            return self._prepare(spec)
+            return self._prepare(spec, by_uuid=by_uuid)
         except (OSError, MgpuError) as error:
             return Unprepared("node-files", f"The node could not prepare the job's files: {error}.", "node")
         except ValueError as error:
             return Unprepared("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
 
-    def _prepare(self, spec: LaunchSpec) -> StartTasks | Unprepared:
+    def _prepare(self, spec: LaunchSpec, *, by_uuid: bool) -> StartTasks | Unprepared:
         cwd, note = self._spool.directory_for(spec.key.job_id, spec.cwd)
         python, script_path = "", ""
         if spec.script is not None:
@@ -56,10 +56,11 @@ class Preparation:
                     return Unprepared("no-python", chosen.message, "node", NOT_FOUND)
                 python = chosen
             script_path = self._spool.write_script(spec.key, spec.script)
+        devices = visible_devices(spec.gpus, self._gpus, by_uuid=by_uuid)
         ranks = tuple(
             RankStart(
                 task.rank,
-                task_environment(spec, task, node_id=self._node_id, gpus=self._gpus, cwd=cwd, inherited_python_path=self._python_path),
+                task_environment(spec, task, node_id=self._node_id, devices=devices, cwd=cwd, inherited_python_path=self._python_path),
             )
             for task in spec.tasks
         )

@@ -90,6 +90,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     node_id: NodeId
     facts: NodeFacts
     tasks: tuple[TaskStatus, ...] = ()
+    samples: tuple[GpuSample, ...] = ()
+    """What is known of real GPUs, so that none is handed out that must not be."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):

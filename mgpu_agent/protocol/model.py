@@ -22,6 +22,10 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     memory_bytes: int
     simulated: bool = False
+    mig_parent: str = ""
+    """The UUID of the GPU that this MIG instance is a part of; empty for a whole GPU."""
+    nvlinks: dict[GpuUuid, int] = {}
+    """GPUs of the same node that NVLink joins it to, with the number of links."""
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,32 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     user: str | None = None
     memory_bytes: int | None = None
+    outside: bool = False
+    """No process of a job of this node."""
+    passive: bool = False
+    """A display or a service of the driver: it is shown, and keeps nobody off the GPU."""
+
+
+class Trouble:
+    """Kinds of trouble, as words on the wire; an unknown one is a reason like any other."""
+
+    OUTSIDE = "outside"
+    """A process that is no job of this node computes on it."""
+    MEMORY = "memory"
+    """The memory of its last job is not back."""
+    UNREAD = "unread"
+    """Nothing is known of it yet."""
+    SILENT = "silent"
+    """The driver does not tell; what runs may be well."""
+    LOST = "lost"
+    """It is gone: what runs on it cannot go on."""
+
+
+class GpuTrouble(msgspec.Struct, frozen=True):
+    """Why a GPU must not be handed out now."""
+
+    kind: str
+    text: str
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +71,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: float | None = None
     power_w: float | None = None
     processes: tuple[GpuProcess, ...] = ()
+    trouble: GpuTrouble | None = None
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,6 +59,19 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Where the event stream is; resume from here."""
 
 
+GpuState = Literal["free", "held", "outside", "settling", "unhealthy"]
+
+
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process on a GPU."""
+
+    pid: int
+    user: str | None = None
+    memory_bytes: int | None = None
+    outside: bool = False
+    """No process of a job of that node."""
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU, who holds it, and its newest reading."""
 
@@ -73,6 +86,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    state: GpuState = "free"
+    """`outside`: a process outside mgpu computes on it. `settling`: its last job's memory is not back. Only `free` is handed out."""
+    reason: str = ""
+    """Why it is neither free nor held."""
+    processes: tuple[GpuProcess, ...] = ()
+    mig_parent: str = ""
+    """The UUID of the GPU that this MIG instance is a part of."""
+    nvlinks: dict[GpuUuid, int] = {}
+    """UUIDs of GPUs of the same node that NVLink joins it to, with the number of links."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ import msgspec
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, Parser
-from mgpu_jupyter.client.words import gpu_count, memory, printable
+from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, printable
 
 NODE_FIELDS = ("id", "state", "reason", "host")
-GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated")
+GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
 
 
 def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
@@ -49,7 +49,7 @@ def as_text(nodes: Sequence[models.Node]) -> str:
 
 
 def _node_lines(node: models.Node) -> list[str]:
-    free = sum(gpu.job_id is None for gpu in node.gpus)
+    free = sum(gpu.state == "free" and gpu.job_id is None for gpu in node.gpus)
     simulated = ", simulated" if node.gpus and all(gpu.simulated for gpu in node.gpus) else ""
     count = f"{gpu_count(len(node.gpus))}{simulated}, {free} free" if node.gpus else "no GPU"
     reason = f" ({printable(node.reason)})" if node.reason else ""
@@ -61,6 +61,5 @@ def _node_lines(node: models.Node) -> list[str]:
 
 def _gpu_line(gpu: models.Gpu) -> str:
     busy = "" if gpu.utilisation_percent is None else f" | {gpu.utilisation_percent:.0f} % busy"
-    holder = f"{gpu.job_id}{f' of {printable(gpu.user)}' if gpu.user else ''}" if gpu.job_id else "free"
-    simulated = " (simulated)" if gpu.simulated else ""
-    return f"  GPU {gpu.index}: {printable(gpu.name)}{simulated} | {memory(gpu.memory_used_bytes, gpu.memory_bytes)}{busy} | {holder}"
+    used = memory(gpu.memory_used_bytes, gpu.memory_bytes)
+    return f"  GPU {gpu.index}: {printable(gpu_name(gpu))} | {used}{busy} | {printable(holder(gpu))}"

@@ -9,6 +9,7 @@ from mgpu_jupyter.model.job import JobState
 
 SIGNAL_BASE = 128
 FALLBACK_EXIT = {JobState.FAILED: 1, JobState.CANCELLED: 130, JobState.TIMEOUT: 124}
+NOT_ITS_OWN_FAULT = frozenset(("gpu-lost",))  # the reason tells more than the signal that ended it
 GB = 1_000_000_000
 
 
@@ -49,6 +50,19 @@ def memory(used_bytes: int | None, total_bytes: int) -> str:
     """Return `57.1 of 80 GB`, or the whole when nobody knows what is used."""
     total = f"{total_bytes / GB:.3g}"
     return f"{total} GB" if used_bytes is None else f"{used_bytes / GB:.1f} of {total} GB"
+
+
+def holder(gpu: models.Gpu) -> str:
+    """Return who has a GPU, or why nobody gets it."""
+    if gpu.job_id:
+        has = f"{gpu.job_id}{f' of {gpu.user}' if gpu.user else ''}"
+        return f"{has}, {gpu.state}: {gpu.reason}" if gpu.reason else has
+    return gpu.state if not gpu.reason else f"{gpu.state}: {gpu.reason}"
+
+
+def gpu_name(gpu: models.Gpu) -> str:
+    """Return what a GPU is called, and that it is simulated if it is."""
+    return f"{gpu.name} (simulated)" if gpu.simulated else gpu.name
 
 
 def ran_for(job: models.Job) -> float:
@@ -99,7 +113,7 @@ def ending(job: models.Job, *, by_you: bool = False) -> str:
 
 def _failure(job: models.Job, span: str, where: str) -> str:
     culprit = first_to_fail(job)
-    if culprit is not None:
+    if culprit is not None and job.reason_code not in NOT_ITS_OWN_FAULT:
         who = f"rank {culprit.rank} on {culprit.node}" if len(job.placements) > 1 else f"on {culprit.node}"
         how = f"killed by signal {culprit.signal}" if culprit.signal else f"exit code {culprit.exit_code}"
         first = " ended first" if len(job.placements) > 1 else ""

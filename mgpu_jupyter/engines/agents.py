@@ -16,11 +16,11 @@ import msgspec
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_master, encode
 from mgpu_agent.protocol.errors import RemoteProtocolError
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
+from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec
 from mgpu_jupyter.engines.collect import Collector
 from mgpu_jupyter.master.ports import AgentLink, Incoming, News, OutputLog
-from mgpu_jupyter.scheduler.events import Event, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
+from mgpu_jupyter.scheduler.events import Event, GpusChanged, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
 
 log = logging.getLogger("mgpu.agents")
 
@@ -63,6 +63,7 @@ class AgentsEngine:
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
+        self._troubles: dict[NodeId, dict[GpuUuid, GpuTrouble]] = {}
         self._outbox: dict[NodeId, list[bytes]] = {}
         self._events: list[Event] = []
         self._news = News()
@@ -176,8 +177,7 @@ class AgentsEngine:
                 )
             case wire.Heartbeat(samples=samples):
                 if samples:
-                    self._samples[node_id] = samples
-                    self._news.sampled.add(node_id)
+                    self._take_samples(node_id, samples)
             case wire.Leave(reason=reason):
                 self._forget_connection(node_id)
                 self._events.append(NodeLeft(at=self._clock(), node_id=node_id, reason=reason or "Its agent was stopped."))
@@ -221,7 +221,18 @@ class AgentsEngine:
         for task in tasks:
             if task.ended_at is not None:
                 self._collector.take_end(node_id, task)
-        self._events.append(NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks))
+        if hello.samples:
+            self._samples[node_id] = hello.samples
+        troubles = self._troubles[node_id] = _troubles(hello.samples)
+        self._events.append(NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks, troubles=troubles))
+
+    def _take_samples(self, node_id: NodeId, samples: tuple[GpuSample, ...]) -> None:
+        self._samples[node_id] = samples
+        self._news.sampled.add(node_id)
+        troubles = _troubles(samples)
+        if troubles != self._troubles.get(node_id, {}):
+            self._troubles[node_id] = troubles
+            self._events.append(GpusChanged(at=self._clock(), node_id=node_id, troubles=troubles))
 
     def _take_output(self, node_id: NodeId, message: wire.Output) -> None:
         if not self._is_assigned(node_id, message.key):
@@ -287,3 +298,7 @@ class AgentsEngine:
         if what not in self._told:
             self._told.add(what)
             log.warning("%s Further ones like it are not logged.", sentence)
+
+
+def _troubles(samples: tuple[GpuSample, ...]) -> dict[GpuUuid, GpuTrouble]:
+    return {sample.uuid: sample.trouble for sample in samples if sample.trouble is not None}

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts
+from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec, NodeFacts
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
 from mgpu_jupyter.scheduler.model import ClusterState, Job, Node
@@ -253,6 +253,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     holders: dict[GpuUuid, JobId]
     users: dict[GpuUuid, str]
+    blocked: dict[GpuUuid, GpuTrouble] = {}
     samples: tuple[GpuSample, ...]
     heard_at: float | None
 
@@ -267,6 +268,7 @@ def view_of(state: ClusterState, node: Node, samples: tuple[GpuSample, ...], seq
         reason=node.reason,
         holders=dict(node.holders),
         users={uuid: state.jobs[job_id].user for uuid, job_id in node.holders.items()},
+        blocked=dict(node.blocked),
         samples=samples,
         heard_at=heard_at,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import GpuUuid
-from mgpu_agent.protocol.model import GpuSample
+from mgpu_agent.protocol.model import GpuInfo, GpuSample, Trouble
 from mgpu_jupyter.api import models
 from mgpu_jupyter.master.ports import NodeView, SavedJob
 from mgpu_jupyter.model.job import JobSpec, NodeState, units_of
@@ -14,6 +14,7 @@ from mgpu_jupyter.scheduler.model import Job, Placement
 
 COMMAND_CHARS = 200
 _NO_SAMPLE = GpuSample(uuid=GpuUuid(""))
+_STATES: dict[str, models.GpuState] = {Trouble.OUTSIDE: "outside", Trouble.MEMORY: "settling", Trouble.UNREAD: "settling"}
 
 
 def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
@@ -57,28 +58,45 @@ def node_view(node: NodeView) -> models.Node:
         arch=node.facts.arch,
         cpus=node.facts.cpus,
         memory_bytes=node.facts.memory_bytes,
-        gpus=tuple(
-            models.Gpu(
-                index=gpu.index,
-                uuid=gpu.uuid,
-                name=gpu.name,
-                memory_bytes=gpu.memory_bytes,
-                simulated=gpu.simulated,
-                job_id=node.holders.get(gpu.uuid),
-                user=node.users.get(gpu.uuid),
-                utilisation_percent=samples.get(gpu.uuid, _NO_SAMPLE).utilisation_percent,
-                memory_used_bytes=samples.get(gpu.uuid, _NO_SAMPLE).memory_used_bytes,
-                temperature_c=samples.get(gpu.uuid, _NO_SAMPLE).temperature_c,
-                power_w=samples.get(gpu.uuid, _NO_SAMPLE).power_w,
-            )
-            for gpu in node.facts.gpus
-        ),
+        gpus=tuple(_gpu_view(node, gpu, samples.get(gpu.uuid, _NO_SAMPLE)) for gpu in node.facts.gpus),
         gpu_note=node.facts.gpu_note,
         labels=node.facts.labels,
         rack=node.facts.rack,
         switch=node.facts.switch,
         agent_version=node.facts.agent_version,
         last_seen_at=node.heard_at,
+    )
+
+
+def free_gpus(node: NodeView) -> int:
+    """Return how many GPUs of a node could be handed out now."""
+    return sum(gpu.uuid not in node.holders and gpu.uuid not in node.blocked for gpu in node.facts.gpus)
+
+
+def _gpu_view(node: NodeView, gpu: GpuInfo, sample: GpuSample) -> models.Gpu:
+    trouble = node.blocked.get(gpu.uuid)
+    state: models.GpuState = _STATES.get(trouble.kind, "unhealthy") if trouble is not None else "free"
+    if gpu.uuid in node.holders and state != "unhealthy":
+        state = "held"
+    return models.Gpu(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        memory_bytes=gpu.memory_bytes,
+        simulated=gpu.simulated,
+        job_id=node.holders.get(gpu.uuid),
+        user=node.users.get(gpu.uuid),
+        utilisation_percent=sample.utilisation_percent,
+        memory_used_bytes=sample.memory_used_bytes,
+        temperature_c=sample.temperature_c,
+        power_w=sample.power_w,
+        state=state,
+        reason=trouble.text if trouble is not None and state != "held" else "",
+        processes=tuple(
+            models.GpuProcess(pid=one.pid, user=one.user, memory_bytes=one.memory_bytes, outside=one.outside) for one in sample.processes
+        ),
+        mig_parent=gpu.mig_parent,
+        nvlinks=gpu.nvlinks,
     )
 
 

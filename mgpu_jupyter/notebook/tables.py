@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.listing import as_text
-from mgpu_jupyter.client.words import duration, ending, gpu_count, memory, ordinal, printable, ran_for
+from mgpu_jupyter.client.words import duration, ending, gpu_count, gpu_name, holder, memory, ordinal, printable, ran_for
 from mgpu_jupyter.model.job import JobState
 
 RUNNING, WAITING, OVER = range(3)
@@ -74,7 +74,7 @@ class Queue:
 def nodes_table(nodes: Sequence[models.Node]) -> Table:
     """Return every GPU of every node, with its holder."""
     gpus = [gpu for node in nodes for gpu in node.gpus]
-    free = sum(gpu.job_id is None for gpu in gpus)
+    free = sum(gpu.state == "free" and gpu.job_id is None for gpu in gpus)
     simulated = " (simulated)" if any(gpu.simulated for gpu in gpus) else ""
     rows = [row for node in nodes for row in _node_rows(node)]
     headings = ("Node", "State", "GPU", "Memory", "Busy", "Held by")
@@ -89,9 +89,8 @@ def _node_rows(node: models.Node) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for gpu in node.gpus:
         busy = "" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f} %"
-        holder = f"{gpu.job_id}{f' of {gpu.user}' if gpu.user else ''}" if gpu.job_id else "free"
-        name = f"{gpu.index}: {gpu.name}{' (simulated)' if gpu.simulated else ''}"
-        rows.append((node.id, state, name, memory(gpu.memory_used_bytes, gpu.memory_bytes), busy, holder))
+        used = memory(gpu.memory_used_bytes, gpu.memory_bytes)
+        rows.append((node.id, state, f"{gpu.index}: {gpu_name(gpu)}", used, busy, holder(gpu)))
     return rows
 
 

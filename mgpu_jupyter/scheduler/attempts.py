@@ -8,15 +8,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.model import TaskStatus
+from mgpu_agent.protocol.model import TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeJoined
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Placement, Reason, StopCause
+from mgpu_jupyter.scheduler.model import ClusterState, Job, Node, Placement, Reason, StopCause
 
 EXITED = "exit"
+GPU_LOST = "gpu-lost"
 _OUTCOMES = {
     None: JobState.COMPLETED,
     StopCause.CANCELLED: JobState.CANCELLED,
@@ -75,6 +76,20 @@ def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
         for placement in job.live_ranks:
             if placement.node_id == event.node_id and (job.attempt_key, placement.rank) not in told:
                 commands += _not_told(state, event, state.jobs[job.id], placement)
+    return commands
+
+
+def end_on_lost_gpus(state: ClusterState, node: Node, at: float) -> list[Command]:
+    """End every job that holds a lost GPU of this node: failed, or back to the queue when nothing of it is known to run."""
+    commands: list[Command] = []
+    for gpu in node.facts.gpus:
+        trouble, holder = node.blocked.get(gpu.uuid), node.holders.get(gpu.uuid)
+        if trouble is None or trouble.kind != Trouble.LOST or holder is None or state.jobs[holder].stop is not None:
+            continue
+        job = state.jobs[holder]
+        cause = StopCause.RANK_FAILED if job.tasks else StopCause.REQUEUE
+        reason = Reason(GPU_LOST, f"GPU {gpu.index} of {node.id} was lost: {trouble.text}")
+        commands += stop_attempt(state, job, cause, reason, at=at)
     return commands
 
 

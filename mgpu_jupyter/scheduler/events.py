@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.model import NodeFacts, TaskStatus
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.model import Job
 
@@ -45,6 +45,15 @@ class NodeJoined(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     facts: NodeFacts
     tasks: tuple[TaskStatus, ...] = ()
+    troubles: dict[GpuUuid, GpuTrouble] = {}
+
+
+class GpusChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A node tells anew which of its GPUs are in trouble; all others are well."""
+
+    at: float
+    node_id: NodeId
+    troubles: dict[GpuUuid, GpuTrouble]
 
 
 class NodeSilent(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +115,7 @@ Event = (
     | JobSubmitted
     | CancelRequested
     | NodeJoined
+    | GpusChanged
     | NodeSilent
     | NodeHeard
     | NodeLeft

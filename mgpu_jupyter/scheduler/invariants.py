@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mgpu_agent.protocol.ids import JobId
+from mgpu_agent.protocol.model import Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.books import HOLDING
 from mgpu_jupyter.scheduler.model import ClusterState
@@ -24,7 +26,19 @@ def check(state: ClusterState) -> list[str]:
             broken.append(f"{job.id} is stopping without a cause")
         if job.epoch > state.epoch:
             broken.append(f"{job.id} has epoch {job.epoch}, beyond the counter at {state.epoch}")
-    return broken + _check_holders(state)
+    return broken + _check_holders(state) + _check_blocked(state)
+
+
+def _check_blocked(state: ClusterState) -> list[str]:
+    broken = []
+    for node in state.nodes.values():
+        strange = sorted(node.blocked.keys() - {gpu.uuid for gpu in node.facts.gpus})
+        broken += [f"{node.id} blocks {uuid}, which it does not have" for uuid in strange]
+        for uuid, trouble in node.blocked.items():
+            holder = state.jobs.get(node.holders.get(uuid, JobId("")))
+            if trouble.kind == Trouble.LOST and holder is not None and holder.stop is None:
+                broken.append(f"{holder.id} goes on with {uuid} of {node.id}, which is lost")
+    return broken
 
 
 def _check_holders(state: ClusterState) -> list[str]:

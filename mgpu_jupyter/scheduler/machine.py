@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from mgpu_agent.protocol.ids import GpuUuid
+from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, Trouble
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.scheduler import attempts, books
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveJob, SaveNode
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
+    GpusChanged,
     JobSubmitted,
     LaunchWasRefused,
     NodeHeard,
@@ -48,6 +51,8 @@ def handle(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911
             return _on_cancel_requested(state, event)
         case NodeJoined():
             return _on_node_joined(state, event)
+        case GpusChanged():
+            return _on_gpus_changed(state, event)
         case NodeSilent():
             return _set_node_state(state, event.node_id, NodeState.SUSPECT, event.reason)
         case NodeLeft():
@@ -82,11 +87,28 @@ def _on_cancel_requested(state: ClusterState, event: CancelRequested) -> list[Co
 
 
 def _on_node_joined(state: ClusterState, event: NodeJoined) -> list[Command]:
-    node = Node(id=event.node_id, facts=event.facts, state=NodeState.ONLINE)
+    blocked = _blocked(state, event.facts, event.troubles)
+    node = Node(id=event.node_id, facts=event.facts, state=NodeState.ONLINE, blocked=blocked)
     state.nodes[node.id] = node
     books.recount(state, node)
     state.wants_pass = True
-    return [SaveNode(node.id), *attempts.reconcile(state, event)]
+    return [SaveNode(node.id), *attempts.reconcile(state, event), *attempts.end_on_lost_gpus(state, node, event.at)]
+
+
+def _on_gpus_changed(state: ClusterState, event: GpusChanged) -> list[Command]:
+    node = state.nodes.get(event.node_id)
+    if node is None or (blocked := _blocked(state, node.facts, event.troubles)) == node.blocked:
+        return []
+    node.blocked = blocked
+    state.wants_pass = True
+    return [SaveNode(node.id), *attempts.end_on_lost_gpus(state, node, event.at)]
+
+
+def _blocked(state: ClusterState, facts: NodeFacts, troubles: dict[GpuUuid, GpuTrouble]) -> dict[GpuUuid, GpuTrouble]:
+    """Return the troubles that keep GPUs of this node from being handed out."""
+    known = {gpu.uuid for gpu in facts.gpus}
+    shared = (Trouble.OUTSIDE,) if state.policy.share_busy_gpus else ()
+    return {uuid: trouble for uuid, trouble in troubles.items() if uuid in known and trouble.kind not in shared}
 
 
 def _on_node_heard(state: ClusterState, event: NodeHeard) -> list[Command]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
-from mgpu_agent.protocol.model import NodeFacts, TaskStatus
+from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.scheduler.queue import Queue
 
@@ -91,6 +91,8 @@ class Node(msgspec.Struct, kw_only=True):
     state: NodeState
     reason: str = ""
     holders: dict[GpuUuid, JobId] = {}
+    blocked: dict[GpuUuid, GpuTrouble] = {}
+    """GPUs that must not be handed out now, and why."""
     cpus_taken: int = 0
 
     @property
@@ -107,6 +109,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff_cap_s: float = 30.0
     kill_grace_s: float = 15.0
     max_time_limit_s: float | None = None
+    share_busy_gpus: bool = False
+    """Whether a GPU that a process outside mgpu computes on is handed out all the same."""
 
 
 class ClusterState:

@@ -44,6 +44,7 @@ class MgpuApp(ExtensionApp):
     kill_grace = Float(15.0, min=0.0, help="Seconds between TERM and KILL when a job is ended.").tag(config=True)
     max_failed_starts = Int(5, min=1, help="How often a job may fail to start before it is given up.").tag(config=True)
     max_job_time = Float(None, allow_none=True, help="Longest time in seconds that a job may run; none if not set.").tag(config=True)
+    share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     admins = List(Unicode(), help="Users who may cancel and read all jobs, beside the one who runs the server.").tag(config=True)
 
     service: Service | None = None
@@ -120,7 +121,12 @@ class MgpuApp(ExtensionApp):
                 sample_s=self.heartbeat_interval,
                 timeout_s=self.timeout,
             ),
-            policy=Policy(kill_grace_s=self.kill_grace, max_failed_starts=self.max_failed_starts, max_time_limit_s=self.max_job_time),
+            policy=Policy(
+                kill_grace_s=self.kill_grace,
+                max_failed_starts=self.max_failed_starts,
+                max_time_limit_s=self.max_job_time,
+                share_busy_gpus=self.share_busy_gpus,
+            ),
             link_port=self.link_port,
             admins=tuple(self.admins),
         )

@@ -71,7 +71,7 @@ FACTS = NodeFacts(
     agent_version="0",
     python="python",
     pid=1,
-    gpus=(GpuInfo(index=0, uuid=GPU, name="g", memory_bytes=1),),
+    gpus=(GpuInfo(index=0, uuid=GPU, name="g", memory_bytes=1, simulated=True),),
 )
 WELCOME = Welcome(cluster="c", heartbeat_s=2.0, sample_s=1.0, output_window_bytes=100)
 NO_KEEPER_WARNING = Say(event="keeper_lost", is_warning=True)

@@ -27,7 +27,8 @@ def a_spec(**options: object) -> LaunchSpec:
 
 
 def environment_of(spec: LaunchSpec, task: TaskSpec, inherited_python_path: str = "") -> dict[bytes, bytes]:
-    return task_environment(spec, task, node_id=NodeId("n1"), gpus=GPUS, cwd="/here", inherited_python_path=inherited_python_path)
+    devices = visible_devices(spec.gpus, GPUS)
+    return task_environment(spec, task, node_id=NodeId("n1"), devices=devices, cwd="/here", inherited_python_path=inherited_python_path)
 
 
 def test_the_base_has_no_secrets_and_nothing_of_the_agents_own() -> None:
@@ -74,6 +75,13 @@ def test_visible_devices() -> None:
     cases = {(): "", (GpuUuid("GPU-a"),): "2", (GpuUuid("MIG-x"), GpuUuid("MIG-y")): "MIG-x,MIG-y"}
 
     assert {wanted: visible_devices(wanted, GPUS) for wanted in cases} == cases
+
+
+def test_uuids_where_numbers_cannot_be_relied_on() -> None:
+    with_mig = {**GPUS, GpuUuid("MIG-x"): GpuInfo(index=1000, uuid=GpuUuid("MIG-x"), name="m", memory_bytes=1, mig_parent="GPU-c")}
+    wanted = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))
+
+    assert (visible_devices(wanted, GPUS, by_uuid=True), visible_devices(wanted, with_mig)) == ("GPU-a,GPU-b", "GPU-a,GPU-b")
 
 
 def test_interpreter_lines() -> None:

@@ -76,9 +76,9 @@ def test_a_slow_driver_holds_nobody_up() -> None:
     sampler = Sampler(source, frozenset((GpuUuid("a"),)))
     sampler.set_held({GpuUuid("a"): 1, GpuUuid("not offered"): 2})
     sampler.set_pace(0.01)
-    before = sampler.take()
+    before = sampler.take().samples
     source.go.set()
-    after = wait_until(sampler.take)
+    after = wait_until(lambda: sampler.take().samples)
     sampler.close()
 
     assert (before, after, source.is_closed) == ((), (GpuSample(uuid=GpuUuid("a")),), True)
@@ -103,31 +103,3 @@ def test_without_a_driver_there_are_no_gpus_and_it_says_so() -> None:
         (),
         "No NVIDIA driver is installed: this node has no GPUs (mgpu_node --fake-gpus N simulates some).",
     )
-
-
-def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted at the library's own functions: only names and UUIDs are told, one GPU is lost."""
-
-    def not_supported(*_: object) -> object:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    def handle(index: int) -> str:
-        if index == 1:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return f"handle {index}"
-
-    for name in ("MemoryInfo", "UtilizationRates", "Temperature", "PowerUsage", "MigMode"):
-        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", not_supported)
-    for name in ("ComputeRunningProcesses", "GraphicsRunningProcesses"):
-        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", not_supported)
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 3)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", handle)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda device: f"GPU-{device[-1]}")
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: b"Old GPU")
-    source = NvmlGpuSource()
-
-    assert source.gpus == tuple(GpuInfo(index=index, uuid=GpuUuid(f"GPU-{index}"), name="Old GPU", memory_bytes=0) for index in (0, 2))
-    assert source.sample({}) == (GpuSample(uuid=GpuUuid("GPU-0")), GpuSample(uuid=GpuUuid("GPU-2")))
-    source.close()

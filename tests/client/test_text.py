@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.api import models
 from mgpu_jupyter.client import words
 from mgpu_jupyter.client.lines import MAX_HELD_CHARS, Decoder, Labeller, Tail
 from mgpu_jupyter.model.job import JobState
@@ -82,6 +84,17 @@ def test_exit_status(state: JobState, code: int | None, status: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
+        (
+            {
+                "state": JobState.FAILED,
+                "nodes": ("n1",),
+                "reason": "GPU 0 of n1 was lost: gone.",
+                "reason_code": "gpu-lost",
+                "exit_code": 143,
+                "placements": (models.Placement(node=NodeId("n1"), rank=0, gpus=(), gpu_indices=(), signal=15),),
+            },
+            "Failed on n1, exit code 143: GPU 0 of n1 was lost: gone",
+        ),
         ({"state": JobState.COMPLETED, "nodes": ("n1",), "ended_at": 5.2}, "Done in 3.2 s on n1, 1 GPU, exit 0"),
         ({"state": JobState.CANCELLED, "ended_at": 42.0}, "Cancelled after 40 s"),
         ({"state": JobState.CANCELLED, "started_at": None}, "Cancelled before it started"),

@@ -59,11 +59,17 @@ class Cluster:
         own = {f"JUPYTER_{kind}_DIR": str(self.directory / f"jupyter-{kind.lower()}") for kind in ("CONFIG", "DATA", "RUNTIME")}
         return plain | own | {"IPYTHONDIR": str(self.directory / "ipython"), "MGPU_STATE_DIR": str(self.state)}
 
-    def start(self, name: str, command: list[str], cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a program whose output goes to the log of that name."""
         with self.log_path(name).open("ab") as log:
             program = subprocess.Popen(
-                command, env=self.env, cwd=cwd or self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=self.env | (env or {}),
+                cwd=cwd or self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._programs[name] = program
         return program
@@ -94,7 +100,14 @@ class Cluster:
     def start_node(self, node_id: str, gpus: int = 4, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `mgpu_node` and wait until the master calls it online."""
         command = [str(BIN / "mgpu_node"), "--node-id", node_id, "--fake-gpus", str(gpus), "--master-port", str(self.port), *arguments]
-        program = self.start(node_id, command)
+        return self._start_agent(node_id, command)
+
+    def start_real_node(self, node_id: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Start `mgpu_node` with the GPUs that NVIDIA's library, as found in `env`, tells of."""
+        return self._start_agent(node_id, [str(BIN / "mgpu_node"), "--node-id", node_id, "--master-port", str(self.port)], env)
+
+    def _start_agent(self, node_id: str, command: list[str], env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        program = self.start(node_id, command, env=env)
         self.wait_until(lambda: self.node_states().get(node_id) == "online", f"{node_id} is online", START_LIMIT_S)
         return program
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
+from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import Unavailable
 from mgpu_jupyter.client import Job
-from mgpu_jupyter.client.mock import Play, Say, lost
+from mgpu_jupyter.client.mock import Play, Say, a_node, lost
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.notebook import JobCancelled, JobFailed
 from mgpu_jupyter.notebook.stream import RichNotes
-from mgpu_jupyter.notebook.tables import Queue, Table
+from mgpu_jupyter.notebook.tables import Queue, Table, nodes_table
 from tests.notebook.conftest import Shell
 
 Captured = pytest.CaptureFixture[str]
@@ -147,6 +148,17 @@ def test_nodes_say_that_they_are_simulated(shell: Shell) -> None:
         "node-1  online  0: Simulated GPU (simulated)  80 GB         free",
     ]
     assert "(simulated)" in table._repr_html_()
+
+
+def test_nodes_name_who_uses_a_gpu_from_outside() -> None:
+    busy = replace(a_node("n", 1).gpus[0], state="outside", reason="In use outside mgpu by pid 8 of <b>.", simulated=False)
+    table = nodes_table([replace(a_node("n", 1), gpus=(busy,))])
+
+    assert repr(table).splitlines()[::2] == [
+        "0 of 1 GPU free",
+        "n     online  0: Simulated GPU  80 GB         outside: In use outside mgpu by pid 8 of <b>.",
+    ]
+    assert "pid 8 of &lt;b&gt;." in table._repr_html_()
 
 
 def test_cancel_takes_expressions(shell: Shell, capsys: Captured) -> None:

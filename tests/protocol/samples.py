@@ -33,12 +33,14 @@ from mgpu_agent.protocol.model import (
     GpuInfo,
     GpuProcess,
     GpuSample,
+    GpuTrouble,
     LaunchSpec,
     NodeFacts,
     OutputMark,
     PythonWish,
     TaskSpec,
     TaskStatus,
+    Trouble,
 )
 
 MASTER_EPOCH = 7
@@ -58,7 +60,11 @@ FACTS = NodeFacts(
     agent_version="0.1.0",
     python="3.11",
     pid=4242,
-    gpus=(GpuInfo(index=0, uuid=GPU, name="Simulated GPU", memory_bytes=2**34, simulated=True),),
+    gpus=(
+        GpuInfo(
+            index=0, uuid=GPU, name="Simulated GPU", memory_bytes=2**34, simulated=True, mig_parent="GPU-2", nvlinks={GpuUuid("GPU-3"): 4}
+        ),
+    ),
     gpu_note="simulated",
     labels={"room": "B"},
     rack="r1",
@@ -98,6 +104,15 @@ SPEC = LaunchSpec(
     cwd="/home/ada",
     kill_grace_s=2.5,
 )
+SAMPLE = GpuSample(
+    uuid=GPU,
+    utilisation_percent=50.0,
+    memory_used_bytes=2**30,
+    temperature_c=60.0,
+    power_w=250.0,
+    processes=(GpuProcess(pid=1, user="ada", memory_bytes=5, outside=True, passive=True),),
+    trouble=GpuTrouble(Trouble.OUTSIDE, "pid 1 of ada"),
+)
 
 TO_AGENT: dict[str, ToAgent] = {
     "welcome": Welcome(cluster="lab", heartbeat_s=30.0, sample_s=2.0, output_window_bytes=1 << 20, received=(MARK,)),
@@ -112,19 +127,10 @@ TO_AGENT: dict[str, ToAgent] = {
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
-    "hello": Hello(node_id=NODE, facts=FACTS, tasks=(STATUS,)),
+    "hello": Hello(node_id=NODE, facts=FACTS, tasks=(STATUS,), samples=(SAMPLE,)),
     "heartbeat": Heartbeat(
         at=1_700_000_000.5,
-        samples=(
-            GpuSample(
-                uuid=GPU,
-                utilisation_percent=50.0,
-                memory_used_bytes=2**30,
-                temperature_c=60.0,
-                power_w=250.0,
-                processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),),
-            ),
-        ),
+        samples=(SAMPLE,),
         load=1.5,
     ),
     "task": TaskReport(status=STATUS),

@@ -8,12 +8,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, decode_to_agent, decode_to_master, encode
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.messages import ToAgent, ToMaster
-from tests.protocol.samples import MASTER_EPOCH, TO_AGENT, TO_MASTER
+from mgpu_agent.protocol.model import GpuProcess
+from tests.protocol.samples import FACTS, MASTER_EPOCH, SAMPLE, TO_AGENT, TO_MASTER
 from tests.protocol.strategies import values_of
 
 GOLDEN = Path(__file__).with_name("golden.hex")
@@ -38,6 +40,20 @@ def test_golden_bytes() -> None:
 
     assert lines == encoded
     assert decoded == {name: (MASTER_EPOCH, message) for name, message in (TO_AGENT | TO_MASTER).items()}
+
+
+def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_know() -> None:
+    lines = dict(line.split() for line in GOLDEN.with_name("golden_earlier.hex").read_text().splitlines())
+    sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
+    gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
+    expected = {
+        "hello": replace(TO_MASTER["hello"], facts=replace(FACTS, gpus=gpus), samples=()),
+        "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,)),
+    }
+
+    assert {name: decode_to_master(bytes.fromhex(line)) for name, line in lines.items()} == {
+        name: (MASTER_EPOCH, message) for name, message in expected.items()
+    }
 
 
 @pytest.mark.parametrize(("samples", "union"), [(TO_AGENT, ToAgent), (TO_MASTER, ToMaster)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from mgpu_agent.protocol.model import GpuTrouble, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.invariants import check
 from tests.builders import Cluster, placement
@@ -64,3 +65,11 @@ def test_a_gpu_that_two_jobs_hold():
         f"n1 says that its GPUs are held by {state.nodes['n1'].holders}, the jobs say {{'GPU-n1-0': 'JOB00001'}}",
         "n1 counts 0 CPUs taken, the jobs say 1",
     ]
+
+
+def test_a_lost_gpu_that_a_job_goes_on_with_and_one_that_is_not_there():
+    _, state, _ = a_cluster()
+    lost = GpuTrouble(Trouble.LOST, "Gone.")
+    state.nodes["n1"].blocked = {"GPU-n1-0": lost, "GPU-n1-1": lost, "GPU-n9-0": lost}
+
+    assert check(state) == ["n1 blocks GPU-n9-0, which it does not have", "JOB00001 goes on with GPU-n1-0 of n1, which is lost"]

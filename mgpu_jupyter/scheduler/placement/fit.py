@@ -14,6 +14,7 @@ from mgpu_jupyter.scheduler.model import Reason
 from mgpu_jupyter.scheduler.placement.scratch import Assigned, Scratch, Slot
 
 NODES_NAMED_IN_A_REASON = 4  # more make a sentence that nobody reads
+GPUS_NAMED_IN_A_REASON = 2
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -107,7 +108,9 @@ def _not_now(shape: Shape, capable: list[Slot], missing: int) -> Reason:
         return Reason("nodes-away", f"Waits for {_count(wanted - len(up), 'node')} to take work again: {_names(away)}.")
     where = f"on each of {wanted} nodes ({missing} missing)" if wanted > 1 else "on one node"
     free = [f"{slot.id} has {len(slot.free_gpus)}" for slot in up] if unit.gpus else [f"{slot.id} has {slot.free_cpus}" for slot in up]
-    return Reason("busy", f"Waits for {_what(unit)} free {where}: {_names(free)}.")
+    blocked = [text for slot in up for text in slot.blocked] if unit.gpus else []
+    more = "".join(f" {text}" for text in blocked[:GPUS_NAMED_IN_A_REASON])
+    return Reason("busy", f"Waits for {_what(unit)} free {where}: {_names(free)}.{more}")
 
 
 def _what(unit: Unit) -> str:

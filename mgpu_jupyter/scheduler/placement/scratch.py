@@ -32,6 +32,8 @@ class Slot(msgspec.Struct, kw_only=True):
     state: str
     free_gpus: list[GpuInfo]
     free_cpus: int
+    blocked: tuple[str, ...] = ()
+    """What keeps GPUs that nobody holds from being handed out, a sentence for each."""
 
 
 class Scratch:
@@ -76,6 +78,15 @@ def _slot(node: Node) -> Slot:
         cpus_total=node.facts.cpus,
         takes_work=node.takes_work,
         state=node.state.value,
-        free_gpus=[gpu for gpu in node.facts.gpus if gpu.uuid not in node.holders],
+        free_gpus=[gpu for gpu in node.facts.gpus if gpu.uuid not in node.holders and gpu.uuid not in node.blocked],
         free_cpus=node.facts.cpus - node.cpus_taken,
+        blocked=_blocked(node) if node.blocked else (),
+    )
+
+
+def _blocked(node: Node) -> tuple[str, ...]:
+    return tuple(
+        f"GPU {gpu.index} of {node.id}: {node.blocked[gpu.uuid].text}"
+        for gpu in node.facts.gpus
+        if gpu.uuid in node.blocked and gpu.uuid not in node.holders
     )

@@ -6,7 +6,7 @@ from mgpu_agent.protocol.errors import NotFound
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.openapi import document
-from mgpu_jupyter.master.views import node_view
+from mgpu_jupyter.master.views import free_gpus, node_view
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.server.handlers.base import Guarded
 
@@ -41,7 +41,7 @@ class ClusterHandler(Guarded):
                 nodes=len(nodes),
                 nodes_online=len(online),
                 gpus=sum(len(node.facts.gpus) for node in nodes),
-                gpus_free=sum(len(node.facts.gpus) - len(node.holders) for node in online),
+                gpus_free=sum(free_gpus(node) for node in online),
                 simulated=any(gpu.simulated for node in nodes for gpu in node.facts.gpus),
                 jobs=self.service.reader.count_active(),
                 notice=NOTICE,
