@@ -124,9 +124,9 @@ def _gpu_source(config: AgentConfig) -> GpuSource:
         from mgpu_agent.gpu.fake import FakeGpuSource
 
         return FakeGpuSource(config.node_id, config.fake_gpus)
-    from mgpu_agent.gpu.nvml import NvmlGpuSource
+    from mgpu_agent.gpu.nvml import open_nvml
 
-    return NvmlGpuSource()
+    return open_nvml()
 
 
 def _no_master(config: AgentConfig) -> str:

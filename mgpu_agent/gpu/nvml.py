@@ -8,6 +8,7 @@ restarted is found again. A missing library means no GPUs, and says so. A GPU in
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +18,13 @@ import pynvml
 
 from mgpu_agent.gpu.inventory import Device, list_devices
 from mgpu_agent.gpu.questions import Questions, memory_of
+from mgpu_agent.gpu.source import GpuSource, NoGpus
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble, Trouble
 
 log = logging.getLogger("mgpu.nvml")
 
+OPEN_S = 30.0  # a driver without persistence needs seconds for each of eight GPUs
 _REOPEN_S = (1.0, 30.0)  # a driver that stays away is looked for less and less often
 _PEOPLE_REMEMBERED = 1_000
 _MUTE_AFTER = 3  # a GPU that stays mute after so many new starts of the library (7 s) is lost, not only silent
@@ -189,6 +192,16 @@ class NvmlGpuSource:
             return self._people[key]
         except (psutil.Error, OSError):
             return None, False
+
+
+def open_nvml(limit_s: float = OPEN_S) -> GpuSource:
+    """Return the GPUs of this machine, or none when the driver hangs: its jobs must be looked after all the same."""
+    opened: list[GpuSource] = []
+    thread = threading.Thread(target=lambda: opened.append(NvmlGpuSource()), name="mgpu-nvml", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    hangs = f"The NVIDIA driver did not answer within {limit_s:g} s: mend it and restart mgpu_node."
+    return opened[0] if opened else NoGpus(hangs)
 
 
 def _in_trouble(uuid: GpuUuid, kind: str, text: str) -> GpuSample:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from mgpu_agent.keeper.trees import read_marker, read_process
-from mgpu_agent.protocol.model import GpuProcess, GpuSample
+from mgpu_agent.protocol.model import GpuSample
 
 _MAX_DEPTH = 64  # a chain of parents longer than this is no job's
 
 
-def with_owners(sample: GpuSample, marker_prefix: bytes, leaders: Collection[int]) -> GpuSample:
-    """Return the reading with every process marked that belongs to no job of this node."""
-    if not sample.processes:
-        return sample
-    return replace(sample, processes=tuple(_marked(process, marker_prefix, leaders) for process in sample.processes))
+class Owners:
+    """Marks the processes of each round of readings; remembers those that were ours, since a process that ends has no mark any more."""
 
+    def __init__(self) -> None:
+        self._ours: frozenset[int] = frozenset()
 
-def _marked(process: GpuProcess, marker_prefix: bytes, leaders: Collection[int]) -> GpuProcess:
-    return process if is_ours(process.pid, marker_prefix, leaders) else replace(process, outside=True)
+    def mark(self, samples: Iterable[GpuSample], marker_prefix: bytes, leaders: Collection[int]) -> tuple[GpuSample, ...]:
+        """Return the readings with every process marked that belongs to no job of this node."""
+        listed = list(samples)
+        pids = {process.pid for sample in listed for process in sample.processes}
+        self._ours = frozenset(pid for pid in pids if pid in self._ours or is_ours(pid, marker_prefix, leaders))
+        return tuple(self._marked(sample) if sample.processes else sample for sample in listed)
+
+    def _marked(self, sample: GpuSample) -> GpuSample:
+        return replace(sample, processes=tuple(replace(one, outside=one.pid not in self._ours) for one in sample.processes))
 
 
 def is_ours(pid: int, marker_prefix: bytes, leaders: Collection[int]) -> bool:

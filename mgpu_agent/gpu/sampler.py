@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from mgpu_agent.gpu.owners import with_owners
+from mgpu_agent.gpu.owners import Owners
 from mgpu_agent.gpu.source import GpuSource
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuSample
@@ -34,7 +34,7 @@ class Sampler:
         self._period_s = 0.0
         self._held: Mapping[GpuUuid, int] = {}
         self._marker_prefix = b""
-        self._simulated = {gpu.uuid for gpu in source.gpus if gpu.simulated}
+        self._owners = Owners() if any(not gpu.simulated for gpu in source.gpus) else None
         self._latest = Readings()
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -96,8 +96,7 @@ class Sampler:
         begun_at = time.monotonic()
         held = self._held
         leaders = frozenset(held.values()) - {0}
-        samples = (sample for sample in self._source.sample(held) if sample.uuid in self._offered)
-        return Readings(tuple(self._with_owners(sample, leaders) for sample in samples), begun_at)
-
-    def _with_owners(self, sample: GpuSample, leaders: frozenset[int]) -> GpuSample:
-        return sample if sample.uuid in self._simulated else with_owners(sample, self._marker_prefix, leaders)
+        samples = tuple(sample for sample in self._source.sample(held) if sample.uuid in self._offered)
+        if self._owners is not None:
+            samples = self._owners.mark(samples, self._marker_prefix, leaders)
+        return Readings(samples, begun_at)

@@ -9,6 +9,22 @@ from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuSample
 
 
+class NoGpus:
+    """A machine whose GPUs cannot be asked; says why."""
+
+    gpus: tuple[GpuInfo, ...] = ()
+
+    def __init__(self, note: str) -> None:
+        self.note = note
+
+    def sample(self, held: Mapping[GpuUuid, int]) -> tuple[GpuSample, ...]:  # noqa: ARG002 - there is nothing to hold
+        """Return nothing."""
+        return ()
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+
 class GpuSource(Protocol):
     """The GPUs of one machine."""
 

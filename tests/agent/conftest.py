@@ -26,12 +26,11 @@ class Node:
     def process(self) -> subprocess.Popen[bytes]:
         return self._running[-1]
 
-    def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, env: dict[str, str] | None = None, fake_gpus: int | None = 2) -> subprocess.Popen[bytes]:
+        gpus = () if fake_gpus is None else ("--fake-gpus", str(fake_gpus))
         words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(self.state), "--verbose"]
         with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [*words, "--fake-gpus", "2", *arguments], stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}
-            )
+            process = subprocess.Popen([*words, *gpus, *arguments], stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
         self._running.append(process)
         return process
 

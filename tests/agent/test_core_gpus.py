@@ -205,9 +205,15 @@ def test_an_end_that_nobody_hears_is_in_the_next_hello() -> None:
 
 def test_a_task_that_ended_with_its_keeper_frees_its_gpu_too() -> None:
     machine = a_machine(*RUNNING)
-    _, hello = machine.handle(KeeperAttached(at=3.0, facts=REAL, tasks=(ENDED.status,)))
+    _, first = machine.handle(KeeperAttached(at=3.0, facts=REAL, tasks=(ENDED.status,)))
+    back = (reading(A), reading(B))
+    machine.handle(Ticked(at=3.2, samples=back, read_at=3.1))
+    _, second = machine.handle(KeeperAttached(at=4.0, facts=REAL, tasks=(ENDED.status,)))
 
-    assert hello == Send(message=Hello(node_id=NODE, facts=REAL, tasks=(ENDED.status,), samples=(reading(A, trouble=FREED), reading(B))))
+    freed = (reading(A, trouble=FREED), reading(B))
+    assert [first, second] == [
+        Send(message=Hello(node_id=NODE, facts=REAL, tasks=(ENDED.status,), samples=samples)) for samples in (freed, back)
+    ]
 
 
 def test_a_lost_gpu_is_logged_once_and_takes_no_launch() -> None:

@@ -1,4 +1,4 @@
-"""Simulated GPUs, the sampler's thread, and NVML where there is no driver."""
+"""Simulated GPUs and the sampler's thread."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import threading
 from collections.abc import Mapping
 from itertools import pairwise
 
-import pynvml
-import pytest
-
 from mgpu_agent.gpu.fake import MEMORY_BYTES, FakeGpuSource
-from mgpu_agent.gpu.nvml import NvmlGpuSource
 from mgpu_agent.gpu.sampler import Sampler
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample
@@ -82,24 +78,3 @@ def test_a_slow_driver_holds_nobody_up() -> None:
     sampler.close()
 
     assert (before, after, source.is_closed) == ((), (GpuSample(uuid=GpuUuid("a")),), True)
-
-
-def _has_driver() -> bool:
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return False
-    pynvml.nvmlShutdown()
-    return True
-
-
-@pytest.mark.skipif(_has_driver(), reason="this machine has an NVIDIA driver")
-def test_without_a_driver_there_are_no_gpus_and_it_says_so() -> None:
-    source = NvmlGpuSource()
-    source.close()
-
-    assert (source.gpus, source.sample({}), source.note) == (
-        (),
-        (),
-        "No NVIDIA driver is installed: this node has no GPUs (mgpu_node --fake-gpus N simulates some).",
-    )

@@ -7,17 +7,19 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from mgpu_agent.gpu.nvml import NvmlGpuSource
+from mgpu_agent.gpu.nvml import NvmlGpuSource, open_nvml
 from mgpu_agent.gpu.owners import is_ours
 from mgpu_agent.gpu.sampler import Sampler
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble, Trouble
-from tests.agent.master import wait_until
+from tests.agent.conftest import Node
+from tests.agent.master import SmallMaster, wait_until
 from tests.nvml.loaded import Load, load
-from tests.nvml.stand_in import GIB, LOST, NOT_SUPPORTED, RESET_REQUIRED, UNKNOWN, Card, cards
+from tests.nvml.stand_in import GIB, LOST, NOT_SUPPORTED, RESET_REQUIRED, UNKNOWN, Card, StandIn, cards
 
 __all__ = ["load"]
 
@@ -306,3 +308,69 @@ def test_the_sampler_marks_strangers_and_reads_at_once_when_asked(load: Load) ->
 
     assert [[process.outside for process in readings.samples[0].processes] for readings in (first, second)] == [[True], [False]]
     assert 0.0 < first.begun_at < second.begun_at
+
+
+def test_a_driver_that_hangs_at_the_start_costs_the_gpus_only(load: Load) -> None:
+    stand_in = load(*cards(1))
+    stand_in.is_hanging = True
+    stand_in.write()
+    source = open_nvml(limit_s=0.1)
+    found = (source.gpus, source.sample({}), source.note)
+    source.close()
+    stand_in.is_hanging = False
+    stand_in.write()
+
+    assert found == ((), (), "The NVIDIA driver did not answer within 0.1 s: mend it and restart mgpu_node.")
+    assert [gpu.uuid for gpu in open_nvml().gpus] == ["GPU-00000000"]
+
+
+# --- an agent as a process --------------------------------------------------------------------------
+
+A = GpuUuid("GPU-00000000")
+
+
+def heartbeats_of(master: SmallMaster, kind: str | None) -> list[GpuSample]:
+    """Return the readings of the first GPU with this trouble."""
+    first = (beat.samples[0] for beat in master.heartbeats if beat.samples)
+    return [sample for sample in first if (sample.trouble and sample.trouble.kind) == kind]
+
+
+def test_an_agent_puts_its_gpu_out_before_it_tells_the_end(master: SmallMaster, node: Node, tmp_path: Path) -> None:
+    stand_in = StandIn(tmp_path, *cards(1))
+    node.start(env=stand_in.env, fake_gpus=None)
+    master.wait(lambda: heartbeats_of(master, None))
+    unread = GpuTrouble(Trouble.UNREAD, "It has not been read yet.")
+    assert master.hellos[0].samples == (GpuSample(uuid=A, trouble=unread),)
+
+    go = tmp_path / "go"
+    key = master.launch("sh", "-c", f"while [ ! -e {go} ]; do sleep 0.05; done", gpus=(A,))
+    pid = master.wait_running(key).pid
+    stand_in.cards[0].compute, stand_in.cards[0].used = {pid: GIB}, 2 * GIB
+    stand_in.write()
+    inside = master.wait(lambda: [sample for sample in heartbeats_of(master, None) if sample.processes])
+    master.heartbeats.clear()
+    master.order.clear()
+    go.touch()
+    master.wait_end(key)
+    assert inside[0].processes == (GpuProcess(pid=pid, user=getpass.getuser(), memory_bytes=GIB),)
+    assert master.order.index("Heartbeat") < master.order.index("TaskReport")
+    still_there = GpuTrouble(Trouble.MEMORY, f"A process of its last job is still on it (pid {pid}).")
+    master.wait(lambda: any(sample.trouble == still_there for sample in heartbeats_of(master, Trouble.MEMORY)))
+    stand_in.cards[0].compute, stand_in.cards[0].used = {}, GIB
+    stand_in.write()
+    master.heartbeats.clear()
+    master.wait(lambda: heartbeats_of(master, None))
+
+
+def test_a_driver_that_hangs_holds_up_no_agent(master: SmallMaster, node: Node, tmp_path: Path) -> None:
+    stand_in = StandIn(tmp_path, *cards(1))
+    node.start(env=stand_in.env, fake_gpus=None)
+    master.wait(lambda: heartbeats_of(master, None))
+    stand_in.is_hanging = True
+    stand_in.write()
+    master.wait(lambda: not master.heartbeats[-1].samples)
+    key = master.launch("echo", "on")
+    status = master.wait_end(key)
+    code = node.terminate()
+
+    assert (status.exit_code, master.text(key), code) == (0, "on\n", 0)

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, OutputMark
+from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
 from mgpu_jupyter.engines.agents import ENROL_USER, AgentsEngine, Enrolment, LinkSettings
 from mgpu_jupyter.master.ports import Incoming, LogKey, News
-from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
+from mgpu_jupyter.scheduler.events import GpusChanged, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.store.logs import LogWriter, log_path
 from tests.builders import Cluster, ended, facts, key, status
@@ -164,6 +164,16 @@ def test_refusals_readings_and_farewells(world):
     assert world.engine.samples(NodeId("n1")) == (sample,)
     assert world.engine.take_news() == News(sampled={"n1"})
     assert world.engine.take_news() == News()
+
+
+def test_troubles_of_gpus_are_told_once_and_taken_back(world):
+    lost = GpuTrouble(Trouble.LOST, "Gone.")
+    bad, well = GpuSample(uuid="GPU-n1-0", trouble=lost), GpuSample(uuid="GPU-n1-0")
+    (joined,) = world.say(wire.Hello(node_id=NodeId("n1"), facts=facts(), samples=(bad,)))
+    events = world.say(*(wire.Heartbeat(at=1.0, samples=(sample,)) for sample in (bad, well, well, bad)), wire.Heartbeat(at=2.0))
+
+    assert joined == NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts(), troubles={"GPU-n1-0": lost})
+    assert events == [GpusChanged(at=AT, node_id=NodeId("n1"), troubles=troubles) for troubles in ({}, {"GPU-n1-0": lost})]
 
 
 def test_bad_frames_and_newer_masters_are_answered_or_dropped(world, caplog):

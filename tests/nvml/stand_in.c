@@ -3,6 +3,7 @@
  * The file named by NVML_STAND_IN has one thing a line:
  *   down CODE                     every call, the initialisation too, answers CODE
  *   generation N                  calls answer "uninitialised" until the library is initialised after N changed
+ *   hang 1                        calls answer only when this line is gone
  *   deny FUNCTION CODE            this function answers CODE
  *   gpu SLOT UUID NAME BUS TOTAL USED UTIL TEMP MILLIWATTS FAULT MIG PARENT   (NAME has _ for blanks; PARENT -1: a whole GPU)
  *   process SLOT PID BYTES KIND   KIND is c (compute) or g (graphics)
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, UNKNOWN = 999 };
 #define GPUS 32
@@ -20,7 +22,7 @@ typedef struct { int slot; char uuid[96], name[96], bus[32]; unsigned long long 
 typedef struct { int slot; unsigned pid; unsigned long long bytes; char kind; } process_t;
 typedef struct { int slot; char bus[32]; } link_t;
 typedef struct { char function[64]; int code; } deny_t;
-typedef struct { int down, generation, gpus, processes, links, denials; gpu_t gpu[GPUS]; process_t process[THINGS]; link_t link[THINGS]; deny_t deny[THINGS]; } state_t;
+typedef struct { int down, generation, hang, gpus, processes, links, denials; gpu_t gpu[GPUS]; process_t process[THINGS]; link_t link[THINGS]; deny_t deny[THINGS]; } state_t;
 
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } process_info_t;
@@ -30,7 +32,7 @@ typedef struct { unsigned gpu, memory; } rates_t;
 
 static int initialised = -1; /* the generation for which it was */
 
-static int read_state(state_t *s) {
+static int read_once(state_t *s) {
     const char *path = getenv("NVML_STAND_IN");
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[512];
@@ -41,7 +43,9 @@ static int read_state(state_t *s) {
         process_t *p = &s->process[s->processes];
         link_t *l = &s->link[s->links];
         deny_t *d = &s->deny[s->denials];
-        if (sscanf(line, "down %d", &s->down) == 1 || sscanf(line, "generation %d", &s->generation) == 1) continue;
+        if (sscanf(line, "down %d", &s->down) == 1 || sscanf(line, "generation %d", &s->generation) == 1 ||
+            sscanf(line, "hang %d", &s->hang) == 1)
+            continue;
         if (s->gpus < GPUS && sscanf(line, "gpu %d %95s %95s %31s %llu %llu %u %u %u %d %d %d", &g->slot, g->uuid, g->name, g->bus, &g->total,
                    &g->used, &g->util, &g->temp, &g->power, &g->fault, &g->mig, &g->parent) == 12) {
             for (char *c = g->name; *c; c++) if (*c == '_') *c = ' ';
@@ -52,6 +56,10 @@ static int read_state(state_t *s) {
     }
     fclose(file);
     return 1;
+}
+
+static void read_state(state_t *s) {
+    while (read_once(s) && s->hang) usleep(20000);
 }
 
 static int enter(state_t *s, const char *function) {

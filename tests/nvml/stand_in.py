@@ -46,6 +46,7 @@ class StandIn:
         self.cards = list(cards)
         self.down = 0
         self.generation = 1
+        self.is_hanging = False
         self.denied: dict[str, int] = {}
         self.write()
 
@@ -57,6 +58,7 @@ class StandIn:
     def write(self) -> None:
         """Let the library see what the test changed, all at once."""
         lines = [f"down {self.down}", f"generation {self.generation}"]
+        lines += ["hang 1"] if self.is_hanging else []
         lines += [f"deny {function} {code}" for function, code in self.denied.items()]
         for slot, card in enumerate(self.cards):
             values = (card.total, card.used, card.utilisation, card.temperature, card.milliwatts, card.fault, int(card.is_mig), card.parent)

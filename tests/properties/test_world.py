@@ -9,14 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.model import LaunchSpec, TaskStatus
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
+from mgpu_agent.protocol.model import GpuTrouble, LaunchSpec, TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import invariants
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
+    GpusChanged,
     JobSubmitted,
     LaunchWasRefused,
     NodeJoined,
@@ -40,6 +41,7 @@ class FakeAgent:
         self.live: dict[tuple[AttemptKey, int], TaskStatus] = {}
         self.over: dict[tuple[AttemptKey, int], TaskStatus] = {}
         self.stones: set[AttemptKey] = set()
+        self.troubles: dict[GpuUuid, GpuTrouble] = {}
 
     @property
     def incarnation(self) -> str:
@@ -91,7 +93,9 @@ class FakeAgent:
 
     def hello(self, at: float, gpus: int) -> Event:
         tasks = (*self.live.values(), *self.over.values())
-        return NodeJoined(at=at, node_id=self.id, facts=facts(self.id, gpus, incarnation=self.incarnation), tasks=tasks)
+        return NodeJoined(
+            at=at, node_id=self.id, facts=facts(self.id, gpus, incarnation=self.incarnation), tasks=tasks, troubles=self.troubles
+        )
 
 
 class World(RuleBasedStateMachine):
@@ -114,6 +118,9 @@ class World(RuleBasedStateMachine):
     def tell(self, event: Event) -> None:
         self.at += 1.0
         for command in handle(self.state, event):
+            if isinstance(event, PassDue) and isinstance(command, LaunchTask):
+                blocked = self.state.nodes[command.spec.node_id].blocked
+                assert not blocked.keys() & set(command.spec.gpus), "a blocked GPU was handed out"
             if isinstance(command, SaveJob):
                 before = self.saved.get(command.job.id)
                 assert before is None or not before.is_final, "a job left a final state"
@@ -196,6 +203,18 @@ class World(RuleBasedStateMachine):
         name, slot = data.draw(st.sampled_from(sorted(slots)))
         self.up.append((self.agents[name].id, self.agents[name].end(slot, self.at, exit_code=exit_code)))
 
+    @rule(
+        name=st.sampled_from(sorted(NODES)),
+        gpu=st.integers(0, 1),
+        kind=st.sampled_from([None, None, Trouble.OUTSIDE, Trouble.MEMORY, Trouble.SILENT, Trouble.LOST]),
+    )
+    def gpu_changes(self, name: str, gpu: int, kind: str | None) -> None:
+        agent = self.agents[name]
+        uuid = GpuUuid(f"GPU-{name}-{gpu}")
+        others = {known: trouble for known, trouble in agent.troubles.items() if known != uuid}
+        agent.troubles = others if kind is None else {**others, uuid: GpuTrouble(kind, "Told.")}
+        self.up.append((agent.id, GpusChanged(at=self.at, node_id=agent.id, troubles=agent.troubles)))
+
     @rule(name=st.sampled_from(sorted(NODES)), reboot=st.booleans())
     def node_returns(self, name: str, reboot: bool) -> None:
         if reboot:
@@ -223,6 +242,8 @@ class World(RuleBasedStateMachine):
         """When the network heals and all processes end, every job comes to an end."""
         if not hasattr(self, "state"):
             return
+        for agent in self.agents.values():
+            agent.troubles = {}
         for _ in range(200):
             for name in NODES:
                 self.join(name)
