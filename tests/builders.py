@@ -106,6 +106,7 @@ def placement(node: str, rank: int = 0, gpus: tuple[int, ...] = (0,), cpus: int 
         gpus=tuple(GpuUuid(f"GPU-{node}-{index}") for index in gpus),
         gpu_indices=gpus,
         cpus=cpus,
+        simulated=bool(gpus),
     )
 
 

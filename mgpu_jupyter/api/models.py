@@ -130,6 +130,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     gpus: tuple[GpuUuid, ...]
     gpu_indices: tuple[int, ...]
+    simulated: bool = False
+    """True when these GPUs are simulated."""
     host: str | None = None
     address: str | None = None
     pid: int | None = None

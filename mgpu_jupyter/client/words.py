@@ -30,9 +30,9 @@ def duration(seconds: float) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
 
 
-def gpu_count(count: int) -> str:
-    """Return `1 GPU`, `4 GPUs` or `no GPU`."""
-    return "no GPU" if count == 0 else f"{count} GPU{'' if count == 1 else 's'}"
+def gpu_count(count: int, *, simulated: bool = False) -> str:
+    """Return `1 GPU`, `4 simulated GPUs` or `no GPU`."""
+    return "no GPU" if count == 0 else f"{count} {'simulated ' if simulated else ''}GPU{'' if count == 1 else 's'}"
 
 
 def ordinal(number: int) -> str:
@@ -99,7 +99,8 @@ def ending(job: models.Job, *, by_you: bool = False) -> str:
     span = duration(ran_for(job))
     match job.state:
         case JobState.COMPLETED:
-            return f"Done in {span}{where}, {gpu_count(job.gpus)}, exit {job.exit_code or 0}"
+            gpus = gpu_count(job.gpus, simulated=any(placement.simulated for placement in job.placements))
+            return f"Done in {span}{where}, {gpus}, exit {job.exit_code or 0}"
         case JobState.CANCELLED:
             return f"Cancelled{' by you' if by_you else ''}{f' after {span}' if job.started_at else ' before it started'}{where}"
         case JobState.TIMEOUT:

@@ -114,7 +114,13 @@ def command_line(spec: JobSpec) -> str:
 
 
 def _placement_view(job: Job, placement: Placement) -> models.Placement:
-    view = models.Placement(node=placement.node_id, rank=placement.rank, gpus=placement.gpus, gpu_indices=placement.gpu_indices)
+    view = models.Placement(
+        node=placement.node_id,
+        rank=placement.rank,
+        gpus=placement.gpus,
+        gpu_indices=placement.gpu_indices,
+        simulated=placement.simulated,
+    )
     task = next((task for task in job.tasks if task.rank == placement.rank), None)
     if task is None:
         return view

@@ -181,6 +181,7 @@ def _start(state: ClusterState, job: Job, assigned: tuple[Assigned, ...]) -> Job
             gpus=tuple(gpu.uuid for gpu in one.gpus),
             gpu_indices=tuple(gpu.index for gpu in one.gpus),
             cpus=one.cpus,
+            simulated=any(gpu.simulated for gpu in one.gpus),
         )
         for one in assigned
     )

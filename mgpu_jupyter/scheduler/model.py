@@ -40,6 +40,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuUuid, ...] = ()
     gpu_indices: tuple[int, ...] = ()
     cpus: int = 0
+    simulated: bool = False
+    """Whether its GPUs are simulated ones."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

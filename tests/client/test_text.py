@@ -95,6 +95,14 @@ def test_exit_status(state: JobState, code: int | None, status: int) -> None:
             },
             "Failed on n1, exit code 143: GPU 0 of n1 was lost: gone",
         ),
+        (
+            {
+                "state": JobState.COMPLETED,
+                "ended_at": 5.2,
+                "placements": (models.Placement(node=NodeId("n1"), rank=0, gpus=(), gpu_indices=(), simulated=True),),
+            },
+            "Done in 3.2 s, 1 simulated GPU, exit 0",
+        ),
         ({"state": JobState.COMPLETED, "nodes": ("n1",), "ended_at": 5.2}, "Done in 3.2 s on n1, 1 GPU, exit 0"),
         ({"state": JobState.CANCELLED, "ended_at": 42.0}, "Cancelled after 40 s"),
         ({"state": JobState.CANCELLED, "started_at": None}, "Cancelled before it started"),

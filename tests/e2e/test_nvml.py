@@ -154,14 +154,15 @@ def test_memory_that_is_not_back_keeps_the_next_job_off(lab: Lab) -> None:
     lab.wait_state("unhealthy", 1)
     first = lab.client.submit(bash("sleep 0.5"), gpus=1)
     lab.cluster.wait_until(lambda: str(first.state) == "running", "it runs")
+    second = lab.client.submit(["true"], gpus=1)  # waits already when the first one ends
     lab.change(0, used=9 * GIB)
     first.wait(20)
-    second = lab.client.submit(["true"], gpus=1)
     gpu = lab.cluster.wait_until(lambda: one if "not back" in (one := lab.gpu(0)).reason else None, "the memory is missed")
     reason = "8.6 GB of its last job's memory is not back: end what holds it, or restart mgpu_node."
 
     assert (str(first.state), gpu.state, gpu.reason, gpu.job_id) == ("completed", "settling", reason, None)
     lab.cluster.wait_until(lambda: f"GPU 0 of n1: {reason}" in second.info.reason, "the job that waits says so")
+    assert (str(second.state), second.info.attempt) == ("queued", 0)
     lab.change(0, used=GIB)
     second.wait(20)
     assert str(second.state) == "completed"
