@@ -86,7 +86,8 @@ def _node_rows(node: models.Node) -> list[tuple[str, ...]]:
     state = f"{node.state.value}: {node.reason}" if node.reason else node.state.value
     if not node.gpus:
         return [(node.id, state, node.gpu_note or "no GPU", "", "", "")]
-    rows: list[tuple[str, ...]] = []
+    is_simulated = all(gpu.simulated for gpu in node.gpus)
+    rows: list[tuple[str, ...]] = [(node.id, state, node.gpu_note, "", "", "")] if node.gpu_note and not is_simulated else []
     for gpu in node.gpus:
         busy = "" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f} %"
         used = memory(gpu.memory_used_bytes, gpu.memory_bytes)

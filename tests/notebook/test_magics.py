@@ -152,10 +152,12 @@ def test_nodes_say_that_they_are_simulated(shell: Shell) -> None:
 
 def test_nodes_name_who_uses_a_gpu_from_outside() -> None:
     busy = replace(a_node("n", 1).gpus[0], state="outside", reason="In use outside mgpu by pid 8 of <b>.", simulated=False)
-    table = nodes_table([replace(a_node("n", 1), gpus=(busy,))])
+    table = nodes_table([replace(a_node("n", 1), gpus=(busy,), gpu_note="One is missing.")])
 
-    assert repr(table).splitlines()[::2] == [
+    assert repr(table).splitlines() == [
         "0 of 1 GPU free",
+        "Node  State   GPU               Memory  Busy  Held by",
+        "n     online  One is missing.",
         "n     online  0: Simulated GPU  80 GB         outside: In use outside mgpu by pid 8 of <b>.",
     ]
     assert "pid 8 of &lt;b&gt;." in table._repr_html_()
