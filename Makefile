@@ -29,6 +29,9 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends python3-venv; } \
 		|| { echo "Python has no venv module: install your system's python3-venv package." >&2; exit 1; }
+	@command -v gcc >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends gcc libc6-dev; } \
+		|| echo "There is no gcc: tests with the stand-in for NVIDIA's library are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
