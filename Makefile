@@ -34,6 +34,9 @@ $(STAMP): pyproject.toml
 		|| echo "There is no gcc: tests with the stand-in for NVIDIA's library are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@# Tests with network namespaces need `ip`; without it they are skipped and say so.
+	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends iproute2 >/dev/null; } || true
 	@touch $@
 
 fmt: $(STAMP) ## format the code and fix what can be fixed by itself

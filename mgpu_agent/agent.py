@@ -33,16 +33,18 @@ from mgpu_agent.process.output import OutputShipper
 from mgpu_agent.process.preparation import Preparation, Unprepared
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol import codec
+from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Launch, ToMaster
 from mgpu_agent.protocol.model import TaskStatus
 from mgpu_agent.protocol.places import host_name
-from mgpu_agent.whereabouts import Whereabouts, address_towards, describe_node, find_master
+from mgpu_agent.whereabouts import Whereabouts, describe_node, find_master
 
 TICK_S = 0.25
 LOOK_AROUND_S = 2.0
 SAFETY_S = 1.0
+ADDRESS_TRY_S = 3.0
 _BATCH_FRAMES = 256
 _BATCH_BYTES = 1024 * 1024
 _SHIP_AT_ONCE_BYTES = 4 * 1024 * 1024  # then the loop looks at everything else again
@@ -65,6 +67,7 @@ class Agent:
             public_key=identity.keys.public,
             is_enrolled=is_enrolled,
             is_embedded=config.is_embedded,
+            has_line=identity.join is not None,
             master_epoch=enrolment.master_epoch if enrolment is not None and is_enrolled else 0,
         )
         base = base_environment(os.environb)
@@ -76,7 +79,8 @@ class Agent:
         self._shipper = OutputShipper(str(self._spool.path))
         self._link = Link()
         self._host = host_name()
-        self._address = config.address or address_towards(where.target)
+        self._found = find_address(config.address, where.target.address)
+        log.info("address=%s found_by=%s (%s)", self._found.address, self._found.by, FOUND_BY_WORDS[self._found.by])
         self._stems: dict[AttemptKey, dict[int, str]] = {}
         self._events: deque[happened.Event] = deque()
         self._outbox: list[ToMaster] = []
@@ -89,7 +93,11 @@ class Agent:
         self._tick_at = 0.0
         self._look_at = 0.0
         self._safety_at = 0.0
-        self._end_reason: str | None = None
+        self._address_number = 0
+        self._rise_by: float | None = None
+        self._end_code = 0
+        self.end_reason: str | None = None
+        """Why it ended."""
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -101,16 +109,16 @@ class Agent:
                 log.warning("no_inotify output is looked for every %s s", SAFETY_S)
             self._attach("agent and keeper were lost")
             self._handle(happened.Began(at=time.monotonic()))
-            while self._end_reason is None:
+            while self.end_reason is None:
                 self._turn()
-            log.info("ending reason=%r", self._end_reason)
+            log.info("ending reason=%r", self.end_reason)
             self._flush()
         except MgpuError as error:
             log.error("failed code=%s message=%r", error.code, error.message)  # noqa: TRY400 - one sentence, no traceback
             return 1
         finally:
             self._close()
-        return 0
+        return self._end_code
 
     def _turn(self) -> None:
         ready = dict(self._poll().poll(self._timeout_ms()))
@@ -185,6 +193,7 @@ class Agent:
     def _read_link(self, now: float) -> None:
         for event in self._link.events():
             if event.is_up:
+                self._rise_by = None
                 self._handle(happened.LinkRose(at=now))
             else:
                 # The last words of a master that stopped are still there to be read.
@@ -241,7 +250,7 @@ class Agent:
             self._config,
             boot_id=snapshot.boot_id,
             incarnation=keeper.incarnation(snapshot.boot_id, snapshot.ledger_id),
-            address=self._address,
+            found=self._found,
             gpus=self._gpus,
             gpu_note=self._source.note,
         )
@@ -257,7 +266,7 @@ class Agent:
             rank=record.rank,
             node_id=self._config.node_id,
             host=self._host,
-            address=self._address,
+            address=self._found.address,
             pid=record.pid,
             started_at=record.started_at,
             gpus=record.gpus,
@@ -275,6 +284,9 @@ class Agent:
 
     def _keep_time(self, now: float) -> None:
         if self._connect_at is not None and now >= self._connect_at:
+            self._connect()
+        if self._rise_by is not None and now >= self._rise_by:
+            self._address_number += 1
             self._connect()
         if now >= self._safety_at:
             self._safety_at = now + SAFETY_S
@@ -303,7 +315,7 @@ class Agent:
 
     def _look_around(self) -> bool:
         """Read the runtime file again: a master that started anew may have another address or key. Tell whether it has."""
-        found = find_master(self._config, self._identity.enrolment)
+        found = find_master(self._config, self._identity.enrolment, self._identity.join)
         if found is None or found == self._where:
             return False
         before, self._where = self._where, found
@@ -367,27 +379,37 @@ class Agent:
             case do.Say(event=name, fields=fields, is_warning=is_warning):
                 words = "".join(f" {key}={value!r}" for key, value in fields.items())
                 log.log(logging.WARNING if is_warning else logging.INFO, "%s%s", name, words)
-            case do.End(reason=reason):
-                self._end_reason = reason
+            case do.End(reason=reason, code=code):
+                self.end_reason, self._end_code = reason, code
             case _:
                 assert_never(command)
 
     def _connect(self) -> None:
-        self._connect_at = None
+        self._connect_at = self._rise_by = None
         if self._look_around():  # it had moved: a new wish to connect is under way
             return
         keys = self._where.enrol_keys if self._is_enrolling else self._identity.keys
         if keys is None:  # the runtime file is gone: look again later
             self._connect_at = time.monotonic() + LOOK_AROUND_S
             return
-        self._link.open(self._where.target, keys)
+        self._link.open(self._where.target_at(self._address_number), keys)
+        if len(self._where.addresses) > 1:
+            self._rise_by = time.monotonic() + ADDRESS_TRY_S
 
     def _save_enrolment(self) -> None:
         target = self._where.target
         epoch = self._machine.master_epoch
         self._identity.save(
-            Enrolment(link_address=target.address, link_public_key=target.server_key, port=self._where.port, master_epoch=epoch)
+            Enrolment(
+                link_address=target.address,
+                link_public_key=target.server_key,
+                port=self._where.port,
+                master_epoch=epoch,
+                addresses=self._where.addresses,
+                is_joined=self._where.is_joined,
+            )
         )
+        self._identity.forget_join()
 
     def _flush(self) -> None:
         """Send what was gathered: starts to the keeper, output and then reports to the master."""

@@ -9,34 +9,40 @@ import logging.handlers
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from mgpu_agent import __version__
 from mgpu_agent.config import AgentConfig
 from mgpu_agent.gpu.source import GpuSource
-from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
-from mgpu_agent.protocol.places import host_name, make_private_dir, state_place
+from mgpu_agent.protocol.join import JoinString, read_join
+from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
 
+FROM_STDIN = "-"
 _LOG_BYTES = 1024 * 1024
 _LOCK_NAME = "agent.lock"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a node agent; return the exit code."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words)
     try:
-        config = _config(options)
-        return _run(config, is_verbose=options.verbose)
+        join = None if options.join is None else _read_line(options.join)
+        config = _config(options, join)
+        return _run(config, join, words, is_verbose=options.verbose)
     except MgpuError as error:
         print(error.message, file=sys.stderr)
         return 1
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mgpu_node", description="Offer this machine's GPUs to an mgpu master.")
-    parser.add_argument("--node-id", default=_default_node_id(), type=_node_id, metavar="ID", help="default: the host name")
+    parser = argparse.ArgumentParser(prog="mgpu_node", allow_abbrev=False, description="Offer this machine's GPUs to an mgpu master.")
+    parser.add_argument("--node-id", type=_node_id, metavar="ID", help="default: what the join line says, else the host name")
+    parser.add_argument("--join", metavar="LINE", help="join a master by the line that `mgpu join-token` printed; - reads it from stdin")
     parser.add_argument("--master-host", metavar="H", help="default: this machine")
     parser.add_argument("--master-port", type=int, metavar="P", help="the master's HTTP port; default: any master of yours here")
     parser.add_argument("--host", metavar="ADDR", help="the address announced to peers; default: the one that reaches the master")
@@ -75,10 +81,19 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _config(options: argparse.Namespace) -> AgentConfig:
+def _read_line(text: str) -> JoinString:
+    join = read_join(sys.stdin.readline() if text == FROM_STDIN else text)
+    join.check_not_expired(time.time())
+    return join
+
+
+def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig:
+    named = None if join is None else join.node_id
+    if named is not None and options.node_id not in (None, named):
+        raise InvalidRequest("wrong-node-id", f"This join line is for {named}, not for {options.node_id}: use that --node-id.")
     env = {**os.environ, "MGPU_STATE_DIR": options.state_dir} if options.state_dir else os.environ
     return AgentConfig(
-        node_id=options.node_id,
+        node_id=options.node_id or named or NodeId(_default_node_id()),
         state=state_place(env).path,
         master_host=options.master_host,
         master_port=options.master_port,
@@ -92,14 +107,19 @@ def _config(options: argparse.Namespace) -> AgentConfig:
     )
 
 
-def _run(config: AgentConfig, *, is_verbose: bool) -> int:
+def _run(config: AgentConfig, join: JoinString | None, words: list[str], *, is_verbose: bool) -> int:
+    check_private_state(config.state)
     make_private_dir(config.state / "nodes")
     directory = make_private_dir(config.directory)
+    check_private_file(directory / "ledger")
     lock = _take_lock(directory)
     if lock is None:
-        print(f"The agent of node {config.node_id} is already running.", file=sys.stderr)
+        again = "" if join is None else " Stop it first, then run the line again."
+        print(f"The agent of node {config.node_id} is already running.{again}", file=sys.stderr)
         return 0 if config.is_embedded else 1
     try:
+        if join is not None:
+            _keep_line(config, join, words)
         _start_log(directory, is_embedded=config.is_embedded, is_verbose=is_verbose)
         return _serve(config)
     finally:
@@ -112,11 +132,40 @@ def _serve(config: AgentConfig) -> int:
     from mgpu_agent.whereabouts import find_master
 
     identity = Identity(config.directory)
-    where = find_master(config, identity.enrolment)
+    where = find_master(config, identity.enrolment, identity.join)
     if where is None:
         print(_no_master(config), file=sys.stderr)
         return 1
-    return Agent(config, identity, where, _gpu_source(config)).run()
+    agent = Agent(config, identity, where, _gpu_source(config))
+    code = agent.run()
+    if code:
+        identity.forget_join()
+        print(agent.end_reason, file=sys.stderr)
+    return code
+
+
+def _keep_line(config: AgentConfig, join: JoinString, words: list[str]) -> None:
+    """Save the line, and begin again without it: command lines can be read by everyone on this machine."""
+    from mgpu_agent.identity import Identity
+
+    Identity(config.directory).save_join(join)
+    plain = without_line(words)
+    if len(plain) < len(words):
+        program = sys.orig_argv[1 : len(sys.orig_argv) - len(words)]
+        os.execv(sys.executable, [sys.executable, *program, *plain, "--node-id", config.node_id])  # noqa: S606 - no shell is wanted
+
+
+def without_line(words: list[str]) -> list[str]:
+    """Return the words of the command line without `--join` and `--node-id` and what they say."""
+    plain: list[str] = []
+    is_value = False
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if is_value or flag in ("--join", "--node-id"):
+            is_value = not is_value and not equals
+        else:
+            plain.append(word)
+    return plain
 
 
 def _gpu_source(config: AgentConfig) -> GpuSource:

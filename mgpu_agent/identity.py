@@ -8,6 +8,7 @@ import msgspec
 import zmq
 
 from mgpu_agent.link import KeyPair, Target
+from mgpu_agent.protocol.join import JoinString, read_join, write_join
 from mgpu_agent.protocol.places import make_private_dir, read_private_file, write_private_file
 
 
@@ -18,6 +19,10 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
     link_public_key: str
     port: int | None = None
     master_epoch: int = 0
+    addresses: tuple[str, ...] = ()
+    """All addresses of the master that are known, when there are several."""
+    is_joined: bool = False
+    """Enrolled by a join line: a master that happens to run on this machine is not meant."""
 
     @property
     def target(self) -> Target:
@@ -31,14 +36,26 @@ class Identity:
     def __init__(self, node_directory: Path) -> None:
         self._keys_path = make_private_dir(node_directory / "keys") / "node.json"
         self._enrolment_path = node_directory / "enrolment.json"
+        self._join_path = node_directory / "keys" / "join"
         self.keys = self._load_keys()
         self.enrolment = self._load_enrolment()
+        self.join = read_join(read_private_file(self._join_path).decode()) if self._join_path.exists() else None
 
     def save(self, enrolment: Enrolment) -> None:
         """Remember the master; durable, because a smaller epoch must never be obeyed again."""
         if enrolment != self.enrolment:
             write_private_file(self._enrolment_path, msgspec.json.encode(enrolment))
             self.enrolment = enrolment
+
+    def save_join(self, join: JoinString) -> None:
+        """Keep a join line until it is used."""
+        write_private_file(self._join_path, write_join(join).encode())
+        self.join = join
+
+    def forget_join(self) -> None:
+        """Drop a join line that was used or is of no use."""
+        self._join_path.unlink(missing_ok=True)
+        self.join = None
 
     def _load_keys(self) -> KeyPair:
         if self._keys_path.exists():

@@ -73,6 +73,7 @@ class Link:
         connection.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         connection.set(zmq.RECONNECT_IVL, _RECONNECT_MS[0])
         connection.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS[1])
+        connection.set(zmq.IPV6, "[" in target.address)
         connection.curve_publickey = keys.public.encode()
         connection.curve_secretkey = keys.secret.encode()
         connection.curve_serverkey = target.server_key.encode()

@@ -1,12 +1,13 @@
-"""Where the master is: by its runtime file on the same machine, else by what was saved at the enrolment. Connects to nothing."""
+"""Where the master is: by a join line, by its runtime file on the same machine, or by what was saved at the enrolment.
+
+Connects to nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
-import socket
 import sys
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,22 +15,34 @@ from mgpu_agent import __version__
 from mgpu_agent.config import AgentConfig
 from mgpu_agent.identity import Enrolment
 from mgpu_agent.link import KeyPair, Target
+from mgpu_agent.protocol.addresses import FoundAddress
+from mgpu_agent.protocol.join import JoinString
 from mgpu_agent.protocol.model import GpuInfo, NodeFacts
 from mgpu_agent.protocol.places import RuntimeFile, find_runtime_file, host_name
 
-_LOOPBACK = "127.0.0.1"
-
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """How to reach the master, and the key to enrol with if its runtime file is at hand."""
+    """How to reach the master, and the key to enrol with if its runtime file or a join line is at hand."""
 
     target: Target
     port: int | None = None
     enrol_keys: KeyPair | None = None
+    addresses: tuple[str, ...] = ()
+    """All addresses to try, when there are several."""
+    is_joined: bool = False
+
+    def target_at(self, number: int) -> Target:
+        """Return the target by the address of this number, counted in a circle."""
+        return Target(self.addresses[number % len(self.addresses)], self.target.server_key) if self.addresses else self.target
 
 
-def find_master(config: AgentConfig, enrolment: Enrolment | None) -> Whereabouts | None:
+def find_master(config: AgentConfig, enrolment: Enrolment | None, join: JoinString | None = None) -> Whereabouts | None:
     """Return where the master is now, or None if nothing is known."""
+    if join is not None:
+        target, keys = Target(join.addresses[0], join.server_key), KeyPair(join.public_key, join.secret_key)
+        return Whereabouts(target, enrol_keys=keys, addresses=join.addresses, is_joined=True)
+    if enrolment is not None and enrolment.is_joined and not (config.is_master_local and config.master_port is not None):
+        return Whereabouts(enrolment.target, addresses=enrolment.addresses, is_joined=True)
     runtime = _runtime_file(config, enrolment) if config.is_master_local else None
     if runtime is not None:
         keys = KeyPair(runtime.enrol_public_key, runtime.enrol_secret_key)
@@ -49,24 +62,13 @@ def _runtime_file(config: AgentConfig, enrolment: Enrolment | None) -> RuntimeFi
     return find_runtime_file(config.state)
 
 
-def address_towards(target: Target) -> str:
-    """Return this machine's address on the way to the master."""
-    parts = urlsplit(target.address)
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in (parts.hostname or "") else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((parts.hostname or _LOOPBACK, parts.port or 1))  # a datagram socket: nothing is sent
-            return str(probe.getsockname()[0])
-    except (OSError, ValueError):
-        return _LOOPBACK
-
-
 def describe_node(
-    config: AgentConfig, *, boot_id: str, incarnation: str, address: str, gpus: tuple[GpuInfo, ...], gpu_note: str
+    config: AgentConfig, *, boot_id: str, incarnation: str, found: FoundAddress, gpus: tuple[GpuInfo, ...], gpu_note: str
 ) -> NodeFacts:
     """Return what this machine is."""
     return NodeFacts(
         host=host_name(),
-        address=address,
+        address=found.address,
         arch=platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -80,4 +82,5 @@ def describe_node(
         labels=config.labels,
         rack=config.rack,
         switch=config.switch,
+        address_method=found.by,
     )

@@ -78,6 +78,10 @@ class Attempts:
         """Tell whether all ranks of a known attempt have ended."""
         return key in self._over
 
+    def live(self) -> list[AttemptKey]:
+        """Return the attempts that run or are about to."""
+        return list(self._open)
+
     def unanswered(self) -> Iterator[AttemptKey]:
         """Yield the launches of which no process is known yet."""
         return (key for key, attempt in self._open.items() if not attempt.statuses)

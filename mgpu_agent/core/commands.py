@@ -88,6 +88,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     """Leave; what runs goes on under the keeper."""
 
     reason: str
+    code: int = 0
+    """The exit code."""
 
 
 Command = (

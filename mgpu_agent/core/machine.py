@@ -43,6 +43,7 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus
+from mgpu_agent.core.launches import why_not
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
@@ -69,6 +70,12 @@ SILENCE_S = 120.0  # an end is told every 10 s: a master that takes none of twel
 LONELY_S = 60.0
 BACK_OFF_S = (0.1, 2.0)
 REFUSED_BACK_OFF_S = (1.0, 30.0)
+LINE_TRIES = 4  # with the line's key and with our own in turn: the answer to an enrolment may have been lost
+REVOKED = "revoked"
+KEY_REFUSED = "key-refused"
+REVOKED_GRACE_S = 15.0
+ASK_AGAIN = "run `mgpu join-token` on the master's machine for a new one"
+LINE_REFUSED = f"The master refused this join line: it was used already, has expired, or is not this master's; {ASK_AGAIN}."
 
 
 class Phase(StrEnum):
@@ -83,13 +90,23 @@ class Machine:
     """The state of one agent; `handle` is its only door."""
 
     def __init__(
-        self, *, node_id: NodeId, public_key: str, is_enrolled: bool = False, is_embedded: bool = False, master_epoch: int = 0
+        self,
+        *,
+        node_id: NodeId,
+        public_key: str,
+        is_enrolled: bool = False,
+        is_embedded: bool = False,
+        has_line: bool = False,
+        master_epoch: int = 0,
     ) -> None:
         self.master_epoch = master_epoch
         self.phase = Phase.JOINING if is_enrolled else Phase.ENROLLING
         self._node_id = node_id
         self._public_key = public_key
         self._is_embedded = is_embedded
+        self._is_enrolled = is_enrolled
+        self._has_line = has_line
+        self._line_refusals = 0
         self._facts: NodeFacts | None = None
         self._attempts = Attempts()
         self._gpus = Gpus()
@@ -169,9 +186,28 @@ class Machine:
 
     def _on_link_fell(self, event: LinkFell) -> list[Command]:
         was_welcomed = self.phase is Phase.WELCOMED
+        if event.keys_refused and self._has_line:
+            return self._on_line_refused()
+        if event.keys_refused and not event.may_enrol:
+            return self._on_key_refused()
         enrolling = self.phase is Phase.ENROLLING or (event.keys_refused and event.may_enrol)
         commands = self._connect(enrolling=enrolling, delay_s=self._back_off(BACK_OFF_S))
         return [Say(event="master_lost", is_warning=True), *commands] if was_welcomed else commands
+
+    def _on_line_refused(self) -> list[Command]:
+        self._line_refusals += 1
+        if self._line_refusals >= LINE_TRIES:
+            return [End(reason=LINE_REFUSED, code=1)]
+        return self._connect(enrolling=self.phase is not Phase.ENROLLING, delay_s=self._back_off(BACK_OFF_S))
+
+    def _on_key_refused(self) -> list[Command]:
+        """Go on trying, slowly: the master may be one that was brought back from a backup."""
+        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off(REFUSED_BACK_OFF_S))
+        if self._said_refusal == KEY_REFUSED:
+            return commands
+        self._said_refusal = KEY_REFUSED
+        message = f"The master does not know this node's key (any more): stop this agent and {ASK_AGAIN.removesuffix(' for a new one')}."
+        return [Say(event="refused", fields={"code": KEY_REFUSED, "message": message}, is_warning=True), *commands]
 
     def _on_master_moved(self, event: MasterMoved) -> list[Command]:
         enrolling = event.is_another or self.phase is Phase.ENROLLING
@@ -232,6 +268,7 @@ class Machine:
                 return self._hello(at)
             case Enrolled():
                 self._failures = 0
+                self._is_enrolled, self._has_line = True, False
                 return [SaveEnrolment(), Say(event="enrolled"), *self._connect(enrolling=False, delay_s=0.0)]
             case Refuse():
                 return self._on_refuse(message)
@@ -252,13 +289,22 @@ class Machine:
         self._is_dismissed = False
         self._heartbeat_s = message.heartbeat_s
         self._beat_at = at
+        # Also when a join line was used up by an enrolment whose answer never came.
+        save: list[Command] = [] if self._is_enrolled and not self._has_line else [SaveEnrolment()]
+        self._is_enrolled, self._has_line = True, False
         commands: list[Command] = [
+            *save,
             SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
             Say(event="joined", fields={"cluster": message.cluster}),
         ]
         return [*commands, ReadGpus()] if self._gpus.samples else commands
 
     def _on_refuse(self, message: Refuse) -> list[Command]:
+        if message.code == REVOKED:
+            stops = [Stop(key=key, grace_s=REVOKED_GRACE_S, reason="This node was revoked.") for key in self._attempts.live()]
+            return [*(command for stop in stops for command in self._on_stop(stop)), End(reason=message.message, code=1)]
+        if self.phase is Phase.ENROLLING and self._has_line:
+            return [End(reason=message.message, code=1)]
         commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off(REFUSED_BACK_OFF_S))
         if message.code == self._said_refusal:
             return commands
@@ -271,18 +317,8 @@ class Machine:
             return [Send(message=TaskReport(status=status)) for status in known]
         if key in self._attempts:
             return []
-        if spec.node_id != self._node_id:
-            return [_refused(key, "wrong-node", f"This is node {self._node_id}, not {spec.node_id}.", "stale")]
-        if self._facts is not None:
-            if spec.incarnation != self._facts.incarnation:
-                return [_refused(key, "stale", "The launch was meant for the node as it was before it started anew.", "stale")]
-            missing = set(spec.gpus) - {gpu.uuid for gpu in self._facts.gpus}
-            if missing:
-                return [_refused(key, "no-such-gpu", f"This node has no GPU {', '.join(sorted(missing))}.", "node")]
-        if problem := self._gpus.lost(spec.gpus):
-            return [_refused(key, "gpu-lost", problem, "node")]
-        if (holder := self._attempts.holder(spec.gpus)) is not None:
-            return [_refused(key, "gpu-busy", f"A GPU of this launch is still held by attempt {holder}.", "node")]
+        if (refusal := why_not(spec, self._node_id, self._facts, self._attempts, self._gpus)) is not None:
+            return [Send(message=refusal)]
         self._attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
         self._launches[key] = spec
         return [StartTasks(spec=spec)] if self._facts is not None else []
@@ -345,7 +381,8 @@ class Machine:
         self._stops.pop(event.key, None)
         if self.phase is not Phase.WELCOMED:
             return []  # the master asks again after `Hello`, and the ledger knows the answer
-        return [_refused(event.key, event.code, event.message, event.fault, event.exit_code)]
+        refusal = LaunchRefused(key=event.key, code=event.code, message=event.message, fault=event.fault, exit_code=event.exit_code)
+        return [Send(message=refusal)]
 
     # --- time ----------------------------------------------------------------------------------------
 
@@ -401,10 +438,6 @@ class Machine:
         if self._lonely_since is None:
             self._lonely_since = at
         return [End(reason="No master and nothing to run.")] if at - self._lonely_since >= LONELY_S else []
-
-
-def _refused(key: AttemptKey, code: str, message: str, fault: str, exit_code: int | None = None) -> Send:
-    return Send(message=LaunchRefused(key=key, code=code, message=message, fault=fault, exit_code=exit_code))
 
 
 def _stop_command(message: Stop) -> StopTasks:

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 from mgpu_agent.keeper.keeper import keep
-from mgpu_agent.protocol.places import boot_id, make_private_dir
+from mgpu_agent.keeper.messages import LEDGER_NAME, SPOOL_NAME
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.places import boot_id, check_private_file, make_private_dir
 
 
 def main() -> int:
@@ -17,8 +19,13 @@ def main() -> int:
     parser.add_argument("--idle", type=float, default=30.0, metavar="S", help="end after this long with no agent and no task")
     parser.add_argument("--lost-reason", default="agent and keeper were lost", help="said of tasks that an earlier keeper left")
     arguments = parser.parse_args()
-    directory = make_private_dir(arguments.dir.absolute())
-    make_private_dir(directory / "spool")
+    try:
+        directory = make_private_dir(arguments.dir.absolute())
+        make_private_dir(directory / SPOOL_NAME)
+        check_private_file(directory / LEDGER_NAME)
+    except MgpuError as error:
+        print(error.message, file=sys.stderr)
+        return 1
     return keep(directory, boot_id(), arguments.idle, arguments.lost_reason)
 
 

@@ -94,6 +94,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     rack: str = ""
     switch: str = ""
+    address_method: str = ""
+    """How `address` was found; see `FoundBy`."""
 
 
 class PythonWish(msgspec.Struct, frozen=True, kw_only=True):

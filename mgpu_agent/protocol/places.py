@@ -21,6 +21,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 SYSTEM_STATE_DIR = Path("/var/lib/mgpu")
 PRIVATE_DIR_MODE = 0o700
 PRIVATE_FILE_MODE = 0o600
+PRIVATE_DIRS = ("keys", "run", "nodes", "logs")
+PRIVATE_FILES = ("keys/*", "run/*.json", "mgpu.db*")
 
 
 class StatePlace(msgspec.Struct, frozen=True):
@@ -93,10 +95,34 @@ def is_on_network(path: Path, mountinfo: str | None = None) -> bool:
 def make_private_dir(path: Path) -> Path:
     """Create `path` for its owner alone, or refuse one that others can enter."""
     path.mkdir(mode=PRIVATE_DIR_MODE, parents=True, exist_ok=True)
-    info = path.stat()
-    if info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise InvalidRequest("unsafe-directory", f"{path} must belong to you alone: run  chmod 700 {path}")
+    _check_private(path, PRIVATE_DIR_MODE)
     return path
+
+
+def check_private_state(state: Path) -> None:
+    """Refuse a state directory of which others can read keys, or that they can enter."""
+    make_private_dir(state)
+    for name in PRIVATE_DIRS:
+        if (state / name).exists():
+            make_private_dir(state / name)
+    for pattern in PRIVATE_FILES:
+        for path in sorted(state.glob(pattern)):
+            _check_private(path, PRIVATE_FILE_MODE)
+
+
+def check_private_file(path: Path) -> None:
+    """Refuse a file that others can read; one that does not exist yet is none."""
+    if path.exists():
+        _check_private(path, PRIVATE_FILE_MODE)
+
+
+def _check_private(path: Path, mode: int) -> None:
+    info = path.stat()
+    kind, what = ("directory", "belong to") if mode == PRIVATE_DIR_MODE else ("file", "be readable by")
+    if info.st_uid != os.getuid():
+        raise InvalidRequest(f"unsafe-{kind}", f"{path} belongs to another user: run  sudo chown {os.getuid()} {path}")
+    if info.st_mode & 0o077:
+        raise InvalidRequest(f"unsafe-{kind}", f"{path} must {what} you alone: run  chmod {mode:o} {path}")
 
 
 def write_private_file(path: Path, data: bytes) -> None:
@@ -117,9 +143,7 @@ def write_private_file(path: Path, data: bytes) -> None:
 
 def read_private_file(path: Path) -> bytes:
     """Read `path`, or refuse one that others can read."""
-    info = path.stat()
-    if info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise InvalidRequest("unsafe-file", f"{path} must be readable by you alone: run  chmod 600 {path}")
+    _check_private(path, PRIVATE_FILE_MODE)
     return path.read_bytes()
 
 

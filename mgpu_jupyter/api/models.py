@@ -10,12 +10,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.ids import NODE_ID_PATTERN, GpuUuid, JobId, NodeId
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 
 MAX_BULK = 10_000
 MAX_PAGE = 1_000
 MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_REASON = 500
+MAX_LISTEN = 16
+MAX_JOIN_TTL_S = 30 * 86_400
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong and what to do; empty when all is well."""
     warnings: tuple[str, ...] = ()
     link_address: str = ""
+    link_addresses: tuple[str, ...] = ()
+    """Where other machines reach the link; empty until the first join line was asked for."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +120,48 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     switch: str = ""
     agent_version: str = ""
     last_seen_at: float | None = None
+    address_method: str = ""
+    """How the node found its address: given, way-to-master, default-route, host-name or none."""
+
+
+class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an administrator does to a node, and why."""
+
+    action: Literal["revoke"]
+    """`revoke`: its key is refused from now on, and what it runs is lost to it."""
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+
+
+class NodeActionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the node."""
+
+    node_id: NodeId
+    action: str
+    message: str
+
+
+class JoinTokenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line for one new machine."""
+
+    node_id: Annotated[str, Meta(pattern=NODE_ID_PATTERN)] | None = None
+    """The only name that it may be used for; any new name if left out."""
+    ttl_s: Annotated[float, Meta(ge=1, le=MAX_JOIN_TTL_S)] = 3600.0
+    listen: Annotated[tuple[str, ...], Meta(max_length=MAX_LISTEN)] = ()
+    """Addresses of this machine on which the link is to listen from now on; the one of the default route if none is known."""
+
+
+class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The line to paste. It holds a secret that works once."""
+
+    command: str
+    """`mgpu_node --join …`"""
+    line: str
+    expires_at: float
+    addresses: tuple[str, ...]
+    """Where the new machine will look for the master."""
+    node_id: NodeId | None = None
+    message: str = ""
+    """Said when the link began to listen on an address."""
 
 
 class NodeList(msgspec.Struct, frozen=True, kw_only=True):

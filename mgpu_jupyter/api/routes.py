@@ -63,6 +63,23 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="nodes", operation="listNodes", summary="All nodes and their GPUs", response=models.NodeList),
     Route(method="GET", path="nodes/{node_id}", operation="getNode", summary="One node", response=models.Node),
     Route(
+        method="PATCH",
+        path="nodes/{node_id}",
+        operation="changeNode",
+        summary="Administer a node; for administrators",
+        request=models.NodeAction,
+        response=models.NodeActionAnswer,
+    ),
+    Route(
+        method="POST",
+        path="join-tokens",
+        operation="addJoinToken",
+        summary="A line that lets one machine join once; for administrators",
+        status=201,
+        request=models.JoinTokenRequest,
+        response=models.JoinToken,
+    ),
+    Route(
         method="GET",
         path="jobs",
         operation="listJobs",

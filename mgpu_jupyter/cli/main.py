@@ -18,7 +18,9 @@ COMMANDS = {
     "queue": "show jobs and nodes (mgpu_queue)",
     "cancel": "cancel jobs (mgpu_cancel)",
     "nodes": "show the nodes and their GPUs",
+    "node": "administer a node: mgpu node revoke ID",
     "logs": "show what a job printed",
+    "join-token": "print the line that lets another machine join",
     "master": "run the master without JupyterLab (mgpu_master)",
 }
 USAGE_EXIT = 2
@@ -61,7 +63,7 @@ def mgpu_master(argv: Sequence[str] | None = None, make_client: Callable[[], Cli
 
 
 def _run(name: str, argv: Sequence[str] | None, make_client: Callable[[], Client]) -> int:
-    command: Command = importlib.import_module(f"mgpu_jupyter.cli.{name}").main
+    command: Command = importlib.import_module(f"mgpu_jupyter.cli.{name.replace('-', '_')}").main
     return _guarded(command, list(sys.argv[1:] if argv is None else argv), make_client)
 
 
@@ -97,7 +99,7 @@ def _close_stdout() -> None:
 def _print_help(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
     print("usage: mgpu COMMAND …\n\nThe GPUs of several machines as one pool.\n")
     for name, text in COMMANDS.items():
-        print(f"  {name:<8} {text}")
+        print(f"  {name:<10} {text}")
     print("\n`mgpu COMMAND --help` says more; `mgpu --version` shows the version.")
     return 0 if argv else USAGE_EXIT
 

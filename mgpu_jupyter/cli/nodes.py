@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from mgpu_agent.protocol.addresses import FOUND_BY_WORDS
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, Parser
 from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, printable
 
-NODE_FIELDS = ("id", "state", "reason", "host")
+NODE_FIELDS = ("id", "state", "reason", "host", "address", "address_method")
 GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
 
 
@@ -54,6 +55,8 @@ def _node_lines(node: models.Node) -> list[str]:
     count = f"{gpu_count(len(node.gpus))}{simulated}, {free} free" if node.gpus else "no GPU"
     reason = f" ({printable(node.reason)})" if node.reason else ""
     lines = [f"{node.id}: {node.state}{reason} | host {printable(node.host)} | {node.cpus} CPUs | {count}"]
+    found_by = FOUND_BY_WORDS.get(node.address_method, "")
+    lines.append(f"  address {printable(node.address)}{f' ({found_by})' if found_by else ''}")
     if node.gpu_note:
         lines.append(f"  {printable(node.gpu_note)}")
     return lines + [_gpu_line(gpu) for gpu in node.gpus]

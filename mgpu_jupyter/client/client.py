@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 import msgspec
 
@@ -169,6 +170,17 @@ class Client:
     def health(self) -> models.Health:
         """Return whether the master works."""
         return self.caller.call(Request(path="health"), models.Health)
+
+    def join_token(self, *, node_id: str | None = None, ttl_s: float = 3600.0, listen: Sequence[str] = ()) -> models.JoinToken:
+        """Return a line that lets one machine join once; for administrators."""
+        body = msgspec.json.encode(models.JoinTokenRequest(node_id=node_id, ttl_s=ttl_s, listen=tuple(listen)))
+        return self.caller.call(Request(method="POST", path="join-tokens", body=body), models.JoinToken)
+
+    def revoke_node(self, node_id: str, reason: str = "") -> models.NodeActionAnswer:
+        """Refuse a node from now on; what it runs is lost to it. For administrators."""
+        body = msgspec.json.encode(models.NodeAction(action="revoke", reason=reason))
+        request = Request(method="PATCH", path=f"nodes/{quote(node_id, safe='')}", body=body)
+        return self.caller.call(request, models.NodeActionAnswer)
 
     def cancel(self, job_id: str) -> models.CancelAnswer:
         """Cancel a job; the end follows by itself."""

@@ -15,16 +15,17 @@ import msgspec
 
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_master, encode
-from mgpu_agent.protocol.errors import RemoteProtocolError
+from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec
 from mgpu_jupyter.engines.collect import Collector
-from mgpu_jupyter.master.ports import AgentLink, Incoming, News, OutputLog
+from mgpu_jupyter.engines.door import Door, is_door, refusal_of
+from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, OutputLog
 from mgpu_jupyter.scheduler.events import Event, GpusChanged, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
 
 log = logging.getLogger("mgpu.agents")
 
-ENROL_USER = ":enrol"  # no node id has a colon
+LINK_HOST = "127.0.0.1"
 RECEIVE_LIMIT = 1_024
 FRAMES_PER_MESSAGE = 256
 ASSIGNMENTS_REMEMBERED = 100_000
@@ -40,10 +41,10 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     output_window_bytes: int = 4 * 1024 * 1024
 
 
-class Enrolment(msgspec.Struct, frozen=True):
-    """What enrolling needs from the store: who is bound to which key, and binding."""
+class Records(msgspec.Struct, frozen=True):
+    """What the engine needs from the store: binding a key (with the join key that it came by), and who was given an attempt."""
 
-    bind: Callable[[NodeId, str], None]
+    bind: Callable[[NodeId, str, str | None], None]
     assigned_nodes: Callable[[AttemptKey], frozenset[NodeId]]
 
 
@@ -51,10 +52,21 @@ class AgentsEngine:
     """Speaks with all agents. Used by the master's thread."""
 
     def __init__(
-        self, link: AgentLink, logs: OutputLog, store: Enrolment, settings: LinkSettings, *, master_epoch: int, clock: Callable[[], float]
+        self,
+        link: AgentLink,
+        logs: OutputLog,
+        store: Records,
+        settings: LinkSettings,
+        *,
+        master_epoch: int,
+        clock: Callable[[], float],
+        link_port: int = 0,
     ) -> None:
         self._link = link
+        self._link_port = link_port
+        self._hosts = {LINK_HOST}
         self._store = store
+        self._door = Door(link, store.bind, clock)
         self._settings = settings
         self._epoch = master_epoch
         self._clock = clock
@@ -80,7 +92,11 @@ class AgentsEngine:
 
     def receive(self) -> list[Event]:
         """Return what nodes told since the last call."""
+        self._door.close_expired()
         for incoming in self._link.receive(RECEIVE_LIMIT):
+            if incoming.refusal:
+                self._refuse(incoming, *refusal_of(incoming))
+                continue
             for frame in incoming.frames:
                 try:
                     epoch, message = decode_to_master(frame)
@@ -127,6 +143,28 @@ class AgentsEngine:
         for node_id in self._routes:
             self._post(node_id, wire.Resync())
 
+    def listen(self, host: str) -> bool:
+        """Let nodes connect by this address too, on the link's own port; tell whether it is a new one."""
+        if host in self._hosts:
+            return False
+        self._link.bind(host, self._link_port)
+        self._hosts.add(host)
+        return True
+
+    def admit(self, key: JoinKey) -> None:
+        """Let a node enrol under this key, which is durable by now."""
+        self._door.admit(key)
+
+    def knows(self, node_id: NodeId) -> bool:
+        """Tell whether a node of this name is enrolled."""
+        return self._link.knows(node_id)
+
+    def revoke(self, node_id: NodeId, reason: str) -> None:
+        """Refuse this node from its next frame on; that its key is unbound is durable by now."""
+        self._door.revoke(node_id, reason)
+        self._forget_connection(node_id)
+        self._outbox.pop(node_id, None)
+
     def samples(self, node_id: NodeId) -> tuple[GpuSample, ...]:
         """Return the newest readings of a node's GPUs."""
         return self._samples.get(node_id, ())
@@ -149,7 +187,7 @@ class AgentsEngine:
     # --- what came in ---------------------------------------------------------------------------
 
     def _take(self, incoming: Incoming, message: wire.ToMaster) -> None:
-        if incoming.user_id == ENROL_USER:
+        if is_door(incoming.user_id):
             self._take_enrolment(incoming, message)
             return
         node_id = NodeId(incoming.user_id)
@@ -188,16 +226,12 @@ class AgentsEngine:
         if not isinstance(message, wire.Enrol):
             self._refuse(incoming, "enrol-first", "This key only enrols: send Enrol, then reconnect with your own key.")
             return
-        if message.node_id in self._routes and message.node_id not in self._silent:
-            self._refuse(incoming, "node-id-taken", f"A node named {message.node_id} is connected: choose another --node-id.")
-            return
+        is_connected = message.node_id in self._routes and message.node_id not in self._silent
         try:
-            self._link.allow(message.public_key, message.node_id)
-        except ValueError:
-            self._refuse(incoming, "bad-key", "That is not a public key.")
+            self._door.enrol(incoming.user_id, message, is_connected=is_connected)
+        except Conflict as refusal:
+            self._refuse(incoming, refusal.code, refusal.message)
             return
-        self._store.bind(message.node_id, message.public_key)
-        log.info("node_id=%s enrolled", message.node_id)
         self._link.send(incoming.route, [encode(wire.Enrolled(node_id=message.node_id), self._epoch)])
 
     def _take_hello(self, incoming: Incoming, node_id: NodeId, hello: wire.Hello) -> None:

@@ -44,7 +44,7 @@ class Master:
         self.epoch = epoch
         self.problem = ""
         """Why the last turn failed; empty when all is well."""
-        self._engine = engine
+        self.engine = engine
         self._sink = sink
         self._seq = epoch * SEQ_PER_EPOCH
         self._inbox: deque[tuple[Call, Callable[[MgpuError], None]]] = deque()
@@ -62,7 +62,7 @@ class Master:
     def stop(self) -> None:
         """Finish the turn that is under way, say goodbye to agents, close the store."""
         self._stopping.set()
-        self._engine.wake()
+        self.engine.wake()
         self._thread.join()
 
     def post(self, call: Call, on_failure: Callable[[MgpuError], None]) -> None:
@@ -71,7 +71,7 @@ class Master:
             on_failure(Unavailable("stopping", "The server is stopping: try again when it is back."))
             return
         self._inbox.append((call, on_failure))
-        self._engine.wake()
+        self.engine.wake()
 
     @property
     def is_alive(self) -> bool:
@@ -104,12 +104,12 @@ class Master:
     def turn(self, timeout_s: float = 0.0) -> None:
         """Take one turn: wait, decide, commit, send, answer."""
         if not self._inbox:
-            self._engine.wait(timeout_s)
+            self.engine.wait(timeout_s)
         turn = new_turn()
         calls: list[Callable[[MgpuError], None]] = []
         event: Event | None = None
         try:
-            events = self._engine.receive()
+            events = self.engine.receive()
             sampled = self._tell_news()
             for event in events:
                 self.apply(turn, event)
@@ -130,7 +130,7 @@ class Master:
 
     def _tell_news(self) -> set[NodeId]:
         """Pass on output at once, since it needs no commit; return the nodes with new readings."""
-        news = self._engine.take_news()
+        news = self.engine.take_news()
         if news.grown:
             self._sink.publish([], [], news.grown)
         return news.sampled
@@ -144,13 +144,16 @@ class Master:
             self.apply(turn, PassDue(at=now))
 
     def _carry_out(self, turn: Turn, sampled: set[NodeId]) -> None:
-        self._engine.committed()
+        self.engine.committed()
+        for node_id, reason in turn.revoked.items():
+            self.engine.revoke(node_id, reason)
+            log.warning("node_id=%s is refused from now on: %s", node_id, reason)
         for send in turn.sends:
             if isinstance(send, LaunchTask):
-                self._engine.launch(send.spec)
+                self.engine.launch(send.spec)
             else:
-                self._engine.stop(send.node_id, send.key, send.grace_s, send.reason)
-        self._engine.flush()
+                self.engine.stop(send.node_id, send.key, send.grace_s, send.reason)
+        self.engine.flush()
         for mismatch in turn.mismatches:
             log.error("job_id=%s mismatch: %s", mismatch.job.id, mismatch.text)
         self._show_nodes(turn.touched | sampled)
@@ -161,7 +164,7 @@ class Master:
         for node_id in node_ids:
             node = self.state.nodes.get(node_id)
             if node is not None:
-                self._nodes[node_id] = view_of(self.state, node, self._engine.samples(node_id), self._next_seq(), self.clock())
+                self._nodes[node_id] = view_of(self.state, node, self.engine.samples(node_id), self._next_seq(), self.clock())
 
     # --- the thread -----------------------------------------------------------------------------
 
@@ -173,13 +176,20 @@ class Master:
         stopped = Unavailable("stopping", "The server is stopping: try again when it is back.")
         while self._inbox:
             self._inbox.popleft()[1](stopped)
-        self._engine.close()
+        self.engine.close()
         self.store.close()
 
     def _recover(self) -> None:
         recovered = self.store.recover()
         nodes = tuple((node.id, node.facts) for node in recovered.nodes if node.facts is not None)
-        event = StateRecovered(at=self.clock(), jobs=recovered.jobs, nodes=nodes, epoch=recovered.epoch, number=recovered.number)
+        event = StateRecovered(
+            at=self.clock(),
+            jobs=recovered.jobs,
+            nodes=nodes,
+            reasons={node.id: node.revoked for node in recovered.nodes if node.revoked},
+            epoch=recovered.epoch,
+            number=recovered.number,
+        )
         handle(self.state, event)
         self._show_nodes(set(self.state.nodes))
 
@@ -198,8 +208,8 @@ class Master:
         except MgpuError as again:
             log.error("the state could not be read again: %s", again)  # noqa: TRY400 - no traceback for a full disk
             return
-        self._engine.resync()
-        self._engine.flush()
+        self.engine.resync()
+        self.engine.flush()
 
     def _next_seq(self) -> int:
         self._seq += 1

@@ -13,6 +13,9 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
 from mgpu_jupyter.scheduler.model import ClusterState, Job, Node
 
+JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
+"""How long the store can still say of a join key that it was used or has expired."""
+
 
 class SavedJob(msgspec.Struct, frozen=True):
     """A version of a job and the sequence number of the change that made it."""
@@ -25,8 +28,24 @@ class SavedNode(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of a node: the key it is bound to, and what it last said about itself."""
 
     id: NodeId
-    public_key: str
+    public_key: str | None
+    """None when it was revoked."""
     facts: NodeFacts | None = None
+    revoked: str = ""
+    """Why it was revoked; empty when it was not."""
+
+
+class JoinKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key under which one node may enrol once."""
+
+    public_key: str
+    created_by: str
+    created_at: float
+    expires_at: float
+    node_id: NodeId | None = None
+    """The only name that it may enrol, if one was set."""
+    used_by: NodeId | None = None
+    """The node that used it."""
 
 
 class Batch(msgspec.Struct, kw_only=True):
@@ -37,10 +56,12 @@ class Batch(msgspec.Struct, kw_only=True):
     """Those of `jobs` that the store has never seen."""
     attempts: list[Job] = []
     nodes: dict[NodeId, NodeFacts] = {}
+    revoked: dict[NodeId, str] = {}
+    """Nodes whose key is unbound, and why."""
     epoch: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.attempts or self.nodes)
+        return bool(self.jobs or self.attempts or self.nodes or self.revoked)
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +71,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[SavedNode, ...]
     epoch: int
     number: int
+    join_keys: tuple[JoinKey, ...] = ()
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +116,11 @@ class Store(Protocol):
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
 
-    def bind_node_key(self, node_id: NodeId, public_key: str) -> None:
-        """Bind a public key to a node id in place of the one before."""
+    def bind_node_key(self, node_id: NodeId, public_key: str, join_key: str | None = None) -> None:
+        """Bind a public key to a node id in place of the one before; the join key that it came by is used up with it."""
+
+    def add_join_key(self, key: JoinKey) -> None:
+        """Keep a key for one enrolment; those that are long over are forgotten."""
 
     def setting(self, name: str) -> str | None:
         """Return a value that was kept under this name."""
@@ -162,6 +187,18 @@ class Engine(Protocol):
     def resync(self) -> None:
         """The last events came to nothing: ask every node to tell all again."""
 
+    def listen(self, host: str) -> bool:
+        """Let nodes connect by this address too; tell whether it is a new one."""
+
+    def admit(self, key: JoinKey) -> None:
+        """Let a node enrol under this key, which is durable by now."""
+
+    def knows(self, node_id: NodeId) -> bool:
+        """Tell whether a node of this name is enrolled."""
+
+    def revoke(self, node_id: NodeId, reason: str) -> None:
+        """Refuse this node from its next frame on; that its key is unbound is durable by now."""
+
     def samples(self, node_id: NodeId) -> tuple[GpuSample, ...]:
         """Return the newest readings of a node's GPUs."""
 
@@ -188,6 +225,8 @@ class Incoming(NamedTuple):
     user_id: str
     route: bytes
     frames: list[memoryview]
+    refusal: str = ""
+    """Why the key is bound to `user_id` no more; empty while it is."""
 
 
 class AgentLink(Protocol):
@@ -205,8 +244,20 @@ class AgentLink(Protocol):
     def send(self, route: bytes, frames: list[bytes]) -> bool:
         """Send to a connection; False when it is gone."""
 
+    def bind(self, host: str, port: int) -> int:
+        """Listen on this address too and return the port."""
+
     def allow(self, public_key: str, user_id: str) -> None:
         """Let this key in under this name, in place of the key that had the name before."""
+
+    def forbid(self, user_id: str, why: str) -> None:
+        """Take the key of this name off the list; its connections are refused from their next frame on."""
+
+    def holder(self, public_key: str) -> str | None:
+        """Return the name that this key is bound to; a ValueError says that it is no key."""
+
+    def knows(self, user_id: str) -> bool:
+        """Tell whether a key is bound to this name."""
 
     def close(self) -> None:
         """Send what is left, then close."""

@@ -24,6 +24,8 @@ class Turn(msgspec.Struct):
     replies: list[Reply] = []
     keys: dict[tuple[str, str], Job] = {}
     """Jobs admitted in this turn by user and idempotency key."""
+    revoked: dict[NodeId, str] = {}
+    """Nodes that are refused from now on, and why."""
     touched: set[NodeId] = set()
     """Nodes whose look changed."""
 
@@ -47,6 +49,10 @@ class Turn(msgspec.Struct):
                 case _:  # pragma: no cover - mypy proves that this cannot be reached
                     assert_never(command)
 
+    def revoke(self, node_id: NodeId, reason: str) -> None:
+        """Unbind a node's key with this turn's commit, and refuse it after that."""
+        self.batch.revoked[node_id] = self.revoked[node_id] = reason
+
     def added(self, job_id: JobId) -> None:
         """Note a job that the store has never seen."""
         self.batch.new.add(job_id)
@@ -54,4 +60,4 @@ class Turn(msgspec.Struct):
 
 def new_turn() -> Turn:
     """Return an empty turn."""
-    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}))
+    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, revoked={}))

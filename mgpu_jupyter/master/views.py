@@ -65,6 +65,7 @@ def node_view(node: NodeView) -> models.Node:
         switch=node.facts.switch,
         agent_version=node.facts.agent_version,
         last_seen_at=node.heard_at,
+        address_method=node.facts.address_method,
     )
 
 

@@ -12,7 +12,7 @@ from mgpu_agent.protocol.model import TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, StopTask
-from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeJoined
+from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeDeclaredLost, NodeJoined
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import ClusterState, Job, Node, Placement, Reason, StopCause
 
@@ -90,6 +90,17 @@ def end_on_lost_gpus(state: ClusterState, node: Node, at: float) -> list[Command
         cause = StopCause.RANK_FAILED if job.tasks else StopCause.REQUEUE
         reason = Reason(GPU_LOST, f"GPU {gpu.index} of {node.id} was lost: {trouble.text}")
         commands += stop_attempt(state, job, cause, reason, at=at)
+    return commands
+
+
+def on_node_declared_lost(state: ClusterState, event: NodeDeclaredLost) -> list[Command]:
+    """Give up what runs on a node on an operator's word; other ranks of those attempts are ended."""
+    commands: list[Command] = []
+    for job in list(state.jobs.values()):
+        ranks = tuple(placement.rank for placement in job.live_ranks if placement.node_id == event.node_id)
+        if ranks:
+            text = f"Node {event.node_id} was given up: {event.reason}"
+            commands += _lost(state, event.at, replace(job, refused=job.refused + ranks), text)
     return commands
 
 

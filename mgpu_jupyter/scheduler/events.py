@@ -16,6 +16,8 @@ class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     jobs: tuple[Job, ...] = ()
     nodes: tuple[tuple[NodeId, NodeFacts], ...] = ()
+    reasons: dict[NodeId, str] = {}
+    """Why nodes are away, where that is known."""
     epoch: int = 0
     number: int = 0
 
@@ -79,6 +81,14 @@ class NodeLeft(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class NodeDeclaredLost(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator says that nothing of what this node runs counts any more."""
+
+    at: float
+    node_id: NodeId
+    reason: str
+
+
 class TaskReported(msgspec.Struct, frozen=True, kw_only=True):
     """A node tells what one process of an attempt did."""
 
@@ -119,6 +129,7 @@ Event = (
     | NodeSilent
     | NodeHeard
     | NodeLeft
+    | NodeDeclaredLost
     | TaskReported
     | LaunchWasRefused
     | TimePassed

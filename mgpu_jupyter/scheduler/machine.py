@@ -21,6 +21,7 @@ from mgpu_jupyter.scheduler.events import (
     GpusChanged,
     JobSubmitted,
     LaunchWasRefused,
+    NodeDeclaredLost,
     NodeHeard,
     NodeJoined,
     NodeLeft,
@@ -34,6 +35,8 @@ from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import ClusterState, Job, Node, Placement, Reason, StopCause
 from mgpu_jupyter.scheduler.placement.fit import Placed, place
 from mgpu_jupyter.scheduler.placement.scratch import Assigned, Scratch
+
+NOT_SEEN = "It has not connected since the master started."
 
 
 def handle(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911 - one return per kind of event
@@ -57,6 +60,9 @@ def handle(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911
             return _set_node_state(state, event.node_id, NodeState.SUSPECT, event.reason)
         case NodeLeft():
             return _set_node_state(state, event.node_id, NodeState.OFFLINE, event.reason)
+        case NodeDeclaredLost():
+            offline = _set_node_state(state, event.node_id, NodeState.OFFLINE, event.reason)
+            return offline + attempts.on_node_declared_lost(state, event)
         case NodeHeard():
             return _on_node_heard(state, event)
         case TimePassed():
@@ -140,9 +146,7 @@ def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
 def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Command]:
     state.epoch, state.number = event.epoch, event.number
     for node_id, facts in event.nodes:
-        state.nodes[node_id] = Node(
-            id=node_id, facts=facts, state=NodeState.OFFLINE, reason="It has not connected since the master started."
-        )
+        state.nodes[node_id] = Node(id=node_id, facts=facts, state=NodeState.OFFLINE, reason=event.reasons.get(node_id, NOT_SEEN))
     for job in sorted(event.jobs, key=lambda job: job.number):
         books.admit(state, job)
     for node in state.nodes.values():

@@ -34,6 +34,11 @@ class Person(msgspec.Struct, frozen=True):
         if not self.may_touch(owner):
             raise Forbidden("not-yours", f"Job {job_id} belongs to {owner}: ask them, or an administrator.")
 
+    def check_is_admin(self, what: str) -> None:
+        """Refuse those who do not administer the cluster."""
+        if not self.is_admin:
+            raise Forbidden("not-admin", f"Only administrators may {what}: ask the one who runs the master.")
+
 
 class Access:
     """Turns credentials into persons."""

@@ -109,8 +109,9 @@ class MgpuApp(ExtensionApp):
             cluster=self.cluster_name,
             master_epoch=master.epoch,
             message=problem,
-            warnings=warnings,
+            warnings=warnings + self.service.listening.warnings,
             link_address=self.service.link_address,
+            link_addresses=self.service.listening.addresses,
         )
 
     def _make_service(self, serverapp: Any) -> Service:

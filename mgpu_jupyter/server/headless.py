@@ -6,6 +6,7 @@ import ipaddress
 import secrets
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.places import check_private_state, state_place
 from mgpu_jupyter.server.app import MgpuApp
 
 
@@ -15,6 +16,7 @@ def run(host: str, port: int, config: str | None, extra: list[str]) -> int:
         raise InvalidRequest(
             "not-loopback", f"mgpu_master speaks plain HTTP and stays on loopback: use --host 127.0.0.1 instead of {host}, and a tunnel."
         )
+    check_private_state(state_place().path)
     arguments = [
         f"--ServerApp.ip={host}",
         f"--ServerApp.port={port}",

@@ -19,21 +19,25 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from mgpu_agent.protocol.addresses import link_address
 from mgpu_agent.protocol.errors import MgpuError, NotFound, Unavailable
-from mgpu_agent.protocol.ids import JobId
-from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, host_name, write_runtime_file
+from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, check_private_state, host_name, write_runtime_file
 from mgpu_jupyter.api import models
-from mgpu_jupyter.engines.agents import ENROL_USER, AgentsEngine, Enrolment, LinkSettings
-from mgpu_jupyter.master import calls
+from mgpu_jupyter.engines.agents import LINK_HOST, AgentsEngine, LinkSettings, Records
+from mgpu_jupyter.engines.door import ENROL_USER
+from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
+from mgpu_jupyter.master.doors import kept_addresses
 from mgpu_jupyter.master.master import Call, Master
-from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob
+from mgpu_jupyter.master.ports import JobFilter, JoinKey, Reader, SavedJob
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.scheduler.explain import Waiting, waiting
 from mgpu_jupyter.scheduler.model import ClusterState, Job, Policy
 from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
 from mgpu_jupyter.server.hub import Hub
+from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
 from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
 from mgpu_jupyter.store.logs import LogWriter
 from mgpu_jupyter.store.sqlite import SqliteStore
@@ -43,7 +47,6 @@ log = logging.getLogger("mgpu.service")
 
 _T = TypeVar("_T")
 DEFAULT_LINK_PORT = 8790
-LINK_HOST = "127.0.0.1"
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +62,7 @@ class Service:
     """A master with all that it needs. Belongs to the server's event loop."""
 
     def __init__(self, place: StatePlace, settings: ServiceSettings, *, url: str, port: int) -> None:
+        check_private_state(place.path)
         self.place = place
         self.settings = settings
         self.access = Access(getpass.getuser(), settings.admins)
@@ -71,13 +75,23 @@ class Service:
         epoch = store.next_master_epoch()
         keys = load_keys(place.path / "keys", "link")
         enrol_keys = load_keys(place.path / "keys", "enrol")
+        self._link_key = keys.public
         router = Router(public_key=keys.public, secret_key=keys.secret)
-        for node in store.recover().nodes:
-            router.allow(node.public_key, node.id)
+        recovered = store.recover()
+        for node in recovered.nodes:
+            if node.public_key is not None:
+                router.allow(node.public_key, node.id)
         router.allow(enrol_keys.public, ENROL_USER)
-        self.link_address = f"tcp://{LINK_HOST}:{_bind(router, store, settings.link_port)}"
-        enrolment = Enrolment(store.bind_node_key, store.assigned_nodes)
-        engine = AgentsEngine(router, LogWriter(self.log_root), enrolment, settings.link, master_epoch=epoch, clock=self.clock)
+        self.listening = Listening(_bind(router, store, settings.link_port))
+        self.link_address = link_address(LINK_HOST, self.listening.port)
+        records = Records(store.bind_node_key, store.assigned_nodes)
+        logs, port_ = LogWriter(self.log_root), self.listening.port
+        engine = AgentsEngine(router, logs, records, settings.link, master_epoch=epoch, clock=self.clock, link_port=port_)
+        for node in recovered.nodes:
+            if node.public_key is None:
+                engine.revoke(node.id, node.revoked)
+        admit_kept(recovered.join_keys, engine, router, self.clock())
+        self.listening.bind_kept(engine, kept_addresses(store))
         self.token = self._local_token(store)
         self.reader: Reader = store.reader()
         self._page_reader: Reader = store.reader()
@@ -111,6 +125,20 @@ class Service:
     async def cancel(self, person: Person, job_id: JobId) -> Job:
         """Cancel a job that this person may cancel."""
         return await self._call(lambda answer: calls.cancel(job_id, person.name, is_admin=person.is_admin, answer=answer))
+
+    async def join_token(self, person: Person, request: models.JoinTokenRequest) -> models.JoinToken:
+        """Listen where other machines reach the link, and make a line that lets one of them join once."""
+        hosts = self.listening.wanted(request.listen)
+        new: tuple[str, ...] = await self._call(lambda answer: doors.listen(hosts, answer))
+        message = self.listening.added(new)
+        key, secret = new_join_key(request, person.name, self.clock())
+        _: JoinKey = await self._call(lambda answer: doors.admit(key, answer))
+        addresses = tuple(link_address(host, self.listening.port) for host in hosts)
+        return token_of(key, secret, addresses=addresses, server_key=self._link_key, cluster=self.settings.link.cluster, message=message)
+
+    async def revoke_node(self, person: Person, node_id: NodeId, reason: str) -> str:
+        """Refuse a node from now on, and give up what it runs; return what is said of it."""
+        return await self._call(lambda answer: doors.revoke(node_id, person.name, reason, answer))
 
     async def jobs(self, wanted: JobFilter) -> tuple[list[models.Job], int | None]:
         """Return a page of jobs, and the number where it ended when more follow."""

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
-from mgpu_jupyter.master.ports import Batch, JobFilter, Recovered, SavedJob, SavedNode, TokenRow, assigned_in
+from mgpu_jupyter.master.ports import (
+    JOIN_KEYS_REMEMBERED_S,
+    Batch,
+    JobFilter,
+    JoinKey,
+    Recovered,
+    SavedJob,
+    SavedNode,
+    TokenRow,
+    assigned_in,
+)
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
 from mgpu_jupyter.scheduler.model import Job
 
@@ -15,7 +27,9 @@ class MemoryStore:
     def __init__(self) -> None:
         self._jobs: dict[JobId, SavedJob] = {}
         self._attempts: dict[tuple[JobId, int], Job] = {}
-        self._keys: dict[NodeId, str] = {}
+        self._keys: dict[NodeId, str | None] = {}
+        self._revoked: dict[NodeId, str] = {}
+        self._join_keys: dict[str, JoinKey] = {}
         self._facts: dict[NodeId, NodeFacts] = {}
         self._settings: dict[str, str] = {}
         self._tokens: dict[bytes, TokenRow] = {}
@@ -24,7 +38,11 @@ class MemoryStore:
         """Read all that a new master must know."""
         return Recovered(
             jobs=tuple(saved.job for saved in self._jobs.values() if not saved.job.state.is_final),
-            nodes=tuple(SavedNode(id=node_id, public_key=key, facts=self._facts.get(node_id)) for node_id, key in self._keys.items()),
+            nodes=tuple(
+                SavedNode(id=node_id, public_key=key, facts=self._facts.get(node_id), revoked=self._revoked.get(node_id, ""))
+                for node_id, key in self._keys.items()
+            ),
+            join_keys=tuple(sorted(self._join_keys.values(), key=lambda key: key.created_at)),
             epoch=int(self._settings.get("epoch", "0")),
             number=max((saved.job.number for saved in self._jobs.values()), default=0),
         )
@@ -40,6 +58,8 @@ class MemoryStore:
         self._jobs.update(batch.jobs)
         self._attempts.update({(job.id, job.attempt): job for job in batch.attempts})
         self._facts.update(batch.nodes)
+        self._revoked.update(batch.revoked)
+        self._keys.update(dict.fromkeys(batch.revoked))
         self._settings["epoch"] = str(batch.epoch)
 
     def find_job(self, job_id: JobId) -> Job | None:
@@ -56,9 +76,17 @@ class MemoryStore:
         saved = [self._jobs[key.job_id].job] if key.job_id in self._jobs else []
         return assigned_in((*saved, *self._attempts.values()), key)
 
-    def bind_node_key(self, node_id: NodeId, public_key: str) -> None:
-        """Bind a key to a node id in place of the one before."""
+    def bind_node_key(self, node_id: NodeId, public_key: str, join_key: str | None = None) -> None:
+        """Bind a key to a node id in place of the one before; the join key that it came by is used up with it."""
         self._keys = {name: key for name, key in self._keys.items() if key != public_key} | {node_id: public_key}
+        self._revoked.pop(node_id, None)
+        if join_key in self._join_keys:
+            self._join_keys[join_key] = replace(self._join_keys[join_key], used_by=node_id)
+
+    def add_join_key(self, key: JoinKey) -> None:
+        """Keep a key for one enrolment; those that are long over are forgotten."""
+        oldest = key.created_at - JOIN_KEYS_REMEMBERED_S
+        self._join_keys = {name: one for name, one in self._join_keys.items() if one.expires_at >= oldest} | {key.public_key: key}
 
     def setting(self, name: str) -> str | None:
         """Return a value that was kept under this name."""

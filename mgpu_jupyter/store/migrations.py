@@ -41,6 +41,21 @@ STEPS: tuple[str, ...] = (
         expires_at REAL
     ) WITHOUT ROWID;
     """,
+    # 2: a revoked node keeps its row without a key; keys under which a node may enrol once.
+    """
+    CREATE TABLE nodes_2 (id TEXT PRIMARY KEY, public_key TEXT UNIQUE, facts BLOB, revoked TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+    INSERT INTO nodes_2 (id, public_key, facts) SELECT id, public_key, facts FROM nodes;
+    DROP TABLE nodes;
+    ALTER TABLE nodes_2 RENAME TO nodes;
+    CREATE TABLE join_keys (
+        public_key TEXT PRIMARY KEY,
+        node_id TEXT,
+        created_by TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        expires_at REAL NOT NULL,
+        used_by TEXT
+    ) WITHOUT ROWID;
+    """,
 )
 
 

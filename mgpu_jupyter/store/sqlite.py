@@ -13,7 +13,17 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.errors import Unavailable
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
-from mgpu_jupyter.master.ports import Batch, JobFilter, Recovered, SavedJob, SavedNode, TokenRow, assigned_in
+from mgpu_jupyter.master.ports import (
+    JOIN_KEYS_REMEMBERED_S,
+    Batch,
+    JobFilter,
+    JoinKey,
+    Recovered,
+    SavedJob,
+    SavedNode,
+    TokenRow,
+    assigned_in,
+)
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.store.migrations import migrate
@@ -30,6 +40,12 @@ _INSERT_JOB = """
     INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_BIND_KEY = """
+    INSERT INTO nodes (id, public_key) VALUES (?, ?)
+    ON CONFLICT (id) DO UPDATE SET public_key = excluded.public_key, revoked = ''
+"""
+_JOIN_KEY = ("public_key", "node_id", "created_by", "created_at", "expires_at", "used_by")
+_SELECT_JOIN_KEYS = f"SELECT {', '.join(_JOIN_KEY)} FROM join_keys ORDER BY created_at"  # noqa: S608 - columns are named above
 _UPDATE_JOB = "UPDATE jobs SET state = ?, seq = ?, record = ? WHERE number = ?"
 
 
@@ -56,11 +72,12 @@ class SqliteStore:
             rows = self._connection.execute(f"SELECT seq, spec, record FROM jobs WHERE state IN ({marks})", _ACTIVE)  # noqa: S608 - marks only
             jobs = tuple(_saved_job(row).job for row in rows)
             nodes = tuple(
-                SavedNode(id=NodeId(node_id), public_key=key, facts=_facts_decoder.decode(facts) if facts else None)
-                for node_id, key, facts in self._connection.execute("SELECT id, public_key, facts FROM nodes")
+                SavedNode(id=NodeId(node_id), public_key=key, facts=_facts_decoder.decode(facts) if facts else None, revoked=revoked)
+                for node_id, key, facts, revoked in self._connection.execute("SELECT id, public_key, facts, revoked FROM nodes")
             )
+            join_keys = tuple(JoinKey(**dict(zip(_JOIN_KEY, row, strict=True))) for row in self._connection.execute(_SELECT_JOIN_KEYS))
             number = self._connection.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
-            return Recovered(jobs=jobs, nodes=nodes, epoch=int(self.setting("epoch") or 0), number=number)
+            return Recovered(jobs=jobs, nodes=nodes, epoch=int(self.setting("epoch") or 0), number=number, join_keys=join_keys)
 
     def next_master_epoch(self) -> int:
         """Raise the master epoch and return it."""
@@ -81,11 +98,13 @@ class SqliteStore:
                 updates.append((job.state, saved.seq, record, job.number))
         attempts = [(job.id, job.attempt, job.epoch, _encoder.encode(replace(job, spec=_NO_SPEC))) for job in batch.attempts]
         facts = [(_encoder.encode(facts), node_id) for node_id, facts in batch.nodes.items()]
+        revoked = [(reason, node_id) for node_id, reason in batch.revoked.items()]
         with _as_unavailable(), self._transaction() as cursor:
             cursor.executemany(_INSERT_JOB, inserts)
             cursor.executemany(_UPDATE_JOB, updates)
             cursor.executemany("INSERT OR REPLACE INTO attempts (job_id, attempt, epoch, record) VALUES (?, ?, ?, ?)", attempts)
             cursor.executemany("UPDATE nodes SET facts = ? WHERE id = ?", facts)
+            cursor.executemany("UPDATE nodes SET public_key = NULL, revoked = ? WHERE id = ?", revoked)
             cursor.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (str(batch.epoch),))
 
     def find_job(self, job_id: JobId) -> Job | None:
@@ -108,14 +127,19 @@ class SqliteStore:
             rows = self._connection.execute(query, (key.job_id, key.job_id, key.attempt)).fetchall()
         return assigned_in((_job_decoder.decode(record) for (record,) in rows), key)
 
-    def bind_node_key(self, node_id: NodeId, public_key: str) -> None:
-        """Bind a key to a node id in place of the one before."""
+    def bind_node_key(self, node_id: NodeId, public_key: str, join_key: str | None = None) -> None:
+        """Bind a key to a node id in place of the one before; the join key that it came by is used up with it."""
         with _as_unavailable(), self._transaction() as cursor:
             cursor.execute("DELETE FROM nodes WHERE public_key = ? AND id <> ?", (public_key, node_id))
-            cursor.execute(
-                "INSERT INTO nodes (id, public_key) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET public_key = excluded.public_key",
-                (node_id, public_key),
-            )
+            cursor.execute(_BIND_KEY, (node_id, public_key))
+            cursor.execute("UPDATE join_keys SET used_by = ? WHERE public_key = ?", (node_id, join_key))
+
+    def add_join_key(self, key: JoinKey) -> None:
+        """Keep a key for one enrolment; those that are long over are forgotten."""
+        values = tuple(getattr(key, name) for name in _JOIN_KEY)
+        with _as_unavailable(), self._transaction() as cursor:
+            cursor.execute("DELETE FROM join_keys WHERE expires_at < ?", (key.created_at - JOIN_KEYS_REMEMBERED_S,))
+            cursor.execute("INSERT OR REPLACE INTO join_keys VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def setting(self, name: str) -> str | None:
         """Return a value that was kept under this name."""

@@ -1,8 +1,9 @@
 """The master's end of the link: a ROUTER with CURVE and an allow-list of keys. Carries frames, decides nothing about them.
 
-Theory of operation. The ROUTER numbers its connections; no agent names its own. ZAP answers a known key with the name that it is
-bound to, and every frame of that connection carries the name (User-Id), whatever the frame says. The ZAP socket is up before the
-link is bound, so that no connection is ever let in unasked. All sockets belong to the master's thread; `wake` may come from any.
+Theory of operation. The ROUTER numbers its connections; no agent names its own. ZAP lets a known key in, and every frame of that
+connection carries the key (User-Id), whatever the frame says; the name that the key is bound to is looked up for each message, so
+that a key that was taken off the list is nobody's from its very next frame. The ZAP socket is up before the link is bound, so that
+no connection is ever let in unasked. All sockets belong to the master's thread; `wake` may come from any.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import struct
 import threading
 
 import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
+from mgpu_agent.protocol.addresses import link_address
 from mgpu_agent.protocol.codec import MAX_FRAME_BYTES
-from mgpu_agent.protocol.errors import Unavailable
+from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 from mgpu_jupyter.master.ports import Incoming
 
 log = logging.getLogger("mgpu.link")
@@ -29,6 +32,8 @@ HEARTBEAT_TIMEOUT_MS = 10_000
 LINGER_MS = 500
 # Told once each: an attacker must not fill the log. Past this many keys only a counter goes on.
 REFUSALS_REMEMBERED = 1_000
+NOT_ENROLLED = "its key is not enrolled"
+KEY_BYTES = 32
 _WRONG_SERVER_KEY = 0x11000001  # ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 
 
@@ -37,8 +42,10 @@ class Router:
 
     def __init__(self, *, public_key: str, secret_key: str) -> None:
         self._context = zmq.Context(io_threads=1)
-        self._names: dict[bytes, str] = {}
-        self._keys: dict[str, bytes] = {}
+        self._names: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+        self._former: dict[str, tuple[str, str]] = {}
+        """Keys that were taken off the list: whose they were, and why they are refused."""
         self._told: set[str] = set()
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind(ZAP_ADDRESS)
@@ -68,10 +75,15 @@ class Router:
     def bind(self, host: str, port: int) -> int:
         """Listen on this address and return the port (a free one for 0)."""
         try:
+            self._socket.setsockopt(zmq.IPV6, ":" in host)
             if port == 0:
                 return int(self._socket.bind_to_random_port(f"tcp://{host}"))
-            self._socket.bind(f"tcp://{host}:{port}")
+            self._socket.bind(link_address(host, port))
         except zmq.ZMQError as error:
+            if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+                raise InvalidRequest(
+                    "no-such-address", f"{host} is no address of this machine: see `ip address` for those it has."
+                ) from error
             raise Unavailable("link-port", f"The link port {port} on {host} cannot be used ({error}): end what uses it.") from error
         return port
 
@@ -101,12 +113,14 @@ class Router:
                 break
             if not frames:
                 continue
-            name = frames[0].get("User-Id")
+            key = str(frames[0].get("User-Id"))
+            name = self._names.get(key)
             # Numbers that the ROUTER gives out begin with a zero byte, which an agent cannot choose.
             if route.bytes[:1] != b"\0":
                 self._tell_once(f"route {name}", f"Frames of {name} are dropped: it chose its own routing id.")
                 continue
-            messages.append(Incoming(str(name), route.bytes, [frame.buffer for frame in frames]))
+            whose, refusal = (name, "") if name is not None else self._former.get(key, ("", NOT_ENROLLED))
+            messages.append(Incoming(whose, route.bytes, [frame.buffer for frame in frames], refusal))
         return messages
 
     def send(self, route: bytes, frames: list[bytes]) -> bool:
@@ -121,12 +135,31 @@ class Router:
 
     def allow(self, public_key: str, user_id: str) -> None:
         """Let this key in under this name, in place of the key that had the name before."""
-        key = z85.decode(public_key.encode())
-        before = self._keys.get(user_id)
-        if before is not None:
-            self._names.pop(before, None)
+        key = _checked(public_key)
+        if self._keys.get(user_id) not in (None, key):
+            self.forbid(user_id, f"the name {user_id} has another key by now")
+        self._former.pop(key, None)
         self._keys[user_id] = key
         self._names[key] = user_id
+
+    def forbid(self, user_id: str, why: str) -> None:
+        """Take the key of this name off the list; its connections are refused from their next frame on."""
+        key = self._keys.pop(user_id, None)
+        if key is not None:
+            del self._names[key]
+            self._former[key] = (user_id, why)
+
+    def remember(self, public_key: str, user_id: str, why: str) -> None:
+        """Note why a key that is not on the list is refused, so that the log can say so."""
+        self._former[_checked(public_key)] = (user_id, why)
+
+    def holder(self, public_key: str) -> str | None:
+        """Return the name that this key is bound to; a ValueError says that it is no key."""
+        return self._names.get(_checked(public_key))
+
+    def knows(self, user_id: str) -> bool:
+        """Tell whether a key is bound to this name."""
+        return user_id in self._keys
 
     def close(self) -> None:
         """Send what is left, then close."""
@@ -146,14 +179,14 @@ class Router:
                 version, request_id, domain, address, _, mechanism, *credentials = self._zap.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            key = credentials[0] if mechanism == b"CURVE" and domain == ZAP_DOMAIN and credentials else b""
-            name = self._names.get(key)
-            if name is None:
-                shown = z85.encode(key).decode() if len(key) == 32 else "no key"
-                self._tell_once(f"key {shown}", f"A connection from {address.decode()} was refused: its key {shown} is not enrolled.")
+            raw = credentials[0] if mechanism == b"CURVE" and domain == ZAP_DOMAIN and credentials else b""
+            key = z85.encode(raw).decode() if len(raw) == KEY_BYTES else ""
+            if key not in self._names:
+                _, why = self._former.get(key, ("", NOT_ENROLLED))
+                self._tell_once(f"key {key}", f"A connection from {address.decode()} was refused: {why} (key {key or 'missing'}).")
                 self._zap.send_multipart([version, request_id, b"400", b"unknown key", b"", b""])
             else:
-                self._zap.send_multipart([version, request_id, b"200", b"OK", name.encode(), b""])
+                self._zap.send_multipart([version, request_id, b"200", b"OK", key.encode(), b""])
 
     def _read_monitor(self) -> None:
         while self._monitor.poll(0):
@@ -167,3 +200,14 @@ class Router:
         if what not in self._told and len(self._told) < REFUSALS_REMEMBERED:
             self._told.add(what)
             log.warning("%s Further ones like it are not logged.", sentence)
+
+
+def _checked(public_key: str) -> str:
+    """Return a key in Z85 as ZAP will show it; a ValueError says that it is none."""
+    try:
+        key = z85.decode(public_key.encode())
+    except (KeyError, struct.error) as error:
+        raise ValueError(public_key) from error
+    if len(key) != KEY_BYTES:
+        raise ValueError(public_key)
+    return z85.encode(key).decode()

@@ -13,7 +13,8 @@ import zmq
 from zmq.utils import z85
 
 from mgpu_agent.protocol import codec
-from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.join import JoinString, write_join
 from mgpu_agent.protocol.messages import (
     Enrol,
     Enrolled,
@@ -97,6 +98,12 @@ class SmallMaster:
                 started_at=time.time(),
             ),
         )
+
+    def join_line(self, *before: str, node_id: str | None = None) -> str:
+        """Return a line for this master; `before` are addresses to be tried first."""
+        addresses = (*before, f"tcp://127.0.0.1:{self._link_port}")
+        node = None if node_id is None else NodeId(node_id)
+        return write_join(JoinString(addresses, self.public_key, self._enrol_public, self._enrol_secret, time.time() + 60, "test", node))
 
     def stop_listening(self) -> None:
         """Close the socket as a killed master would."""

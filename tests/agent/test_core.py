@@ -74,6 +74,15 @@ FACTS = NodeFacts(
     gpus=(GpuInfo(index=0, uuid=GPU, name="g", memory_bytes=1, simulated=True),),
 )
 WELCOME = Welcome(cluster="c", heartbeat_s=2.0, sample_s=1.0, output_window_bytes=100)
+ASK_FOR_A_LINE = "run `mgpu join-token` on the master's machine"
+KEY_REFUSED_WARNING = Say(
+    event="refused",
+    fields={
+        "code": "key-refused",
+        "message": f"The master does not know this node's key (any more): stop this agent and {ASK_FOR_A_LINE}.",
+    },
+    is_warning=True,
+)
 NO_KEEPER_WARNING = Say(event="keeper_lost", is_warning=True)
 
 
@@ -101,8 +110,17 @@ def said(message: ToAgent, at: float = 1.0, epoch: int = 1) -> FrameArrived:
     return FrameArrived(at=at, master_epoch=epoch, message=message)
 
 
-def a_machine(*events: Event, is_enrolled: bool = True, is_embedded: bool = False, master_epoch: int = 1) -> Machine:
-    machine = Machine(node_id=NODE, public_key="key", is_enrolled=is_enrolled, is_embedded=is_embedded, master_epoch=master_epoch)
+def a_machine(
+    *events: Event, is_enrolled: bool = True, is_embedded: bool = False, has_line: bool = False, master_epoch: int = 1
+) -> Machine:
+    machine = Machine(
+        node_id=NODE,
+        public_key="key",
+        is_enrolled=is_enrolled,
+        is_embedded=is_embedded,
+        has_line=has_line,
+        master_epoch=master_epoch,
+    )
     for event in events:
         machine.handle(event)
     return machine
@@ -156,7 +174,12 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "refused keys without a runtime file lead to another try": (
         JOINING,
         LinkFell(at=1.0, may_enrol=False, keys_refused=True),
-        [Connect(enrolling=False, delay_s=0.1)],
+        [KEY_REFUSED_WARNING, Connect(enrolling=False, delay_s=1.0)],
+    ),
+    "refused keys are said once and tried again slowly": (
+        (*JOINING, LinkFell(at=1.0, may_enrol=False, keys_refused=True)),
+        LinkFell(at=2.0, may_enrol=False, keys_refused=True),
+        [Connect(enrolling=False, delay_s=2.0)],
     ),
     "a moved master is followed": (JOINED, MasterMoved(at=1.0, is_another=False), [Connect(enrolling=False)]),
     "another master needs an enrolment": (JOINED, MasterMoved(at=1.0, is_another=True), [Connect(enrolling=True)]),

@@ -60,7 +60,13 @@ def test_operations_and_paths_are_unique() -> None:
 
 
 def test_writes_are_the_routes_that_are_not_get() -> None:
-    assert [route.operation for route in ROUTES if route.is_write] == ["submitJob", "submitJobs", "cancelJob"]
+    assert [route.operation for route in ROUTES if route.is_write] == [
+        "changeNode",
+        "addJoinToken",
+        "submitJob",
+        "submitJobs",
+        "cancelJob",
+    ]
 
 
 def test_variables_of_paths() -> None:

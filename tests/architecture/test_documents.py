@@ -23,7 +23,7 @@ def _text(name: str) -> str:
 
 
 def test_readme_lists_every_route() -> None:
-    listed = set(re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE|WS) ([\w./{}]+)", _text("README.md"), re.MULTILINE))
+    listed = set(re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE|WS) ([\w./{}-]+)", _text("README.md"), re.MULTILINE))
     real = {("WS" if route.kind is Kind.WEBSOCKET else route.method, route.path) for route in ROUTES}
     assert listed == real
     assert f"/{PREFIX}" in _text("README.md")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mgpu_agent import __version__
-from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.cli import queue as queue_module
@@ -265,79 +265,6 @@ def test_cancel(capsys: Captured) -> None:
 def test_cancel_needs_to_know_what(words: list[str], capsys: Captured) -> None:
     assert run(entry.mgpu_cancel, words, MockTransport()) == 2
     assert capsys.readouterr().err == "Usage: mgpu_cancel JOB…, or one of --all, -u USER and --name NAME.\n"
-
-
-def test_nodes(capsys: Captured) -> None:
-    gpu = models.Gpu(
-        index=1,
-        uuid=GpuUuid("G"),
-        name="H100",
-        memory_bytes=80_000_000_000,
-        simulated=False,
-        job_id=JobId("RRRR0001"),
-        user="me",
-        utilisation_percent=89.4,
-        memory_used_bytes=57_100_000_000,
-        state="held",
-    )
-    busy = models.Gpu(
-        index=2,
-        uuid=GpuUuid("H"),
-        name="H100",
-        memory_bytes=80_000_000_000,
-        simulated=False,
-        state="outside",
-        reason="In use outside mgpu by pid 8 of bob.",
-        processes=(models.GpuProcess(pid=8, user="bob", memory_bytes=5, outside=True),),
-        nvlinks={GpuUuid("G"): 4},
-    )
-    real = models.Node(
-        id=NodeId("r"), state=NodeState.DRAINING, reason="update", host="h", address="", arch="", cpus=4, memory_bytes=1, gpus=(gpu, busy)
-    )
-    mock = MockTransport(nodes=[a_node("s", 1), real])
-    assert run(entry.mgpu, ["nodes"], mock) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "s: online | host s | 8 CPUs | 1 GPU, simulated, 1 free",
-        "  GPU 0: Simulated GPU (simulated) | 80 GB | free",
-        "r: draining (update) | host h | 4 CPUs | 2 GPUs, 0 free",
-        "  GPU 1: H100 | 57.1 of 80 GB | 89 % busy | RRRR0001 of me",
-        "  GPU 2: H100 | 80 GB | outside: In use outside mgpu by pid 8 of bob.",
-    ]
-    assert run(entry.mgpu, ["nodes", "--json"], mock) == 0
-    assert json.loads(capsys.readouterr().out)["nodes"][1] == {
-        "id": "r",
-        "state": "draining",
-        "reason": "update",
-        "host": "h",
-        "gpus": [
-            {
-                "index": 1,
-                "uuid": "G",
-                "name": "H100",
-                "memory_bytes": 80_000_000_000,
-                "job_id": "RRRR0001",
-                "simulated": False,
-                "state": "held",
-                "reason": "",
-                "processes": [],
-                "mig_parent": "",
-                "nvlinks": {},
-            },
-            {
-                "index": 2,
-                "uuid": "H",
-                "name": "H100",
-                "memory_bytes": 80_000_000_000,
-                "job_id": None,
-                "simulated": False,
-                "state": "outside",
-                "reason": "In use outside mgpu by pid 8 of bob.",
-                "processes": [{"pid": 8, "user": "bob", "memory_bytes": 5, "outside": True}],
-                "mig_parent": "",
-                "nvlinks": {"G": 4},
-            },
-        ],
-    }
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.master.ports import Batch, JobFilter, Recovered, SavedJob, SavedNode, TokenRow
+from mgpu_jupyter.master.ports import JOIN_KEYS_REMEMBERED_S, Batch, JobFilter, JoinKey, Recovered, SavedJob, SavedNode, TokenRow
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.model import Job, Reason
 from mgpu_jupyter.store.memory import MemoryStore
@@ -81,6 +81,31 @@ def test_a_key_is_bound_to_one_node_and_a_node_to_one_key(store):
     store.bind_node_key(NodeId("n2"), K2)
 
     assert [(node.id, node.public_key) for node in store.recover().nodes] == [("n2", K2)]
+
+
+def test_a_revoked_node_keeps_its_facts_and_no_key_until_it_is_bound_again(store):
+    store.bind_node_key(NodeId("n1"), K1)
+    store.commit(Batch(nodes={NodeId("n1"): facts("n1")}, revoked={NodeId("n1"): "Revoked by root."}, epoch=1))
+
+    revoked = SavedNode(id=NodeId("n1"), public_key=None, facts=facts("n1"), revoked="Revoked by root.")
+    assert store.recover().nodes == (revoked,)
+    store.bind_node_key(NodeId("n1"), K1)
+    assert store.recover().nodes == (replace(revoked, public_key=K1, revoked=""),)
+
+
+def test_a_join_key_is_kept_used_up_with_the_binding_and_forgotten_long_after(store):
+    first = JoinKey(public_key=K1, created_by="ann", created_at=1.0, expires_at=10.0, node_id=NodeId("n1"))
+    second = JoinKey(public_key=K2, created_by="ann", created_at=2.0, expires_at=20.0)
+    store.add_join_key(first)
+    store.add_join_key(second)
+    assert store.recover().join_keys == (first, second)
+
+    store.bind_node_key(NodeId("n2"), "c" * 40, K2)
+    assert store.recover().join_keys == (first, replace(second, used_by=NodeId("n2")))
+
+    third = JoinKey(public_key="d" * 40, created_by="ann", created_at=15.0 + JOIN_KEYS_REMEMBERED_S, expires_at=9e9)
+    store.add_join_key(third)
+    assert store.recover().join_keys == (replace(second, used_by=NodeId("n2")), third)
 
 
 def test_assigned_nodes_of_the_current_and_of_past_attempts(store):

@@ -42,6 +42,10 @@ class Cluster:
         if error is not None:
             print(self.report())
         self.client.close()
+        self.close_programs()
+
+    def close_programs(self) -> None:
+        """End every program and job."""
         for program in self._programs.values():
             with contextlib.suppress(ProcessLookupError):
                 program.terminate()
@@ -119,6 +123,10 @@ class Cluster:
     def stop(self, name: str) -> int:
         """End a program as an administrator does (SIGTERM); return its exit code."""
         self._programs[name].terminate()
+        return self._programs[name].wait(20)
+
+    def wait(self, name: str) -> int:
+        """Wait until a program ends by itself; return its exit code."""
         return self._programs[name].wait(20)
 
     def pid(self, name: str) -> int:

@@ -12,7 +12,8 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
-from mgpu_jupyter.engines.agents import ENROL_USER, AgentsEngine, Enrolment, LinkSettings
+from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
+from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master.ports import Incoming, LogKey, News
 from mgpu_jupyter.scheduler.events import GpusChanged, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
 from mgpu_jupyter.scheduler.launch import launch_spec
@@ -25,9 +26,14 @@ LIMIT_S = 10.0
 
 
 class FakeLink:
-    def __init__(self):
+    def __init__(self, diary):
         self.incoming, self.sent, self.allowed, self.gone = [], [], {}, set()
+        self.diary, self.forbidden, self.bound = diary, {}, []
         self.is_closed = False
+
+    def bind(self, host, port):
+        self.bound.append((host, port))
+        return port
 
     def wait(self, timeout_s):
         pass
@@ -46,9 +52,21 @@ class FakeLink:
         return True
 
     def allow(self, public_key, user_id):
+        self.diary.append(("allow", user_id))
+        self.allowed[user_id] = public_key
+
+    def forbid(self, user_id, why):
+        self.diary.append(("forbid", user_id))
+        if self.allowed.pop(user_id, None) is not None:
+            self.forbidden[user_id] = why
+
+    def holder(self, public_key):
         if len(public_key) != 40:
             raise ValueError(public_key)
-        self.allowed[user_id] = public_key
+        return next((name for name, key in self.allowed.items() if key == public_key), None)
+
+    def knows(self, user_id):
+        return user_id in self.allowed
 
     def close(self):
         self.is_closed = True
@@ -59,18 +77,24 @@ class World:
 
     def __init__(self, root, timeout_s=60.0):
         self.root = root
-        self.link, self.bound = FakeLink(), {}
+        self.diary, self.bound, self.now = [], {}, AT
+        self.link = FakeLink(self.diary)
         cluster = Cluster(("n1", 2))
         self.job = cluster.started()
         assigned = {self.job.attempt_key: frozenset({NodeId("n1")})}
         self.engine = AgentsEngine(
             self.link,
             LogWriter(root),
-            Enrolment(self.bound.__setitem__, lambda attempt: assigned.get(attempt, frozenset())),
+            Records(self._bind, lambda attempt: assigned.get(attempt, frozenset())),
             LinkSettings(cluster="test", timeout_s=timeout_s),
             master_epoch=EPOCH,
-            clock=lambda: AT,
+            clock=lambda: self.now,
+            link_port=8790,
         )
+
+    def _bind(self, node_id, public_key, join_key):
+        self.diary.append(("bind", node_id, join_key))
+        self.bound[node_id] = public_key
 
     def say(self, *messages, node="n1", route=b"\0r1", epoch=0):
         self.link.incoming.append(Incoming(node, route, [memoryview(encode(message, epoch)) for message in messages]))
@@ -204,9 +228,11 @@ def test_what_enrolment_does_not_allow(world):
     world.say(wire.Hello(node_id=NodeId("n1"), facts=facts()), node=ENROL_USER)
     world.say(wire.Enrol(node_id=NodeId("n1"), public_key="k" * 40), node=ENROL_USER)
     world.say(wire.Enrol(node_id=NodeId("n2"), public_key="short"), node=ENROL_USER)
+    world.say(wire.Enrol(node_id=NodeId("../n2"), public_key="k" * 40), node=ENROL_USER)
     world.say(wire.Enrol(node_id=NodeId("n1"), public_key="k" * 40), node="n1", route=b"\0r9")
 
-    assert [message.code for _, message in world.sent()] == ["enrol-first", "node-id-taken", "bad-key", "already-enrolled"]
+    codes = ["enrol-first", "node-id-taken", "bad-key", "bad-node-id", "already-enrolled"]
+    assert [message.code for _, message in world.sent()] == codes
     assert world.bound == {}
 
 

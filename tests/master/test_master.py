@@ -8,10 +8,10 @@ import pytest
 
 from mgpu_agent.protocol.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.master import calls
+from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
-from mgpu_jupyter.master.ports import News
+from mgpu_jupyter.master.ports import JoinKey, News
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
 from mgpu_jupyter.scheduler.model import Policy
@@ -58,6 +58,20 @@ class FakeEngine:
 
     def stop(self, node_id, key, grace_s, reason):
         self.diary.append(("stop", node_id, reason))
+
+    def listen(self, host):
+        if host == "192.0.2.9":
+            raise InvalidRequest("no-such-address", "no")
+        return host != "127.0.0.1"
+
+    def admit(self, key):
+        self.diary.append(("admit", key.public_key))
+
+    def knows(self, node_id):
+        return node_id == "silent"
+
+    def revoke(self, node_id, reason):
+        self.diary.append(("revoke", node_id, reason))
 
     def committed(self):
         pass
@@ -325,3 +339,64 @@ def test_output_that_grew_is_published(bench):
     bench.master.turn()
 
     assert bench.published == [([], {job_id(1)})]
+
+
+# --- who gets in ------------------------------------------------------------------------------------
+
+
+def revoke(bench, node, reason="stolen"):
+    bench.post(doors.revoke(NodeId(node), "root", reason, bench.answer))
+    return bench.turn()
+
+
+def test_a_nodes_key_is_unbound_with_the_commit_before_it_is_refused_and_its_job_is_requeued(bench):
+    bench.store.bind_node_key(NodeId("n1"), "k" * 40)
+    bench.join()
+    job = bench.one_job()
+    bench.diary.clear()
+
+    assert revoke(bench, "n1") == "Revoked by root: stolen."
+
+    assert bench.diary == [("commit", ["queued"]), ("revoke", "n1", "Revoked by root: stolen."), "answer"]
+    assert [(node.public_key, node.revoked) for node in bench.store.recover().nodes] == [(None, "Revoked by root: stolen.")]
+    assert bench.master.state.jobs[job.id].state is JobState.QUEUED
+    view = bench.master.node(NodeId("n1"))
+    assert (view.state, view.reason) == ("offline", "Revoked by root: stolen.")
+    bench.master = bench.new_master()
+    bench.master._recover()
+    assert bench.master.node(NodeId("n1")).reason == "Revoked by root: stolen."
+
+
+def test_nodes_that_were_never_seen_can_be_revoked_and_unknown_ones_not(bench):
+    assert revoke(bench, "silent", "") == "Revoked by root."
+    assert revoke(bench, "nobody").code == "no-such-node"
+
+
+def test_a_revocation_that_cannot_be_saved_changes_nothing(bench):
+    bench.join()
+    bench.store.error = Unavailable("disk-full", "full")
+    bench.diary.clear()
+
+    assert revoke(bench, "n1").code == "disk-full"
+    assert bench.diary == ["answer", "resync"]
+
+
+def test_a_join_key_is_kept_before_it_works(bench):
+    key = JoinKey(public_key="j" * 40, created_by="ann", created_at=1.0, expires_at=2.0)
+    bench.post(doors.admit(key, bench.answer))
+
+    assert bench.turn() == key
+    assert bench.store.recover().join_keys == (key,)
+    assert ("admit", key.public_key) in bench.diary
+
+
+def test_addresses_are_kept_and_told_when_they_are_new(bench):
+    def listen(*hosts):
+        bench.post(doors.listen(hosts, bench.answer))
+        return bench.turn()
+
+    assert listen("127.0.0.1", "192.0.2.1") == ("192.0.2.1",)
+    assert doors.kept_addresses(bench.store) == ("192.0.2.1",)
+    assert listen("192.0.2.2") == ("192.0.2.2",)
+    assert listen("192.0.2.9").code == "no-such-address"
+    assert doors.kept_addresses(bench.store) == ("192.0.2.1", "192.0.2.2")

@@ -69,6 +69,7 @@ FACTS = NodeFacts(
     labels={"room": "B"},
     rack="r1",
     switch="s1",
+    address_method="way-to-master",
 )
 STATUS = TaskStatus(
     key=KEY,

@@ -47,7 +47,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     expected = {
-        "hello": replace(TO_MASTER["hello"], facts=replace(FACTS, gpus=gpus), samples=()),
+        "hello": replace(TO_MASTER["hello"], facts=replace(FACTS, gpus=gpus, address_method=""), samples=()),
         "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,)),
     }
 

@@ -153,9 +153,9 @@ def test_things_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.
     places.write_private_file(tmp_path / "key", b"secret")
     other = os.getuid() + 1
     monkeypatch.setattr("mgpu_agent.protocol.places.os.getuid", lambda: other)
-    with pytest.raises(InvalidRequest, match="must belong to you alone"):
+    with pytest.raises(InvalidRequest, match=f"^{tmp_path} belongs to another user: run  sudo chown {other} {tmp_path}$"):
         places.make_private_dir(tmp_path)
-    with pytest.raises(InvalidRequest, match="must be readable by you alone"):
+    with pytest.raises(InvalidRequest, match=f"belongs to another user: run  sudo chown {other} {tmp_path}/key$"):
         places.read_private_file(tmp_path / "key")
 
 
@@ -175,6 +175,49 @@ def test_file_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None
     with pytest.raises(InvalidRequest) as caught:
         places.read_private_file(path)
     assert (caught.value.code, caught.value.message) == ("unsafe-file", f"{path} must be readable by you alone: run  chmod 600 {path}")
+
+
+PRIVATE = {
+    ".": (0o750, "unsafe-directory", "belong to", 700),
+    "keys": (0o755, "unsafe-directory", "belong to", 700),
+    "run": (0o701, "unsafe-directory", "belong to", 700),
+    "nodes": (0o770, "unsafe-directory", "belong to", 700),
+    "logs": (0o710, "unsafe-directory", "belong to", 700),
+    "keys/link.key": (0o640, "unsafe-file", "be readable by", 600),
+    "run/master-1.json": (0o604, "unsafe-file", "be readable by", 600),
+    "mgpu.db": (0o644, "unsafe-file", "be readable by", 600),
+    "mgpu.db-wal": (0o644, "unsafe-file", "be readable by", 600),
+}
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_state_directory_that_others_can_look_into_is_refused_with_the_command_that_fixes_it(name: str, tmp_path: Path) -> None:
+    state = places.make_private_dir(tmp_path / "state")
+    for directory in ("keys", "run", "nodes", "logs"):
+        places.make_private_dir(state / directory)
+    for file in ("keys/link.key", "run/master-1.json", "mgpu.db", "mgpu.db-wal"):
+        places.write_private_file(state / file, b"secret")
+    places.check_private_state(state)
+    mode, code, what, fix = PRIVATE[name]
+    path = (state / name).absolute() if name != "." else state
+    path.chmod(mode)
+
+    with pytest.raises(InvalidRequest) as caught:
+        places.check_private_state(state)
+
+    assert (caught.value.code, caught.value.message) == (code, f"{path} must {what} you alone: run  chmod {fix} {path}")
+    path.chmod(int(str(fix), 8))
+    places.check_private_state(state)
+
+
+def test_a_state_directory_is_made_for_its_owner_and_a_file_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
+    places.check_private_state(tmp_path / "new")
+    places.check_private_file(tmp_path / "new" / "ledger")
+
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "new" / "ledger").touch(0o644)
+    with pytest.raises(InvalidRequest, match="chmod 600"):
+        places.check_private_file(tmp_path / "new" / "ledger")
 
 
 # --- runtime files ---------------------------------------------------------------------------------

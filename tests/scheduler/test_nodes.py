@@ -11,6 +11,7 @@ from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import LaunchTask, ReportMismatch, SaveAttempt, SaveJob, SaveNode, StopTask
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
+    NodeDeclaredLost,
     NodeHeard,
     NodeLeft,
     NodeSilent,
@@ -230,3 +231,66 @@ def test_a_job_whose_node_is_unknown_can_still_end():
     (save,) = report(cluster, ended(job))
 
     assert save.job.state is JobState.COMPLETED
+
+
+# --- nodes that an operator gives up ----------------------------------------------------------------
+
+GIVEN_UP = Reason("node-lost", "Node n1 was given up: Revoked by root: stolen.")
+
+
+def give_up(cluster, node="n1"):
+    return cluster.tell(NodeDeclaredLost(at=30.0, node_id=node, reason="Revoked by root: stolen."))
+
+
+def test_what_a_node_ran_is_run_again_elsewhere_when_an_operator_gives_it_up():
+    cluster = Cluster(("n1", 1), ("n2", 2))
+    lost, stays = cluster.started(nodelist=("n1", "n2"), nodes=1), cluster.started(nodelist=("n2",))
+    report(cluster, status(lost))
+    report(cluster, status(stays))
+
+    node, record, save = give_up(cluster)
+
+    assert (node, record.job.attempt) == (SaveNode("n1"), 1)
+    assert (save.job.state, save.job.reason) == (JobState.QUEUED, GIVEN_UP)
+    gone = cluster.state.nodes["n1"]
+    assert (gone.state, gone.reason, gone.holders) == (NodeState.OFFLINE, "Revoked by root: stolen.", {})
+    cluster.schedule()
+    again = cluster.job(lost.id)
+    assert (again.attempt, again.placements[0].node_id) == (2, "n2")
+    assert (cluster.job(stays.id).state, cluster.job(stays.id).attempt) == (JobState.RUNNING, 1)
+    assert give_up(cluster) == []
+
+
+def test_what_must_not_run_again_fails_and_a_late_report_of_it_changes_nothing():
+    cluster = Cluster(("n1", 1))
+    job = cluster.started(requeue=False)
+
+    _, save = give_up(cluster)
+
+    assert (save.job.state, save.job.reason) == (JobState.FAILED, GIVEN_UP)
+    assert report(cluster, ended(job)) == []
+
+
+def test_a_gang_that_loses_a_node_is_ended_on_the_others_before_it_runs_again():
+    cluster = Cluster(("n1", 1), ("n2", 1))
+    job = cluster.started(nodes=2)
+
+    node, save, stop = give_up(cluster)
+
+    assert (node, save.job.state) == (SaveNode("n1"), JobState.STOPPING)
+    assert stop == StopTask("n2", job.attempt_key, 15.0, GIVEN_UP.text)
+    _record, again = report(cluster, ended(job, 1, exit_code=None, signal=15))
+    assert again.job.state is JobState.QUEUED
+
+
+def test_a_node_that_nobody_knows_is_given_up_without_a_word():
+    assert give_up(Cluster(("n2", 1))) == []
+
+
+def test_a_revoked_node_says_so_after_a_restart_too():
+    cluster = Cluster()
+    nodes = (("n1", facts("n1", 1)), ("n2", facts("n2", 1)))
+
+    cluster.tell(StateRecovered(at=1.0, nodes=nodes, reasons={"n1": "Revoked by root."}))
+
+    assert [node.reason for node in cluster.state.nodes.values()] == ["Revoked by root.", "It has not connected since the master started."]

@@ -13,7 +13,7 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.places import find_runtime_file
+from mgpu_agent.protocol.places import find_runtime_file, make_private_dir, write_private_file
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.server import headless
 from mgpu_jupyter.server.local_agents import LocalAgent, plan
@@ -26,7 +26,7 @@ async def health_of(jp_fetch):
 
 @pytest.fixture
 def taken_lock(state_dir):
-    state_dir.mkdir()
+    state_dir.mkdir(mode=0o700)
     descriptor = os.open(state_dir / "master.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.write(descriptor, b"4711\n")
@@ -49,7 +49,8 @@ async def test_a_second_master_on_one_directory_says_who_has_it(taken_lock, jp_f
 
 @pytest.fixture
 def open_keys(state_dir):
-    (state_dir / "keys").mkdir(parents=True, mode=0o755)
+    state_dir.mkdir(mode=0o700)
+    (state_dir / "keys").mkdir()
     (state_dir / "keys").chmod(0o755)
 
 
@@ -60,6 +61,22 @@ async def test_keys_that_others_can_read_keep_the_master_from_starting(open_keys
         "failed",
         f"{state_dir}/keys must belong to you alone: run  chmod 700 {state_dir}/keys",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "fix"), [("", 0o755, 700), ("keys", 0o750, 700), ("keys/link.key", 0o644, 600), ("mgpu.db", 0o644, 600)]
+)
+def test_a_headless_master_does_not_start_at_all_on_what_others_can_read(state_dir, monkeypatch, name, mode, fix):
+    monkeypatch.setattr("mgpu_jupyter.server.headless.MgpuApp.launch_instance", lambda *_: pytest.fail("it started"))
+    make_private_dir(state_dir)
+    make_private_dir(state_dir / "keys")
+    for file in ("keys/link.key", "mgpu.db"):
+        write_private_file(state_dir / file, b"secret")
+    path = state_dir / name if name else state_dir
+    path.chmod(mode)
+
+    with pytest.raises(InvalidRequest, match=f"run  chmod {fix} {path}$"):
+        headless.run("127.0.0.1", 8080, None, [])
 
 
 @pytest.fixture
@@ -81,7 +98,7 @@ async def test_before_the_start_and_after_a_dead_thread(app, jp_fetch):
     assert (await health_of(jp_fetch))["status"] == "starting"
     app.service = service
     service.master._stopping.set()
-    service.master._engine.wake()
+    service.master.engine.wake()
     service.master._thread.join()
     assert (await health_of(jp_fetch))["status"] == "degraded"
 

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from mgpu_agent.protocol.errors import Unavailable
-from mgpu_jupyter.master.ports import Batch, SavedJob
+from mgpu_jupyter.master.ports import Batch, SavedJob, SavedNode
 from mgpu_jupyter.store.migrations import STEPS
 from mgpu_jupyter.store.sqlite import SqliteStore
 from tests.contract.test_store import a_job, save
@@ -45,6 +45,17 @@ def test_a_database_from_the_future_is_refused(tmp_path):
         SqliteStore(tmp_path / "mgpu.db")
 
     assert caught.value.code == "store-too-new"
+
+
+def test_nodes_of_the_first_shape_are_taken_over(tmp_path):
+    connection = sqlite3.connect(tmp_path / "mgpu.db")
+    connection.executescript(f"{STEPS[0]} INSERT INTO nodes VALUES ('n1', 'k', NULL); PRAGMA user_version = 1;")
+    connection.close()
+
+    store = SqliteStore(tmp_path / "mgpu.db")
+
+    assert store.recover().nodes == (SavedNode(id="n1", public_key="k"),)
+    store.close()
 
 
 def test_a_commit_that_breaks_leaves_nothing(tmp_path):

@@ -8,7 +8,7 @@ import time
 import pytest
 import zmq
 
-from mgpu_agent.protocol.errors import Unavailable
+from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 from mgpu_jupyter.transport.router import Router
 
 LIMIT_S = 10.0
@@ -26,7 +26,7 @@ class Door:
         self.context = zmq.Context()
         self.sockets = []
 
-    def client(self, pair=None, *, server_key=None, routing_id=None):
+    def client(self, pair=None, *, server_key=None, routing_id=None, host="127.0.0.1"):
         socket = self.context.socket(zmq.DEALER)
         socket.linger = 0
         if routing_id is not None:
@@ -34,7 +34,7 @@ class Door:
         if pair is not None:
             socket.curve_publickey, socket.curve_secretkey = (part.encode() for part in pair)
             socket.curve_serverkey = (server_key or self.public).encode()
-        socket.connect(f"tcp://127.0.0.1:{self.port}")
+        socket.connect(f"tcp://{host}:{self.port}")
         self.sockets.append(socket)
         return socket
 
@@ -88,6 +88,79 @@ def test_a_name_has_one_key_at_a_time(door):
     (message,) = door.receive()
 
     assert bytes(message.frames[0]) == b"new"
+
+
+def test_a_key_that_is_taken_off_the_list_is_nobodys_from_its_next_frame_on_and_others_notice_nothing(door):
+    pair, other = keys(), keys()
+    door.router.allow(pair[0], "n1")
+    door.router.allow(other[0], "n2")
+    client, friend = door.client(pair), door.client(other)
+    client.send(b"before")
+    friend.send(b"before")
+    assert sorted((message.user_id, message.refusal) for message in door.receive(until=lambda got: len(got) == 2)) == [
+        ("n1", ""),
+        ("n2", ""),
+    ]
+
+    door.router.forbid("n1", "it was stolen")
+    door.router.forbid("n1", "a second time changes nothing")
+    client.send(b"after")
+    friend.send(b"after")
+
+    messages = door.receive(until=lambda got: len(got) == 2)
+    assert sorted((message.user_id, message.refusal) for message in messages) == [("n1", "it was stolen"), ("n2", "")]
+    assert (door.router.knows("n1"), door.router.knows("n2")) == (False, True)
+    assert (door.router.holder(pair[0]), door.router.holder(other[0])) == (None, "n2")
+
+
+def test_a_key_that_was_replaced_is_refused_on_the_connection_that_it_has(door):
+    old, new = keys(), keys()
+    door.router.allow(old[0], "n1")
+    client = door.client(old)
+    client.send(b"one")
+    door.receive()
+    door.router.allow(new[0], "n1")
+    client.send(b"two")
+
+    (message,) = door.receive()
+    assert (message.user_id, message.refusal) == ("n1", "the name n1 has another key by now")
+    door.router.allow(old[0], "n1")
+    client.send(b"three")
+    assert [(message.user_id, message.refusal) for message in door.receive()] == [("n1", "")]
+
+
+def test_the_log_says_why_a_key_that_was_once_good_is_refused(door, caplog):
+    pair = keys()
+    door.router.remember(pair[0], ":join:x", "this join line was used already")
+    door.client(pair).send(b"let me in")
+
+    assert door.receive(until=lambda _: "used already" in caplog.text) == []
+
+
+@pytest.mark.parametrize("text", ["", "short", "k" * 41, "k" * 45, '"' * 40, "ü" * 40])
+def test_what_is_no_key_is_named_so(door, text):
+    with pytest.raises(ValueError):
+        door.router.holder(text)
+    with pytest.raises(ValueError):
+        door.router.allow(text, "n1")
+
+
+def test_the_link_can_listen_on_several_addresses_with_one_port(door):
+    pair = keys()
+    door.router.allow(pair[0], "n1")
+
+    assert door.router.bind("127.0.0.2", door.port) == door.port
+
+    for host in ("127.0.0.1", "127.0.0.2"):
+        door.client(pair, host=host).send(host.encode())
+        assert [bytes(message.frames[0]) for message in door.receive()] == [host.encode()]
+
+
+def test_an_address_of_another_machine_is_refused(door):
+    with pytest.raises(InvalidRequest) as caught:
+        door.router.bind("192.0.2.1", door.port)
+
+    assert caught.value.code == "no-such-address"
 
 
 REFUSED = {

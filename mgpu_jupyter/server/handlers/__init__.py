@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from mgpu_jupyter.server.handlers.base import Guarded, Unknown
-from mgpu_jupyter.server.handlers.cluster import ClusterHandler, HealthHandler, NodeHandler, NodesHandler, OpenApiHandler
+from mgpu_jupyter.server.handlers.cluster import (
+    ClusterHandler,
+    HealthHandler,
+    JoinTokensHandler,
+    NodeHandler,
+    NodesHandler,
+    OpenApiHandler,
+)
 from mgpu_jupyter.server.handlers.jobs import BulkHandler, CancelHandler, JobHandler, JobsHandler
 from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
@@ -14,6 +21,7 @@ ALL: tuple[type[Guarded], ...] = (
     OpenApiHandler,
     NodesHandler,
     NodeHandler,
+    JoinTokensHandler,
     JobsHandler,
     BulkHandler,
     JobHandler,

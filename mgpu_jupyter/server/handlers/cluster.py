@@ -82,3 +82,21 @@ class NodeHandler(Guarded):
         if node is None:
             raise NotFound("no-such-node", f"There is no node {node_id}: see `mgpu nodes`.")
         self.answer(node_view(node))
+
+    async def patch(self, node_id: str) -> None:
+        """Do to a node what an administrator asks for."""
+        self.person.check_is_admin("administer nodes")
+        body = self.read_body(models.NodeAction)
+        message = await self.service.revoke_node(self.person, NodeId(node_id), body.reason)
+        self.answer(models.NodeActionAnswer(node_id=NodeId(node_id), action=body.action, message=message))
+
+
+class JoinTokensHandler(Guarded):
+    """Lines for new machines."""
+
+    path = "join-tokens"
+
+    async def post(self) -> None:
+        """Make a line that lets one machine join once."""
+        self.person.check_is_admin("let machines join")
+        self.answer(await self.service.join_token(self.person, self.read_body(models.JoinTokenRequest)), 201)

@@ -1,0 +1,30 @@
+"""Which launches a node does not carry out, and why. Pure."""
+
+from __future__ import annotations
+
+from mgpu_agent.core.attempts import Attempts
+from mgpu_agent.core.gpus import Gpus
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.messages import LaunchRefused
+from mgpu_agent.protocol.model import LaunchSpec, NodeFacts
+
+
+def why_not(spec: LaunchSpec, node_id: NodeId, facts: NodeFacts | None, attempts: Attempts, gpus: Gpus) -> LaunchRefused | None:
+    """Return the refusal of a launch that is not for this node as it is now, or None."""
+
+    def refused(code: str, message: str, fault: str) -> LaunchRefused:
+        return LaunchRefused(key=spec.key, code=code, message=message, fault=fault)
+
+    if spec.node_id != node_id:
+        return refused("wrong-node", f"This is node {node_id}, not {spec.node_id}.", "stale")
+    if facts is not None:
+        if spec.incarnation != facts.incarnation:
+            return refused("stale", "The launch was meant for the node as it was before it started anew.", "stale")
+        missing = set(spec.gpus) - {gpu.uuid for gpu in facts.gpus}
+        if missing:
+            return refused("no-such-gpu", f"This node has no GPU {', '.join(sorted(missing))}.", "node")
+    if problem := gpus.lost(spec.gpus):
+        return refused("gpu-lost", problem, "node")
+    if (holder := attempts.holder(spec.gpus)) is not None:
+        return refused("gpu-busy", f"A GPU of this launch is still held by attempt {holder}.", "node")
+    return None

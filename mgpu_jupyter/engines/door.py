@@ -1,0 +1,102 @@
+"""Who may become a node: enrolment under the key of this machine's own user, or under a join key that works once.
+
+Decides about keys and names, and keeps the link's allow-list in step with the store; a binding is durable before it works.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+
+from mgpu_agent.protocol import messages as wire
+from mgpu_agent.protocol.errors import Conflict
+from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
+from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey
+
+log = logging.getLogger("mgpu.agents")
+
+ENROL_USER = ":enrol"  # no node id has a colon
+JOIN_USER = ":join:"
+REVOKED = "revoked"
+WAS_USED = "this join line was used already"
+HAS_EXPIRED = "this join line has expired"
+_ASK_AGAIN = "run `mgpu join-token` on the master's machine for a new join line"
+
+
+class Door:
+    """Keeps the join keys that still work. Used by the master's thread."""
+
+    def __init__(self, link: AgentLink, bind: Callable[[NodeId, str, str | None], None], clock: Callable[[], float]) -> None:
+        self._link = link
+        self._bind = bind
+        self._clock = clock
+        self._join_keys: dict[str, JoinKey] = {}
+        self._revoked: dict[NodeId, str] = {}
+
+    def admit(self, key: JoinKey) -> None:
+        """Let a node enrol under this key until it is used or expires."""
+        self._join_keys[join_user(key)] = key
+        self._link.allow(key.public_key, join_user(key))
+
+    def revoke(self, node_id: NodeId, reason: str) -> None:
+        """Refuse a node's key, and its name too until a join line brings it back."""
+        why = f"node {node_id} is not part of this cluster any more ({reason.rstrip('.')})"
+        self._revoked[node_id] = why
+        self._link.forbid(node_id, why)
+
+    def close_expired(self) -> None:
+        """Take join keys off the list whose time is over."""
+        now = self._clock()
+        for user in [user for user, key in self._join_keys.items() if key.expires_at <= now]:
+            del self._join_keys[user]
+            self._link.forbid(user, HAS_EXPIRED)
+
+    def enrol(self, user_id: str, message: wire.Enrol, *, is_connected: bool) -> None:
+        """Bind the node's own key to its name, once for a join key; a Conflict says why not."""
+        join_key = self._join_keys.get(user_id)
+        node_id = message.node_id
+        if not re.match(NODE_ID_PATTERN, node_id):
+            raise Conflict("bad-node-id", "That is no node id: use letters, digits, dot, dash and underscore, at most 63.")
+        if join_key is not None and join_key.node_id not in (None, node_id):
+            raise Conflict("wrong-node-id", f"This join line is for {join_key.node_id}, not for {node_id}: use that --node-id.")
+        if join_key is None and node_id in self._revoked:
+            raise Conflict(REVOKED, _sentence(self._revoked[node_id]))
+        try:
+            holder = self._link.holder(message.public_key)
+        except ValueError as error:
+            raise Conflict("bad-key", "That is not a public key.") from error
+        if holder not in (None, node_id):
+            raise Conflict("key-taken", "That key is enrolled under another name: delete the node's directory and join again.")
+        if is_connected:
+            raise Conflict("node-id-taken", f"A node named {node_id} is connected: choose another --node-id.")
+        if join_key is not None and join_key.node_id is None and holder is None and self._link.knows(node_id):
+            raise Conflict(
+                "node-id-taken", f"{node_id} is another machine's name: choose another --node-id, or ask for a join line for that name."
+            )
+        self._bind(node_id, message.public_key, None if join_key is None else join_key.public_key)
+        self._link.allow(message.public_key, node_id)
+        self._revoked.pop(node_id, None)
+        if join_key is not None:
+            del self._join_keys[user_id]
+            self._link.forbid(user_id, WAS_USED)
+        log.info("node_id=%s enrolled by=%s", node_id, "this machine's user" if join_key is None else f"join line of {join_key.created_by}")
+
+
+def join_user(key: JoinKey) -> str:
+    """Return the name of a join key on the link."""
+    return f"{JOIN_USER}{key.public_key}"
+
+
+def is_door(user_id: str) -> bool:
+    """Tell whether a connection may only enrol."""
+    return user_id == ENROL_USER or user_id.startswith(JOIN_USER)
+
+
+def refusal_of(incoming: Incoming) -> tuple[str, str]:
+    """Return code and sentence for a frame whose key was taken off the list after its connection was made."""
+    return "join-refused" if is_door(incoming.user_id) else REVOKED, _sentence(incoming.refusal)
+
+
+def _sentence(why: str) -> str:
+    return f"{why[:1].upper()}{why[1:]}: {_ASK_AGAIN}."

@@ -1,0 +1,80 @@
+"""What administrators may ask of the master about who gets in: keys for new machines, addresses, revoking a node.
+
+Each runs inside a turn. A key or an address is durable by itself before it works; a node's key is unbound with the turn's commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from mgpu_agent.protocol.errors import MgpuError, NotFound
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.master.calls import Answer
+from mgpu_jupyter.master.master import Call, Master
+from mgpu_jupyter.master.ports import JoinKey, Store
+from mgpu_jupyter.master.turn import Turn
+from mgpu_jupyter.scheduler.events import NodeDeclaredLost
+
+ADDRESSES = "link_addresses"
+_T = TypeVar("_T")
+
+
+def kept_addresses(store: Store) -> tuple[str, ...]:
+    """Return the addresses beside loopback that the link listens on at every start."""
+    return msgspec.json.decode(store.setting(ADDRESSES) or "[]", type=tuple[str, ...])
+
+
+def listen(hosts: Sequence[str], answer: Answer[tuple[str, ...]]) -> Call:
+    """Return a call that lets the link listen on `hosts`, now and after every start, and answers with those that are new."""
+
+    def act(master: Master, turn: Turn) -> tuple[str, ...]:  # noqa: ARG001 - a call like the others
+        new = tuple(host for host in hosts if master.engine.listen(host))
+        kept = kept_addresses(master.store)
+        after = tuple(dict.fromkeys((*kept, *new)))
+        if after != kept:
+            master.store.set_setting(ADDRESSES, msgspec.json.encode(after).decode())
+        return new
+
+    return _call(act, answer)
+
+
+def admit(key: JoinKey, answer: Answer[JoinKey]) -> Call:
+    """Return a call that lets one node enrol under this key."""
+
+    def act(master: Master, turn: Turn) -> JoinKey:  # noqa: ARG001 - a call like the others
+        master.store.add_join_key(key)
+        master.engine.admit(key)
+        return key
+
+    return _call(act, answer)
+
+
+def revoke(node_id: NodeId, by: str, reason: str, answer: Answer[str]) -> Call:
+    """Return a call that unbinds a node's key and gives up what it runs; a second time changes only the reason."""
+
+    def act(master: Master, turn: Turn) -> str:
+        if node_id not in master.state.nodes and not master.engine.knows(node_id):
+            raise NotFound("no-such-node", f"There is no node {node_id}: see `mgpu nodes`.")
+        text = f"Revoked by {by}{f': {reason}' if reason else ''}".rstrip(".") + "."
+        turn.revoke(node_id, text)
+        master.apply(turn, NodeDeclaredLost(at=master.clock(), node_id=node_id, reason=text))
+        return text
+
+    return _call(act, answer)
+
+
+def _call(act: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
+    """Answer with what `act` returns after the commit, or with the error that it raised."""
+
+    def run(master: Master, turn: Turn) -> None:
+        result: _T | MgpuError
+        try:
+            result = act(master, turn)
+        except MgpuError as error:
+            result = error
+        turn.replies.append(lambda: answer(result))
+
+    return run

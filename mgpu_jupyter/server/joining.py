@@ -1,0 +1,104 @@
+"""How other machines get in: the addresses on which the link listens, and the lines that let one machine join once.
+
+Knows keys and addresses; who may ask was decided before. Changes go through the master's turns.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+
+import zmq
+
+from mgpu_agent.protocol.addresses import default_route_address, is_wildcard, link_address
+from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.join import JoinString, write_join
+from mgpu_jupyter.api import models
+from mgpu_jupyter.engines.agents import AgentsEngine
+from mgpu_jupyter.engines.door import HAS_EXPIRED, WAS_USED, join_user
+from mgpu_jupyter.master.ports import JoinKey
+from mgpu_jupyter.transport.router import Router
+
+
+class Listening:
+    """The link's addresses beside loopback, and those that it could not listen on."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.hosts: tuple[str, ...] = ()
+        self.warnings: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return where other machines reach the link."""
+        return tuple(link_address(host, self.port) for host in self.hosts)
+
+    def bind_kept(self, engine: AgentsEngine, hosts: tuple[str, ...]) -> None:
+        """Listen on the addresses that were kept; one that is gone is a warning."""
+        for host in hosts:
+            try:
+                engine.listen(host)
+            except MgpuError as error:
+                why = error.message.rstrip(".")
+                self.warnings = (*self.warnings, f"Nodes that joined by {host} cannot connect: {why}; bring it back and restart.")
+            else:
+                self.hosts = (*self.hosts, host)
+
+    def wanted(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the hosts that a new line needs: those asked for, else those in use, else that of the default route."""
+        if asked:
+            return tuple(_checked(host) for host in asked)
+        if self.hosts:
+            return self.hosts
+        found = default_route_address()
+        if found is None:
+            raise InvalidRequest("no-address", "This machine has no default route: name the address that others reach with --listen ADDR.")
+        return (found,)
+
+    def added(self, new: tuple[str, ...]) -> str:
+        """Note hosts that are bound by now; return what to say about them."""
+        self.hosts = tuple(dict.fromkeys((*self.hosts, *new)))
+        if not new:
+            return ""
+        shown = " and ".join(link_address(host, self.port) for host in new)
+        return f"The link now listens on {shown} too, after every restart as well; only machines with a key get in."
+
+
+def admit_kept(keys: tuple[JoinKey, ...], engine: AgentsEngine, router: Router, now: float) -> None:
+    """Let those join keys in that still work, and remember why the others do not."""
+    for key in keys:
+        if key.used_by is None and key.expires_at > now:
+            engine.admit(key)
+        else:
+            router.remember(key.public_key, join_user(key), WAS_USED if key.used_by is not None else HAS_EXPIRED)
+
+
+def new_join_key(request: models.JoinTokenRequest, by: str, now: float) -> tuple[JoinKey, str]:
+    """Return a fresh key for one enrolment, and its secret half, which is kept nowhere."""
+    public, secret = (part.decode() for part in zmq.curve_keypair())
+    node_id = None if request.node_id is None else NodeId(request.node_id)
+    return JoinKey(public_key=public, created_by=by, created_at=now, expires_at=now + request.ttl_s, node_id=node_id), secret
+
+
+def token_of(key: JoinKey, secret: str, *, addresses: tuple[str, ...], server_key: str, cluster: str, message: str) -> models.JoinToken:
+    """Return the line to paste."""
+    join = JoinString(addresses, server_key, key.public_key, secret, key.expires_at, cluster, key.node_id)
+    words = ["mgpu_node", "--join", write_join(join), *(("--node-id", key.node_id) if key.node_id else ())]
+    return models.JoinToken(
+        command=shlex.join(words),
+        line=words[2],
+        expires_at=key.expires_at,
+        addresses=addresses,
+        node_id=key.node_id,
+        message=message,
+    )
+
+
+def _checked(host: str) -> str:
+    try:
+        if is_wildcard(host):
+            raise InvalidRequest("bad-address", f"{host} stands for all addresses: name the one that the other machines reach.")
+        return str(ipaddress.ip_address(host))
+    except ValueError as error:
+        raise InvalidRequest("bad-address", f"{host[:50]!r} is no address: write one of this machine's, like 192.168.1.10.") from error

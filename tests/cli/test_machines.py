@@ -1,0 +1,178 @@
+"""Commands about machines that come and go: `mgpu nodes`, `mgpu join-token` and `mgpu node`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
+from mgpu_jupyter.api import models
+from mgpu_jupyter.cli import main as entry
+from mgpu_jupyter.client import Client
+from mgpu_jupyter.client.mock import MockTransport, a_node
+from mgpu_jupyter.client.transport import Answer
+from mgpu_jupyter.model.job import NodeState
+
+Captured = pytest.CaptureFixture[str]
+
+
+def run(command: Callable[..., int], words: list[str], mock: MockTransport) -> int:
+    return command(words, lambda: Client(transport=mock))
+
+
+def test_nodes(capsys: Captured) -> None:
+    gpu = models.Gpu(
+        index=1,
+        uuid=GpuUuid("G"),
+        name="H100",
+        memory_bytes=80_000_000_000,
+        simulated=False,
+        job_id=JobId("RRRR0001"),
+        user="me",
+        utilisation_percent=89.4,
+        memory_used_bytes=57_100_000_000,
+        state="held",
+    )
+    busy = models.Gpu(
+        index=2,
+        uuid=GpuUuid("H"),
+        name="H100",
+        memory_bytes=80_000_000_000,
+        simulated=False,
+        state="outside",
+        reason="In use outside mgpu by pid 8 of bob.",
+        processes=(models.GpuProcess(pid=8, user="bob", memory_bytes=5, outside=True),),
+        nvlinks={GpuUuid("G"): 4},
+    )
+    real = models.Node(
+        id=NodeId("r"),
+        state=NodeState.DRAINING,
+        reason="update",
+        host="h",
+        address="192.0.2.7",
+        arch="",
+        cpus=4,
+        memory_bytes=1,
+        gpus=(gpu, busy),
+        address_method="default-route",
+    )
+    mock = MockTransport(nodes=[a_node("s", 1), real])
+    assert run(entry.mgpu, ["nodes"], mock) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "s: online | host s | 8 CPUs | 1 GPU, simulated, 1 free",
+        "  address 127.0.0.1",
+        "  GPU 0: Simulated GPU (simulated) | 80 GB | free",
+        "r: draining (update) | host h | 4 CPUs | 2 GPUs, 0 free",
+        "  address 192.0.2.7 (the interface of the default route)",
+        "  GPU 1: H100 | 57.1 of 80 GB | 89 % busy | RRRR0001 of me",
+        "  GPU 2: H100 | 80 GB | outside: In use outside mgpu by pid 8 of bob.",
+    ]
+    assert run(entry.mgpu, ["nodes", "--json"], mock) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"][1] == {
+        "id": "r",
+        "state": "draining",
+        "reason": "update",
+        "host": "h",
+        "address": "192.0.2.7",
+        "address_method": "default-route",
+        "gpus": [
+            {
+                "index": 1,
+                "uuid": "G",
+                "name": "H100",
+                "memory_bytes": 80_000_000_000,
+                "job_id": "RRRR0001",
+                "simulated": False,
+                "state": "held",
+                "reason": "",
+                "processes": [],
+                "mig_parent": "",
+                "nvlinks": {},
+            },
+            {
+                "index": 2,
+                "uuid": "H",
+                "name": "H100",
+                "memory_bytes": 80_000_000_000,
+                "job_id": None,
+                "simulated": False,
+                "state": "outside",
+                "reason": "In use outside mgpu by pid 8 of bob.",
+                "processes": [{"pid": 8, "user": "bob", "memory_bytes": 5, "outside": True}],
+                "mig_parent": "",
+                "nvlinks": {"G": 4},
+            },
+        ],
+    }
+
+
+def an_answer(body: object, status: int = 200) -> Answer:
+    return Answer(status=status, body=msgspec.json.encode(body))
+
+
+def test_join_token_prints_one_line_and_says_the_rest_beside_it(capsys: Captured) -> None:
+    mock = MockTransport()
+    token = models.JoinToken(
+        command="mgpu_node --join mgpu1.AAAA --node-id gpu-1",
+        line="mgpu1.AAAA",
+        expires_at=time.time() + 1800.4,
+        addresses=("tcp://192.0.2.1:8790",),
+        message="The link now listens on tcp://192.0.2.1:8790 too.",
+    )
+    mock.failures.append(an_answer(token, 201))
+    words = ["join-token", "--node-id", "gpu-1", "--ttl", "30m", "--listen", "192.0.2.1", "--listen", "192.0.2.2"]
+    assert run(entry.mgpu, words, mock) == 0
+
+    out, err = capsys.readouterr()
+    assert out == "mgpu_node --join mgpu1.AAAA --node-id gpu-1\n"
+    assert err.splitlines() == [
+        "The link now listens on tcp://192.0.2.1:8790 too.",
+        "Run this line on the new machine within 30 m 00 s; it works once and reaches tcp://192.0.2.1:8790.",
+    ]
+    request = mock.requests[0]
+    assert (request.method, request.path, json.loads(request.body or b"")) == (
+        "POST",
+        "join-tokens",
+        {"node_id": "gpu-1", "ttl_s": 1800.0, "listen": ["192.0.2.1", "192.0.2.2"]},
+    )
+
+
+def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
+    mock = MockTransport()
+    answer = models.NodeActionAnswer(node_id=NodeId("a b"), action="revoke", message="Revoked by me: st\x1bolen.")
+    mock.failures.append(an_answer(answer))
+    assert run(entry.mgpu, ["node", "revoke", "a b", "--reason", "stolen"], mock) == 0
+
+    request = mock.requests[0]
+    assert capsys.readouterr() == ("a b: Revoked by me: st olen.\n", "")
+    assert (request.method, request.path, json.loads(request.body or b"")) == (
+        "PATCH",
+        "nodes/a%20b",
+        {"action": "revoke", "reason": "stolen"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["join-token", "--ttl", "soon"], "--ttl soon: write a time like 30m, 1h or 2d."),
+        (["join-token", "--ttl", "0h"], "--ttl 0h: write a time like 30m, 1h or 2d."),
+        (["node"], "mgpu node knows revoke: write mgpu node revoke ID."),
+        (["node", "melt", "n1"], "mgpu node knows revoke: write mgpu node revoke ID."),
+        (["node", "revoke"], "Which node? Write mgpu node revoke ID; `mgpu nodes` lists them."),
+    ],
+)
+def test_wrong_words_about_machines_get_one_sentence(capsys: Captured, words: list[str], sentence: str) -> None:
+    mock = MockTransport()
+    assert run(entry.mgpu, words, mock) == 2
+    assert (capsys.readouterr(), mock.requests) == (("", f"{sentence}\n"), [])
+
+
+@pytest.mark.parametrize("words", [["join-token", "--help"], ["node", "--help"]])
+def test_help_about_machines(capsys: Captured, words: list[str]) -> None:
+    assert run(entry.mgpu, words, MockTransport()) == 0
+    assert capsys.readouterr().out.startswith(f"usage: mgpu {words[0]} ")

@@ -1,0 +1,73 @@
+"""Hosts with addresses of their own on one machine: network namespaces on a bridge. Takes down all that it set up, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+NEEDS = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and the program `ip` (package iproute2)"
+)
+
+
+class Network:
+    """A bridge in this namespace with the address `master`, and one namespace for each name, joined to it by a veth pair."""
+
+    def __init__(self, *names: str) -> None:
+        # Names of interfaces have 15 characters at most; the process id keeps two runs apart.
+        self._mark = f"mg{os.getpid() % 100_000}"
+        self._subnet = f"10.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
+        self.master = f"{self._subnet}.1"
+        self.hosts = {name: f"{self._subnet}.{number}" for number, name in enumerate(names, start=2)}
+
+    def __enter__(self) -> Self:
+        try:
+            self._set_up()
+        except BaseException:
+            self._take_down()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._take_down()
+
+    def inside(self, name: str, command: list[str]) -> list[str]:
+        """Return the command that runs `command` on a host."""
+        return ["ip", "netns", "exec", self._namespace(name), *command]
+
+    def _namespace(self, name: str) -> str:
+        return f"{self._mark}-{name}"
+
+    @property
+    def _bridge(self) -> str:
+        return f"{self._mark}br"
+
+    def _set_up(self) -> None:
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("address", "add", f"{self.master}/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+        for number, (name, address) in enumerate(self.hosts.items()):
+            namespace, outer = self._namespace(name), f"{self._mark}v{number}"
+            _ip("netns", "add", namespace)
+            _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            _ip("link", "set", outer, "master", self._bridge, "up")
+            _ip("-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
+            _ip("-n", namespace, "link", "set", "eth0", "up")
+            _ip("-n", namespace, "link", "set", "lo", "up")
+
+    def _take_down(self) -> None:
+        for name in self.hosts:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("netns", "delete", self._namespace(name))
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "delete", self._bridge)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=20)
