@@ -59,7 +59,7 @@ bench: $(STAMP) ## measure job rate and latency, print tables, write bench.json
 	@exec $(BIN)/python -m tests.bench --out bench.json $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench.json dist build
+	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json dist build
 
 # --- parts of the gate ---------------------------------------------------------------------------
 

@@ -96,6 +96,7 @@ class Agent:
         self._address_number = 0
         self._rise_by: float | None = None
         self._end_code = 0
+        self._bad_frames: set[str] = set()
         self.end_reason: str | None = None
         """Why it ended."""
 
@@ -206,7 +207,10 @@ class Agent:
             try:
                 epoch, message = codec.decode_to_agent(frame)
             except RemoteProtocolError as error:
-                log.warning("bad_frame code=%s message=%r", error.code, error.message)
+                # Once for each kind: a master that talks nonsense must not fill this node's disk.
+                level = logging.DEBUG if error.code in self._bad_frames else logging.WARNING
+                self._bad_frames.add(error.code)
+                log.log(level, "bad_frame code=%s message=%r", error.code, error.message)
                 continue
             if type(message) is Launch:
                 self._spool.note_busy()
@@ -292,6 +296,7 @@ class Agent:
             self._safety_at = now + SAFETY_S
             self._shipper.grew(None)
             self._shipper.check_stalled(now)
+            self._shipper.release(now)
             self._keeper.reap()
         if now >= self._look_at and not self._machine.may_ship:
             self._look_at = now + LOOK_AROUND_S

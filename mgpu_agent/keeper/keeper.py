@@ -281,8 +281,9 @@ class Keeper:
     def _start(self, start: StartTasks) -> None:
         try:
             os.chdir(start.cwd)
-        except OSError as error:
-            self._refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {error.strerror}.", "node"))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            self._refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "node"))
             return
         for position, rank in enumerate(start.ranks):
             failure = self._start_rank(start, rank)

@@ -210,7 +210,7 @@ class Channel(Generic[_T]):
                 start = position + _LENGTH.size
                 messages.append(self._decoder.decode(view[start : start + length]))
                 position = start + length
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         finally:
             view.release()

@@ -2,28 +2,49 @@
 
 A stream that has grown waits in a ring; each turn takes one chunk of the first. What is sent and not acknowledged fills the window,
 so a flood costs bounded memory, and what is lost with a connection is read again from the file.
+What the master has had for a while is punched out of a large file, and so is all that it does not want any more (output over its
+cap), so that a job that talks for days does not fill the node's disk.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from mgpu_agent.process.holes import punch_hole
 from mgpu_agent.protocol.codec import MAX_OUTPUT_CHUNK_BYTES
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Output
-from mgpu_agent.protocol.model import STDERR, STDOUT, OutputMark, TaskStatus
+from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT, OutputMark, TaskStatus
 
 REWIND_PAUSE_S = 1.0  # chunks that were under way when the master fell back are acknowledged at the old place: not news
 STALLED_S = 30.0
+KEPT_S = 60.0  # the master acknowledges what it wrote; within this the system of its machine has brought it to disk, too
+PUNCH_BYTES = 8 * 1024 * 1024  # less is not worth a call
+LOST = b"\n[mgpu: output was lost here: the master lost what it had, and the node had let go of it]\n"
 _SUFFIXES = {STDOUT: ".out", STDERR: ".err"}
 
 
 class _Stream:
     """One spool file on its way to the master."""
 
-    __slots__ = ("acknowledged", "end", "is_queued", "key", "moved_at", "name", "rank", "rewound_at", "sent", "stream")
+    __slots__ = (
+        "acknowledged",
+        "dropped",
+        "end",
+        "is_queued",
+        "key",
+        "moved_at",
+        "name",
+        "noted",
+        "punched",
+        "rank",
+        "rewound_at",
+        "sent",
+        "stream",
+        "unwanted",
+    )
 
     def __init__(self, key: AttemptKey, rank: int, stream: int, name: str) -> None:
         self.key = key
@@ -37,13 +58,29 @@ class _Stream:
         self.is_queued = False
         self.moved_at = 0.0
         self.rewound_at = float("-inf")
+        self.punched = 0
+        """Up to here the file has given its blocks back."""
+        self.noted = (0, 0.0)
+        """How far the master had it, and when that was noted."""
+        self.unwanted: int | None = None
+        """From here on the master wants nothing."""
+        self.dropped = 0
+        """Up to here the unwanted part has given its blocks back."""
+
+    @property
+    def holes(self) -> tuple[tuple[int, int], ...]:
+        """Return which parts of the file are gone."""
+        front = ((0, self.punched),) if self.punched else ()
+        return (*front, (self.unwanted or 0, self.dropped)) if self.dropped else front
 
 
 class OutputShipper:
     """All streams of all tasks that are not forgotten."""
 
-    def __init__(self, spool: str) -> None:
+    def __init__(self, spool: str, punch: Callable[[str, int, int], bool] = punch_hole) -> None:
         self._spool = spool
+        self._punch = punch
+        self._can_punch = True
         self._streams: dict[str, _Stream] = {}
         self._by_key: dict[AttemptKey, dict[tuple[int, int], _Stream]] = {}
         self._ring: deque[_Stream] = deque()
@@ -84,7 +121,7 @@ class OutputShipper:
         marks = {(mark.key, mark.rank, mark.stream): mark.offset for mark in received}
         self._in_flight_bytes = 0
         for stream in self._streams.values():
-            stream.sent = stream.acknowledged = marks.get((stream.key, stream.rank, stream.stream), 0)
+            stream.sent = stream.acknowledged = max(0, marks.get((stream.key, stream.rank, stream.stream), 0))
             self._queue(stream)
 
     def grew(self, names: Iterable[str] | None) -> None:
@@ -99,6 +136,8 @@ class OutputShipper:
         if stream is None:
             return
         offset = max(0, mark.offset)
+        if offset >= NOTHING_MORE and stream.unwanted is None:
+            stream.unwanted = stream.sent
         fell_back = offset < stream.acknowledged
         repeated = offset == stream.acknowledged < stream.sent and now - stream.rewound_at >= REWIND_PAUSE_S
         if fell_back or repeated:
@@ -115,6 +154,18 @@ class OutputShipper:
                 self._move(stream, sent=stream.acknowledged, acknowledged=stream.acknowledged, now=now)
                 self._queue(stream)
 
+    def release(self, now: float) -> None:
+        """Give back the blocks of what the master has had for a while, and of what it does not want."""
+        for stream in self._streams.values():
+            if not self._can_punch:
+                return
+            had, since = stream.noted
+            if now - since >= KEPT_S or not since:
+                stream.noted = (min(stream.acknowledged, NOTHING_MORE if stream.unwanted is None else stream.unwanted), now)
+                stream.punched = self._punch_out(stream, stream.punched, had)
+            if stream.unwanted is not None and stream.acknowledged >= NOTHING_MORE:
+                stream.dropped = self._punch_out(stream, max(stream.dropped, stream.unwanted), self._size(stream))
+
     def forget(self, key: AttemptKey) -> None:
         """Stop following the streams of an attempt."""
         for stream in self._by_key.pop(key, {}).values():
@@ -127,8 +178,11 @@ class OutputShipper:
         while self.has_more:
             stream = self._ring.popleft()
             stream.is_queued = False
+            if stream.sent >= NOTHING_MORE:
+                continue
             room = min(MAX_OUTPUT_CHUNK_BYTES, self._window_bytes - self._in_flight_bytes)
-            wanted = room if stream.end is None else min(room, stream.end - stream.sent)
+            edges = [edge - stream.sent for hole in stream.holes for edge in hole if edge > stream.sent]
+            wanted = min(room if stream.end is None else min(room, stream.end - stream.sent), *edges, room)
             data = self._read(stream, wanted) if wanted > 0 else b""
             if not data:
                 continue
@@ -142,6 +196,8 @@ class OutputShipper:
             yield Output(key=stream.key, rank=stream.rank, stream=stream.stream, offset=offset, data=data)
 
     def _read(self, stream: _Stream, size: int) -> bytes:
+        if any(start <= stream.sent < end for start, end in stream.holes):
+            return LOST.ljust(size)[:size]  # offsets stay true, and nobody takes it for the job's own words
         try:
             descriptor = os.open(f"{self._spool}/{stream.name}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -152,6 +208,19 @@ class OutputShipper:
             return b""
         finally:
             os.close(descriptor)
+
+    def _punch_out(self, stream: _Stream, start: int, end: int) -> int:
+        """Return where the hole that began before or at `start` ends now."""
+        if end - start < PUNCH_BYTES:
+            return start
+        self._can_punch = self._punch(f"{self._spool}/{stream.name}", start, end)
+        return end if self._can_punch else start
+
+    def _size(self, stream: _Stream) -> int:
+        try:
+            return os.stat(f"{self._spool}/{stream.name}").st_size
+        except OSError:
+            return 0
 
     def _move(self, stream: _Stream, *, sent: int, acknowledged: int, now: float) -> None:
         self._in_flight_bytes += (sent - acknowledged) - (stream.sent - stream.acknowledged)

@@ -59,7 +59,7 @@ class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
 
 
 class OutputAck(msgspec.Struct, frozen=True, kw_only=True, tag="output_ack"):
-    """I have this stream up to there; send on from there, also when that is further back."""
+    """I have this stream up to there (`NOTHING_MORE`: all that I want); send on from there, also when that is further back."""
 
     mark: OutputMark
 

@@ -12,6 +12,8 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 STDOUT = 1
 STDERR = 2
 STREAMS = (STDOUT, STDERR)
+NOTHING_MORE = 1 << 62
+"""As the offset of a mark: the master keeps no more of this stream, so nothing of it need be sent or stored."""
 
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,12 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_REASON = 500
 MAX_LISTEN = 16
 MAX_JOIN_TTL_S = 30 * 86_400
+MAX_KEY_CHARS = 200
+CURSOR_PATTERN = "^(n[0-9]{1,18})?$"
+MAX_RANK = 1_000_000
+MAX_OFFSET = 2**53
+MAX_TIME_S = 10**12
+MAX_OUTPUT_LIMIT = 64 * 1024 * 1024
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,7 +244,7 @@ class BulkItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One job of a bulk, with its own idempotency key."""
 
     spec: JobSpec
-    key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARS)] | None = None
 
 
 class BulkSubmit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

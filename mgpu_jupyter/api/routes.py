@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from mgpu_jupyter.api import models
-from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
 PREFIX = "mgpu/api/v1"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
@@ -23,10 +23,10 @@ class Kind(StrEnum):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A query parameter."""
+    """A query parameter; `schema` is JSON Schema and says exactly what the server takes."""
 
     name: str
-    type: type = str
+    schema: dict[str, object] = msgspec.field(default_factory=lambda: {"type": "string", "pattern": PLAIN_PATTERN})
     help: str
 
 
@@ -50,11 +50,25 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return self.method != "GET"
 
 
-_RANK = Parameter(name="rank", type=int, help="Only this rank; all of them if it is left out (0 for plain bytes).")
-_OFFSET = Parameter(name="offset", type=int, help="Byte to start from; each rank has its own count.")
-_OFFSETS = Parameter(name="offsets", help="With frames: start of each rank as `rank:offset`, with commas between.")
-_ATTEMPT = Parameter(name="attempt", type=int, help="The attempt that the offsets belong to; a newer one is sent from its start.")
-_SINCE = Parameter(name="since", type=int, help="Send all that changed after this sequence number first.")
+def _whole(least: int, most: int) -> dict[str, object]:
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+_STATE = f"(active|{'|'.join(JobState)})"
+_CURSOR: dict[str, object] = {"type": "string", "pattern": models.CURSOR_PATTERN}
+_RANK = Parameter(name="rank", schema=_whole(0, models.MAX_RANK), help="Only this rank; all of them if it is left out (0 for plain bytes).")
+_OFFSET = Parameter(name="offset", schema=_whole(0, models.MAX_OFFSET), help="Byte to start from; each rank has its own count.")
+_OFFSETS = Parameter(
+    name="offsets",
+    schema={"type": "string", "pattern": "^([0-9]{1,18}:[0-9]{1,18}(,[0-9]{1,18}:[0-9]{1,18})*)?$"},
+    help="With frames: start of each rank as `rank:offset`, with commas between.",
+)
+_ATTEMPT = Parameter(
+    name="attempt",
+    schema=_whole(0, models.MAX_OFFSET),
+    help="The attempt that the offsets belong to; a newer one is sent from its start.",
+)
+_SINCE = Parameter(name="since", schema=_whole(-1, models.MAX_OFFSET), help="Send all that changed after this sequence number first.")
 
 ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="health", operation="getHealth", summary="State of the master", response=models.Health),
@@ -86,12 +100,22 @@ ROUTES: tuple[Route, ...] = (
         summary="Jobs, newest first",
         response=models.JobList,
         query=(
-            Parameter(name="state", help="One or several states, with commas between; `active` for all that are not final."),
+            Parameter(
+                name="state",
+                schema={"type": "string", "pattern": f"^({_STATE}(,{_STATE})*)?$"},
+                help="One or several states, with commas between; `active` for all that are not final.",
+            ),
             Parameter(name="user", help="Only jobs of this user."),
             Parameter(name="name", help="Only jobs of this name."),
-            Parameter(name="since", type=float, help="Only jobs submitted at or after this time (seconds since 1970)."),
-            Parameter(name="limit", type=int, help=f"Size of the page, at most {models.MAX_PAGE}; 100 if left out."),
-            Parameter(name="cursor", help="`next_cursor` of the page before."),
+            Parameter(
+                name="since",
+                schema={"type": "number", "minimum": 0, "maximum": models.MAX_TIME_S},
+                help="Only jobs submitted at or after this time (seconds since 1970).",
+            ),
+            Parameter(
+                name="limit", schema=_whole(1, models.MAX_PAGE), help=f"Size of the page, at most {models.MAX_PAGE}; 100 if left out."
+            ),
+            Parameter(name="cursor", schema=_CURSOR, help="`next_cursor` of the page before."),
         ),
     ),
     Route(
@@ -131,8 +155,16 @@ ROUTES: tuple[Route, ...] = (
         query=(
             _RANK,
             _OFFSET,
-            Parameter(name="limit", type=int, help="At most this many bytes; 1 MiB if left out (no limit with follow)."),
-            Parameter(name="follow", type=bool, help="Stay until the job is over and all its output was sent."),
+            Parameter(
+                name="limit",
+                schema=_whole(1, models.MAX_OUTPUT_LIMIT),
+                help="At most this many bytes; 1 MiB if left out (no limit with follow).",
+            ),
+            Parameter(
+                name="follow",
+                schema={"type": "string", "enum": ["0", "1", "false", "true"]},
+                help="Stay until the job is over and all its output was sent.",
+            ),
             _OFFSETS,
             _ATTEMPT,
         ),

@@ -24,7 +24,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
         print(values.text, end="")
         return 0
     if not values.job:
-        raise InvalidRequest("usage", "Name the job, as in: mgpu logs R4T8W2ZB")
+        raise InvalidRequest("usage", "Name the job, as in `mgpu logs R4T8W2ZB`.")
     if values.rank is not None and not values.rank.isdecimal():
         raise InvalidRequest("bad-number", f"--rank {values.rank}: write a whole number.")
     rank = None if values.rank is None else int(values.rank)

@@ -108,5 +108,5 @@ def _unknown(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # 
     import difflib
 
     near = difflib.get_close_matches(argv[0].removeprefix("mgpu_"), COMMANDS, 1)
-    hint = f"did you mean mgpu {near[0]}?" if near else "see mgpu --help."
+    hint = f"use mgpu {near[0]}." if near else "see mgpu --help."
     raise InvalidRequest("unknown-command", f"There is no command {argv[0]}: {hint}")

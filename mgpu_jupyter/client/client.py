@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -11,7 +12,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.errors import MgpuError, NotFound
+from mgpu_agent.protocol.ids import JOB_ID_PATTERN
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.call import Caller
@@ -71,6 +73,7 @@ class Client:
         chdir: str | None = None,
         python: str | None = None,
         requeue: bool | None = None,
+        wait_for_nodes: bool | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`."""
         keywords: dict[str, object] = {
@@ -87,6 +90,7 @@ class Client:
             "chdir": chdir,
             "python": python,
             "requeue": requeue,
+            "wait_for_nodes": wait_for_nodes,
         }
         return self.submit_spec(spec_of(command, script, keywords, os.getcwd()))
 
@@ -125,7 +129,7 @@ class Client:
 
     def job(self, job_id: str) -> Job:
         """Return the job of that id."""
-        job = Job(self.caller, job_id.strip().upper())
+        job = Job(self.caller, job_id_of(job_id))
         job.refresh()
         return job
 
@@ -184,7 +188,15 @@ class Client:
 
     def cancel(self, job_id: str) -> models.CancelAnswer:
         """Cancel a job; the end follows by itself."""
-        return Job(self.caller, job_id.strip().upper()).cancel()
+        return Job(self.caller, job_id_of(job_id)).cancel()
+
+
+def job_id_of(text: str) -> str:
+    """Return a job id as someone typed it, or say that it is none: it becomes a part of a URL."""
+    job_id = text.strip().upper()
+    if not re.fullmatch(JOB_ID_PATTERN, job_id):
+        raise NotFound("no-such-job", f"{text[:50]!r} is no job id (eight characters A-Z and 0-9): see `mgpu_queue --all`.")
+    return job_id
 
 
 def new_key() -> str:

@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
             raise InvalidRequest("unknown-flag", f"{flag} takes no value: leave out what follows it.")
         near = difflib.get_close_matches(flag, self.flag_names(), 1, 0.7) if flag.startswith("-") else []
         if near:
-            raise InvalidRequest("unknown-flag", f"There is no flag {flag}: did you mean {near[0]}?")
+            raise InvalidRequest("unknown-flag", f"There is no flag {flag}: use {near[0]}, or see {self.prog} --help.")
         kind = "flag" if flag.startswith("-") else "argument"
         raise InvalidRequest("unknown-flag", f"There is no {kind} {flag} here: see {self.prog} --help.")
 
@@ -102,6 +102,7 @@ def srun_parser(prog: str, *, in_notebook: bool = False) -> Parser:
     add("--chdir", metavar="DIR", help="directory of the job (default: this one, if it exists there)")
     add("--python", metavar="PATH", help="interpreter of a cell")
     add("--no-requeue", action="store_true", help="do not run again when its node is lost")
+    add("--wait-for-nodes", action="store_true", help="wait even if no machine that is known could ever run it")
     add("--interactive", action="store_true", help="stream the output (default)")
     add("--background", action="store_true", help="return at once")
     add("--json", action="store_true", help="with --background: print one JSON document")
@@ -138,6 +139,7 @@ def parse(
         "env": _environment(values.env, values.export, environ),
         "cwd": directory(values.chdir or "", cwd),
         "requeue": not values.no_requeue,
+        "wait_for_nodes": values.wait_for_nodes,
     }
     optional = {key: getattr(values, key) for key in ("gpus", "nodes", "gpus_per_node", "cpus", "priority", "python")}
     optional["time_limit_s"] = values.slurm_time if values.time_limit is None else values.time_limit
@@ -177,7 +179,7 @@ def _is_attached(parser: Parser, word: str) -> bool:
 def _what_to_run(command: list[str], cell: str | None, prog: str) -> dict[str, object]:
     if cell is None:
         if not command:
-            raise InvalidRequest("no-command", f"Name the command after `--`, as in: {prog} --gpus 1 -- python train.py")
+            raise InvalidRequest("no-command", f"Name the command after `--`, as in `{prog} --gpus 1 -- python train.py`.")
         return {"command": command_words(command)}
     if command:
         raise InvalidRequest("contradiction", f"The cell's body is what runs: take {command[0]!r} out of the first line.")

@@ -20,7 +20,20 @@ FLAG_OF_FIELD = {
     "kernel_python": "the kernel's interpreter",
     "kernel_python_version": "the kernel's version",
 }
-KEYWORDS = ("name", "gpus", "nodes", "gpus_per_node", "nodelist", "exclude", "cpus", "priority", "env", "python", "requeue")
+KEYWORDS = (
+    "name",
+    "gpus",
+    "nodes",
+    "gpus_per_node",
+    "nodelist",
+    "exclude",
+    "cpus",
+    "priority",
+    "env",
+    "python",
+    "requeue",
+    "wait_for_nodes",
+)
 RENAMED = {"time_limit": "time_limit_s", "chdir": "cwd"}
 _PATH = re.compile(r"^(?P<what>.*) - at (?:`key` in )?`\$\.(?P<field>\w+)[^`]*`$", re.DOTALL)
 

@@ -19,6 +19,7 @@ from mgpu_jupyter.master.ports import LogKey, OutputLog
 
 log = logging.getLogger("mgpu.output")
 _JOB_ID = re.compile(JOB_ID_PATTERN)
+MAX_RANKS = 1_000_000
 
 
 class _Task(NamedTuple):
@@ -47,7 +48,7 @@ class Collector:
 
     def take_output(self, node_id: NodeId, message: Output) -> bool:
         """Write a chunk; tell whether the log grew."""
-        if message.stream not in STREAMS or not _JOB_ID.match(message.key.job_id):
+        if message.stream not in STREAMS or not 0 <= message.rank < MAX_RANKS or not _JOB_ID.match(message.key.job_id):
             return False
         task = _Task(node_id, message.key, message.rank)
         before = self._logs.received(task.log_key)[message.stream]

@@ -56,7 +56,7 @@ class Door:
         """Bind the node's own key to its name, once for a join key; a Conflict says why not."""
         join_key = self._join_keys.get(user_id)
         node_id = message.node_id
-        if not re.match(NODE_ID_PATTERN, node_id):
+        if not re.fullmatch(NODE_ID_PATTERN, node_id):
             raise Conflict("bad-node-id", "That is no node id: use letters, digits, dot, dash and underscore, at most 63.")
         if join_key is not None and join_key.node_id not in (None, node_id):
             raise Conflict("wrong-node-id", f"This join line is for {join_key.node_id}, not for {node_id}: use that --node-id.")

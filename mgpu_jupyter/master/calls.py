@@ -11,6 +11,7 @@ from mgpu_agent.protocol.ids import JOB_ID_ALPHABET, JOB_ID_LENGTH, JobId
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.turn import Turn
 from mgpu_jupyter.model.job import JobSpec, check
+from mgpu_jupyter.scheduler.admission import Admission
 from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted
 from mgpu_jupyter.scheduler.model import ClusterState, Job
 
@@ -68,12 +69,20 @@ def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
 def _check_all(master: Master, turn: Turn, user: str, items: Sequence[tuple[JobSpec, str | None]]) -> None:
     """Refuse before anything is admitted."""
     by_key: dict[str, JobSpec] = {}
-    for spec, key in items:
-        check(spec)
-        if key is not None:
+    admission = Admission(master.state)
+    for index, (spec, key) in enumerate(items):
+        try:
+            check(spec)
             known = _find(master, turn, user, key)
-            if by_key.setdefault(key, known.spec if known else spec) != spec:
+            if key is not None and by_key.setdefault(key, known.spec if known else spec) != spec:
                 raise Conflict("key-used", f"The idempotency key {key[:50]!r} was used for another request: use a new key.")
+            if known is None:
+                admission.check(spec)
+        except MgpuError as error:
+            if len(items) == 1:
+                raise
+            message = f"Job {index + 1} of {len(items)}: {error.message} Nothing was submitted."
+            raise type(error)(error.code, message, {**error.details, "index": index}) from error
 
 
 def _find(master: Master, turn: Turn, user: str, key: str | None) -> Job | None:

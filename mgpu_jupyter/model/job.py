@@ -14,14 +14,17 @@ from mgpu_agent.protocol.ids import NODE_ID_PATTERN
 MAX_SCRIPT_CHARS = 4 * 1024 * 1024
 MAX_ARGUMENTS = 10_000
 MAX_COMMAND_CHARS = 1024 * 1024
+MAX_ARGUMENT_CHARS = 128 * 1024 - 1  # more in one word no Linux starts
 MAX_ENVIRONMENT = 1_000
 MAX_NODES = 10_000
 MAX_GPUS_PER_NODE = 1_024
 
 NodeName = Annotated[str, Meta(pattern=NODE_ID_PATTERN)]
 EnvironmentName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
-PlainText = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
-Argument = Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MAX_COMMAND_CHARS)]
+PLAIN_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+PlainText = Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=200)]
+Argument = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
+EnvironmentValue = Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MAX_ARGUMENT_CHARS)]
 
 
 class JobState(StrEnum):
@@ -61,7 +64,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
     command: Annotated[tuple[Argument, ...], Meta(max_length=MAX_ARGUMENTS)] = ()
     """The words of the command; no shell. Either this or `script`."""
-    script: Annotated[str, Meta(max_length=MAX_SCRIPT_CHARS)] | None = None
+    script: Annotated[str, Meta(max_length=MAX_SCRIPT_CHARS, extra_json_schema={"pattern": "^[^\\u0000]*$"})] | None = None
     """Source text (a cell): Python, or what its `#!` line names."""
     name: PlainText = ""
     gpus: Annotated[int, Meta(ge=0, le=MAX_NODES * MAX_GPUS_PER_NODE)] | None = None
@@ -74,13 +77,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """CPUs on each node; 0 asks for none in particular."""
     time_limit_s: Annotated[float, Meta(gt=0, le=10 * 365 * 86_400)] | None = None
     priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
-    env: Annotated[dict[EnvironmentName, Argument], Meta(max_length=MAX_ENVIRONMENT)] = {}
+    env: Annotated[dict[EnvironmentName, EnvironmentValue], Meta(max_length=MAX_ENVIRONMENT)] = {}
     cwd: Annotated[str, Meta(pattern=r"^/[^\x00]*$", max_length=4096)] | None = None
     python: Annotated[str, Meta(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
     kernel_python: Annotated[str, Meta(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
     kernel_python_version: Annotated[str, Meta(pattern=r"^\d+\.\d+$")] | None = None
     requeue: bool = True
     """Run again when its node is lost."""
+    wait_for_nodes: bool = False
+    """Wait even if no node that is known could ever run it."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +111,11 @@ def check(spec: JobSpec) -> JobSpec:
         raise InvalidRequest("no-command", "The command is empty: name a program after `--`.")
     if spec.script is not None and "\0" in spec.script:
         raise InvalidRequest("bad-script", "The cell has a NUL character: remove it.")
-    if sum(map(len, spec.command)) > MAX_COMMAND_CHARS:
-        raise InvalidRequest("command-too-long", f"The command is over {MAX_COMMAND_CHARS} characters: put it into a script file.")
+    if sum(map(len, spec.command)) > MAX_COMMAND_CHARS or max(map(len, spec.command), default=0) > MAX_ARGUMENT_CHARS:
+        raise InvalidRequest(
+            "command-too-long",
+            f"The command is over {MAX_COMMAND_CHARS} characters, or one word of it over {MAX_ARGUMENT_CHARS}: put it into a script file.",
+        )
     both = sorted(set(spec.nodelist) & set(spec.exclude))
     if both:
         raise InvalidRequest("node-contradiction", f"{', '.join(both)} is in both --nodelist and --exclude: take it out of one.")

@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping
 from numbers import Number
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.model.job import MAX_COMMAND_CHARS
 
 Lookup = Callable[[str], str | None]
 """The value of a name or an expression, or None to leave the text as it is."""
 
 JOB_PREFIXES = ("MGPU_", "CUDA_", "SLURM_", "PET_", "OMPI_")
 JOB_VARIABLES = frozenset(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+MAX_LINE_CHARS = 2 * MAX_COMMAND_CHARS  # quotes and flags beside the command
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _EXPRESSION = re.compile(r"\{([^{}]+)\}")
 _HISTORY = re.compile(r"_+[a-z]*\d*")  # IPython's `_`, `__`, `_12`, `_i3`
@@ -43,6 +45,8 @@ def variables(namespace: Mapping[str, object], environ: Mapping[str, str]) -> Lo
 
 def split_line(line: str, lookup: Lookup, evaluate: Lookup = lambda _: None) -> list[str]:
     """Return the words of `line`; a value is never split into several words."""
+    if len(line) > MAX_LINE_CHARS:
+        raise InvalidRequest("command-too-long", f"The line is over {MAX_LINE_CHARS} characters: put it into a script file.")
     values = _Values(lookup, evaluate)
     words: list[str] = []
     word: list[str] | None = None

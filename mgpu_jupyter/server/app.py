@@ -23,6 +23,7 @@ from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
 from mgpu_jupyter.server.service import Service, ServiceSettings
+from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
 
 AGENT_FAREWELL_S = 1.5
 
@@ -45,6 +46,10 @@ class MgpuApp(ExtensionApp):
     max_failed_starts = Int(5, min=1, help="How often a job may fail to start before it is given up.").tag(config=True)
     max_job_time = Float(None, allow_none=True, help="Longest time in seconds that a job may run; none if not set.").tag(config=True)
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
+    output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
+    follower_timeout = Float(
+        60.0, min=1.0, help="Seconds after which a reader that takes nothing is cut off; it may go on from its offset."
+    ).tag(config=True)
     admins = List(Unicode(), help="Users who may cancel and read all jobs, beside the one who runs the server.").tag(config=True)
 
     service: Service | None = None
@@ -130,6 +135,8 @@ class MgpuApp(ExtensionApp):
             ),
             link_port=self.link_port,
             admins=tuple(self.admins),
+            output_cap_bytes=self.output_cap,
+            follower_timeout_s=self.follower_timeout,
         )
         return Service(state_place(), settings, url=server_url(serverapp), port=serverapp.port)
 

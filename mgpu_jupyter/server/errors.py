@@ -33,5 +33,7 @@ def answer_for(error: BaseException | None, status: int) -> tuple[int, ErrorBody
         status = error.status_code
     code, message = _PLAIN.get(status, ("internal", "Something went wrong in the server: see its log."))
     if isinstance(error, HTTPError) and status < 500 and status not in _PLAIN:
-        code, message = "bad-request", error.log_message or error.reason or "The request was not understood."
+        told = error.log_message % error.args if error.log_message and error.args else error.log_message
+        why = told or error.reason or "not understood"
+        code, message = "bad-request", f"The request could not be read ({why.strip().rstrip('.')[:200]}): see openapi.json."
     return status, ErrorBody(code=code, message=message)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +18,9 @@ from mgpu_jupyter.master.ports import LogKey, SavedJob
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.service import Service
-from mgpu_jupyter.store.logs import log_size, read_runs
+from mgpu_jupyter.store.logs import is_cut, log_size, read_runs
 
+_NUMBER = re.compile("[0-9]{1,18}")
 CHUNK_BYTES = 256 * 1024
 PING_S = 10.0
 WHY_S = 2.0  # how often a waiting job's place and reason are looked at again
@@ -37,7 +39,7 @@ def parse_offsets(text: str) -> dict[int, int]:
     offsets = {}
     for part in filter(None, text.split(",")):
         rank, _, offset = part.partition(":")
-        if not (rank.isdecimal() and offset.isdecimal()):
+        if not (_NUMBER.fullmatch(rank) and _NUMBER.fullmatch(offset)):
             raise InvalidRequest("bad-offsets", f"offsets must look like 0:1024,1:0, not {text[:50]!r}.")
         offsets[int(rank)] = int(offset)
     return offsets
@@ -86,9 +88,9 @@ class Follower:
                         patience_s -= wait_s
                     yield models.PingFrame()
 
-    def available(self) -> list[models.OutputFrame]:
-        """Return what is there now, one chunk a rank."""
-        return list(self._read(self._service.saved_job(self._job_id).job))
+    def available(self) -> Iterator[models.OutputFrame]:
+        """Yield what is there now, one chunk a rank."""
+        return self._read(self._service.saved_job(self._job_id).job)
 
     async def _state_frame(self, saved: SavedJob) -> models.JobFrame | None:
         if self._told is not None and saved.seq == self._told.seq and saved.job.state is not JobState.QUEUED:
@@ -99,17 +101,16 @@ class Follower:
         self._told = job
         return models.JobFrame(seq=job.seq, job=job)
 
-    def _read(self, job: Job) -> list[models.OutputFrame]:
+    def _read(self, job: Job) -> Iterator[models.OutputFrame]:
+        """Yield the next chunk of every rank, each read only when the one before was taken."""
         if job.attempt != self._at.attempt:
             self._at = Position(job.attempt, {})
-        frames = []
         for rank in self._ranks(job):
             offset = self._at.offsets.get(rank, 0)
             for run in read_runs(self._root, LogKey(job.id, job.attempt, rank), offset, CHUNK_BYTES):
                 stream: Literal["stdout", "stderr"] = "stdout" if run.stream == STDOUT else "stderr"
-                frames.append(models.OutputFrame(rank=rank, stream=stream, offset=run.offset, data=run.data, attempt=job.attempt))
                 self._at.offsets[rank] = run.offset + len(run.data)
-        return frames
+                yield models.OutputFrame(rank=rank, stream=stream, offset=run.offset, data=run.data, attempt=job.attempt)
 
     def _ranks(self, job: Job) -> list[int]:
         return [one.rank for one in job.placements if self._rank in (None, one.rank)]
@@ -130,4 +131,5 @@ def missing_ranks(root: Path, job: Job) -> list[int]:
         if task.ended_at is not None
         and not task.lost
         and log_size(root, LogKey(job.id, job.attempt, task.rank)) < task.stdout_bytes + task.stderr_bytes
+        and not is_cut(root, LogKey(job.id, job.attempt, task.rank))
     ]

@@ -39,7 +39,7 @@ from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, to
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
 from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
-from mgpu_jupyter.store.logs import LogWriter
+from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
 from mgpu_jupyter.store.sqlite import SqliteStore
 from mgpu_jupyter.transport.router import Router
 
@@ -56,6 +56,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     link_port: int = 0
     admins: tuple[str, ...] = ()
+    output_cap_bytes: int = DEFAULT_CAP_BYTES
+    follower_timeout_s: float = 60.0
 
 
 class Service:
@@ -85,7 +87,7 @@ class Service:
         self.listening = Listening(_bind(router, store, settings.link_port))
         self.link_address = link_address(LINK_HOST, self.listening.port)
         records = Records(store.bind_node_key, store.assigned_nodes)
-        logs, port_ = LogWriter(self.log_root), self.listening.port
+        logs, port_ = LogWriter(self.log_root, cap_bytes=settings.output_cap_bytes), self.listening.port
         engine = AgentsEngine(router, logs, records, settings.link, master_epoch=epoch, clock=self.clock, link_port=port_)
         for node in recovered.nodes:
             if node.public_key is None:

@@ -3,6 +3,7 @@
 Theory of operation. `<job>.<attempt>.<rank>.log` holds the bytes. As long as all of them came from stdout there is nothing else.
 Before the first byte of stderr an index `….idx` is made; each of its records says which run of bytes came from which stream.
 Bytes are written before their record, so what the index does not cover does not count: after a crash it is cut off and sent again.
+A log that reached its cap ends with a marker line whose record is of a kind of its own (`_CUT`): from then on nothing is kept.
 The writer is the master's thread; readers open the files themselves and never ask it.
 """
 
@@ -11,17 +12,20 @@ from __future__ import annotations
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from mgpu_agent.protocol.model import STDERR, STDOUT
+from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT, STREAMS
 from mgpu_agent.protocol.places import make_private_dir
 from mgpu_jupyter.master.ports import LogKey
 
 _RECORD = struct.Struct("<QQII")  # offset in the log, offset in the stream, length, stream
+_CUT = 3  # the stream of the marker's record; readers get the marker as stderr
+_BLOCK_RECORDS = 4_096
 MAX_OPEN_LOGS = 512
+DEFAULT_CAP_BYTES = 1 << 30
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -37,31 +41,44 @@ class _OpenLog(msgspec.Struct):
     index_fd: int | None
     size: int
     received: dict[int, int]
+    is_cut: bool = False
 
 
 class LogWriter:
     """Appends output; knows how far each stream was received. Used by one thread."""
 
-    def __init__(self, root: Path, *, opener: Callable[[str, int, int], int] = os.open) -> None:
+    def __init__(self, root: Path, *, cap_bytes: int = DEFAULT_CAP_BYTES, opener: Callable[[str, int, int], int] = os.open) -> None:
         self._root = make_private_dir(root)
+        self._cap_bytes = cap_bytes
+        """What is kept of one rank, over both streams; 0 keeps all."""
         self._open: OrderedDict[LogKey, _OpenLog] = OrderedDict()
         self._opener = opener
 
     def append(self, key: LogKey, stream: int, offset: int, data: bytes) -> int:
-        """Write what is new of a chunk and return how far this stream is received; a gap writes nothing."""
+        """Write what is new of a chunk and return how far this stream is received; a gap or a full log writes nothing."""
         log = self._get(key)
+        if log.is_cut:
+            return NOTHING_MORE
         have = log.received[stream]
         if offset > have or offset + len(data) <= have:
             return have
         fresh = memoryview(data)[have - offset :]
-        if stream == STDERR and log.index_fd is None:
-            log.index_fd = self._make_index(key, log)
-        _write_all(log.data_fd, fresh, log.size)
-        if log.index_fd is not None:
-            os.write(log.index_fd, _RECORD.pack(log.size, have, len(fresh), stream))
-        log.size += len(fresh)
-        log.received[stream] = have + len(fresh)
+        room = self._cap_bytes - log.size if self._cap_bytes else len(fresh)
+        if room > 0:
+            self._write(key, log, stream, fresh[:room], have)
+        if room < len(fresh):
+            self._write(key, log, _CUT, memoryview(cut_marker(self._cap_bytes)), 0)
+            log.received, log.is_cut = dict.fromkeys(STREAMS, NOTHING_MORE), True
         return log.received[stream]
+
+    def _write(self, key: LogKey, log: _OpenLog, stream: int, data: memoryview, stream_at: int) -> None:
+        if stream != STDOUT and log.index_fd is None:
+            log.index_fd = self._make_index(key, log)
+        _write_all(log.data_fd, data, log.size)
+        if log.index_fd is not None:
+            os.write(log.index_fd, _RECORD.pack(log.size, stream_at, len(data), stream))
+        log.size += len(data)
+        log.received[stream] = stream_at + len(data)
 
     def received(self, key: LogKey) -> dict[int, int]:
         """Return how far each stream is known; opens nothing that does not exist."""
@@ -102,13 +119,15 @@ class LogWriter:
         whole = os.fstat(index_fd).st_size // _RECORD.size
         received = {STDOUT: 0, STDERR: 0}
         end = kept = 0
-        for at, stream_at, length, stream in _RECORD.iter_unpack(os.pread(index_fd, whole * _RECORD.size, 0)):
+        for at, stream_at, length, stream in _records(index_fd, 0, whole):
             if at + length > size:
                 break
             end, kept = at + length, kept + 1
             received[stream] = stream_at + length
         os.ftruncate(index_fd, kept * _RECORD.size)
         os.ftruncate(data_fd, end)
+        if _CUT in received:
+            return _OpenLog(data_fd, index_fd, end, dict.fromkeys(STREAMS, NOTHING_MORE), is_cut=True)
         return _OpenLog(data_fd, index_fd, end, received)
 
     def _make_index(self, key: LogKey, log: _OpenLog) -> int:
@@ -119,6 +138,11 @@ class LogWriter:
             os.write(index_fd, _RECORD.pack(0, 0, log.size, STDOUT))
         temporary.replace(path)
         return index_fd
+
+
+def cut_marker(cap_bytes: int) -> bytes:
+    """Return the line that ends a log which reached its cap."""
+    return f"\n[mgpu: output was cut at {cap_bytes} bytes (MgpuApp.output_cap); the rest was dropped]\n".encode()
 
 
 def log_path(root: Path, key: LogKey) -> Path:
@@ -135,6 +159,12 @@ def log_size(root: Path, key: LogKey) -> int:
         return 0
     covered = _covered(path.with_suffix(".idx"))
     return size if covered is None else min(size, covered)
+
+
+def is_cut(root: Path, key: LogKey) -> bool:
+    """Tell whether a log reached its cap, so that nothing can follow."""
+    last = _last_record(log_path(root, key).with_suffix(".idx"))
+    return last is not None and last[3] == _CUT
 
 
 def read_runs(root: Path, key: LogKey, offset: int, limit: int) -> list[Run]:
@@ -166,16 +196,21 @@ def _spans(index: Path, start: int, end: int) -> list[tuple[int, int, int]]:
     with file:
         count = os.fstat(file.fileno()).st_size // _RECORD.size
         first = _first_record(file.fileno(), count, start)
-        for at, _, length, stream in _RECORD.iter_unpack(_records(file.fileno(), first, count, end)):
+        for at, _, length, stream in _records(file.fileno(), first, count):
             if at >= end:
                 break
-            spans.append((stream, max(at, start), min(at + length, end)))
+            spans.append((STDERR if stream == _CUT else stream, max(at, start), min(at + length, end)))
     return spans
 
 
-def _records(descriptor: int, first: int, count: int, end: int) -> bytes:
-    # A record covers at least one byte, so no more than this many can matter.
-    return os.pread(descriptor, min(count - first, end + 1) * _RECORD.size, first * _RECORD.size)
+def _records(descriptor: int, first: int, count: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield records block by block: the index of a talkative job is large."""
+    while first < count:
+        block = os.pread(descriptor, min(count - first, _BLOCK_RECORDS) * _RECORD.size, first * _RECORD.size)
+        if not block:  # cut shorter by a new writer while it is read
+            return
+        yield from _RECORD.iter_unpack(block)
+        first += len(block) // _RECORD.size
 
 
 def _first_record(descriptor: int, count: int, offset: int) -> int:
@@ -192,13 +227,19 @@ def _first_record(descriptor: int, count: int, offset: int) -> int:
 
 
 def _covered(index: Path) -> int | None:
+    last = _last_record(index)
+    return None if last is None else last[0] + last[2]
+
+
+def _last_record(index: Path) -> tuple[int, int, int, int] | None:
+    """Return the newest record, one of nothing if there are none yet, or None without an index."""
     try:
         with index.open("rb", buffering=0) as file:
             count = os.fstat(file.fileno()).st_size // _RECORD.size
             if count == 0:
-                return 0
-            at, _, length, _ = _RECORD.unpack(os.pread(file.fileno(), _RECORD.size, (count - 1) * _RECORD.size))
-            return int(at + length)
+                return 0, 0, 0, STDOUT
+            at, stream_at, length, stream = _RECORD.unpack(os.pread(file.fileno(), _RECORD.size, (count - 1) * _RECORD.size))
+            return at, stream_at, length, stream
     except FileNotFoundError:
         return None
 

@@ -30,6 +30,8 @@ ZAP_DOMAIN = b"mgpu"
 HEARTBEAT_MS = 2_000
 HEARTBEAT_TIMEOUT_MS = 10_000
 LINGER_MS = 500
+HANDSHAKE_MS = 10_000  # who connects and says nothing is let go
+BACKLOG = 1_024
 # Told once each: an attacker must not fill the log. Past this many keys only a counter goes on.
 REFUSALS_REMEMBERED = 1_000
 NOT_ENROLLED = "its key is not enrolled"
@@ -58,6 +60,8 @@ class Router:
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
             (zmq.LINGER, LINGER_MS),
+            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+            (zmq.BACKLOG, BACKLOG),
             (zmq.TCP_KEEPALIVE, 1),
         ):
             self._socket.setsockopt(option, value)

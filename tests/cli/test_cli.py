@@ -285,13 +285,13 @@ def test_logs(capsys: Captured, words: list[str], out: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "err"),
     [
-        (["qeue"], 2, "There is no command qeue: did you mean mgpu queue?\n"),
-        (["mgpu_srun"], 2, "There is no command mgpu_srun: did you mean mgpu srun?\n"),
+        (["qeue"], 2, "There is no command qeue: use mgpu queue.\n"),
+        (["mgpu_srun"], 2, "There is no command mgpu_srun: use mgpu srun.\n"),
         (["xyzzy"], 2, "There is no command xyzzy: see mgpu --help.\n"),
         (["srun", "--gpus", "x", "--", "y"], 2, "--gpus x: write a whole number.\n"),
-        (["queue", "--jsn"], 2, "There is no flag --jsn: did you mean --json?\n"),
+        (["queue", "--jsn"], 2, "There is no flag --jsn: use --json, or see mgpu_queue --help.\n"),
         (["queue", "--json", "--watch"], 2, "--json and --watch exclude each other: leave one out.\n"),
-        (["logs"], 2, "Name the job, as in: mgpu logs R4T8W2ZB\n"),
+        (["logs"], 2, "Name the job, as in `mgpu logs R4T8W2ZB`.\n"),
         (["logs", "NOSUCH00"], 1, "There is no job NOSUCH00: see `mgpu_queue --all`.\n"),
         (["master", "--port", "x"], 2, "--port x: write a port like 8080.\n"),
     ],

@@ -87,9 +87,9 @@ def test_a_cell_is_a_script_for_this_interpreter() -> None:
 @pytest.mark.parametrize(
     ("words", "cell", "sentence"),
     [
-        ([], None, "Name the command after `--`, as in: mgpu_srun --gpus 1 -- python train.py"),
-        (["--gpu", "1", "--", "x"], None, "There is no flag --gpu: did you mean --gpus?"),
-        (["--gpus_per_node=1", "--", "x"], None, "There is no flag --gpus_per_node: did you mean --gpus-per-node?"),
+        ([], None, "Name the command after `--`, as in `mgpu_srun --gpus 1 -- python train.py`."),
+        (["--gpu", "1", "--", "x"], None, "There is no flag --gpu: use --gpus, or see mgpu_srun --help."),
+        (["--gpus_per_node=1", "--", "x"], None, "There is no flag --gpus_per_node: use --gpus-per-node, or see mgpu_srun --help."),
         (["--zebra", "--", "x"], None, "There is no flag --zebra here: see mgpu_srun --help."),
         (["-Q", "--", "x"], None, "There is no flag -Q here: see mgpu_srun --help."),
         (["--as", "job", "--", "x"], None, "There is no flag --as here: see mgpu_srun --help."),

@@ -228,11 +228,17 @@ def test_what_enrolment_does_not_allow(world):
     world.say(wire.Hello(node_id=NodeId("n1"), facts=facts()), node=ENROL_USER)
     world.say(wire.Enrol(node_id=NodeId("n1"), public_key="k" * 40), node=ENROL_USER)
     world.say(wire.Enrol(node_id=NodeId("n2"), public_key="short"), node=ENROL_USER)
-    world.say(wire.Enrol(node_id=NodeId("../n2"), public_key="k" * 40), node=ENROL_USER)
+    for bad in ("", ENROL_USER, "../n1", "n" * 64):
+        world.say(wire.Enrol(node_id=NodeId(bad), public_key="k" * 40), node=ENROL_USER)
     world.say(wire.Enrol(node_id=NodeId("n1"), public_key="k" * 40), node="n1", route=b"\0r9")
 
-    codes = ["enrol-first", "node-id-taken", "bad-key", "bad-node-id", "already-enrolled"]
-    assert [message.code for _, message in world.sent()] == codes
+    assert [message.code for _, message in world.sent()] == [
+        "enrol-first",
+        "node-id-taken",
+        "bad-key",
+        *["bad-node-id"] * 4,
+        "already-enrolled",
+    ]
     assert world.bound == {}
 
 

@@ -65,7 +65,7 @@ TOO_LONG = "x" * (MAX_COMMAND_CHARS // 2 + 1)
         (
             {"command": [TOO_LONG, TOO_LONG]},
             "command-too-long",
-            f"The command is over {MAX_COMMAND_CHARS} characters: put it into a script file.",
+            "The command is over 1048576 characters, or one word of it over 131071: put it into a script file.",
         ),
         (
             {"nodelist": ["a", "b", "c"], "exclude": ["c", "b"]},

@@ -96,8 +96,8 @@ def test_an_interrupt_cancels_the_job_and_is_raised_again(shell: Shell, capsys: 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%mgpu_srun --gpu 1 -- x", "There is no flag --gpu: did you mean --gpus?"),
-        ("%mgpu_srun", "Name the command after `--`, as in: %mgpu_srun --gpus 1 -- python train.py"),
+        ("%mgpu_srun --gpu 1 -- x", "There is no flag --gpu: use --gpus, or see %mgpu_srun --help."),
+        ("%mgpu_srun", "Name the command after `--`, as in `%mgpu_srun --gpus 1 -- python train.py`."),
         ("%mgpu_srun -- echo 'a", "The quotation mark at 'a is never closed: close it, or write \\'"),
         ("%mgpu_queue --zebra", "There is no flag --zebra here: see %mgpu_queue --help."),
         ("%%mgpu_srun\n   \n", "The cell has no body: write what is to run below the first line."),

@@ -17,7 +17,7 @@ from mgpu_jupyter.api.openapi import document
 from mgpu_jupyter.api.routes import NDJSON, PREFIX, ROUTES
 from mgpu_jupyter.master.ports import LogKey
 from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
-from mgpu_jupyter.store.logs import LogWriter
+from mgpu_jupyter.store.logs import LogWriter, cut_marker
 from tests.builders import a_spec, ended, facts, status
 
 LIMIT_S = 10.0
@@ -246,6 +246,53 @@ async def test_output_as_bytes_has_offsets_and_says_when_it_is_complete(api, jp_
         assert (await api(f"jobs/{job.id}/output", params=params))[0] == 400
     code, body = await api(f"jobs/{job.id}/output", params={"offsets": "x"}, headers={"Accept": NDJSON})
     assert (code, body["code"]) == (400, "bad-offsets")
+
+
+async def test_output_that_was_cut_is_complete_where_it_was_cut(app, jp_fetch, run_job, tell):
+    job = await run_job()
+    cut = LogWriter(app.service.log_root, cap_bytes=4)
+    cut.append(LogKey(job.id, 1, 0), STDOUT, 0, b"0123456789")
+    cut.close()
+    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=1_000)))
+
+    answer = await jp_fetch(PREFIX, "jobs", job.id, "output")
+    frames = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1"}, headers={"Accept": NDJSON})
+
+    assert (answer.body, answer.headers["X-Mgpu-Complete"]) == (b"0123" + cut_marker(4), "true")
+    assert [json.loads(line).get("stream") for line in frames.body.splitlines()] == [None, "stdout", "stderr", None]
+
+
+async def test_whole_numbers_may_have_a_point(api):
+    code, body = await api("jobs", "POST", b'{"command": ["true"], "gpus": 2.0}')
+    assert code == 201
+    assert (await api(f"jobs/{body['job_id']}"))[1]["gpus"] == 2
+    code, body = await api("jobs", "POST", b'{"command": ["true"], "gpus": 2.5}')
+    assert (code, body["code"]) == (400, "invalid")
+
+
+async def test_a_method_that_is_not_served_is_told_which_ones_are(jp_fetch):
+    with pytest.raises(HTTPClientError) as caught:
+        await jp_fetch(PREFIX, "jobs", method="DELETE")
+    assert (caught.value.code, caught.value.response.headers["Allow"]) == (405, "GET, POST")
+
+
+async def test_a_bad_job_of_a_bulk_is_named(api, tell):
+    await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
+    bad = BulkSubmit(jobs=(BulkItem(spec=a_spec()), BulkItem(spec=a_spec(gpus=9))))
+    code, body = await api("jobs/bulk", "POST", bad)
+
+    assert (code, body["code"], body["details"]) == (409, "too-large", {"index": 1})
+    assert body["message"].startswith("Job 2 of 2: Needs 9 GPUs on one node")
+    assert (await api("jobs"))[1]["jobs"] == []
+
+
+async def test_a_key_that_is_known_is_answered_although_the_nodes_have_changed(api, tell):
+    headers = {"Idempotency-Key": "one"}
+    first = await api("jobs", "POST", a_spec(gpus=9), headers=dict(headers))
+    await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
+
+    assert await api("jobs", "POST", a_spec(gpus=9), headers=dict(headers)) == first
+    assert (await api("jobs", "POST", a_spec(gpus=9)))[0] == 409
 
 
 async def test_frames_that_are_there_now(jp_fetch, run_job, writer):

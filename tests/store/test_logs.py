@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_agent.protocol.model import STDERR, STDOUT
+from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT
 from mgpu_jupyter.master.ports import LogKey
 from mgpu_jupyter.store import logs
-from mgpu_jupyter.store.logs import LogWriter, Run, log_path, log_size, read_runs
+from mgpu_jupyter.store.logs import LogWriter, Run, cut_marker, is_cut, log_path, log_size, read_runs
 
 KEY = LogKey(JobId("ABCD1234"), 1, 0)
 
@@ -142,6 +142,63 @@ def test_a_detached_log_is_brought_to_disk_by_another_and_can_be_opened_again(tm
     assert writer._open == {}
     assert writer.append(KEY, STDOUT, 1, b"c") == 2
     writer.close()
+
+
+def test_a_log_that_reached_its_cap_ends_with_a_marker_and_wants_nothing_more(tmp_path):
+    root = tmp_path / "logs"
+    writer = LogWriter(root, cap_bytes=10)
+    answers = [
+        writer.append(KEY, STDOUT, 0, b"01234"),
+        writer.append(KEY, STDERR, 0, b"error"),
+        writer.append(KEY, STDOUT, 5, b"x"),
+        writer.append(KEY, STDERR, 5, b"more"),
+    ]
+
+    assert answers == [5, 5, NOTHING_MORE, NOTHING_MORE]
+    assert read_runs(root, KEY, 0, 1000) == [Run(STDOUT, 0, b"01234"), Run(STDERR, 5, b"error" + cut_marker(10))]
+    assert is_cut(root, KEY)
+    writer.close()
+    again = LogWriter(root, cap_bytes=10)
+    assert again.received(KEY) == {STDOUT: NOTHING_MORE, STDERR: NOTHING_MORE}
+    assert again.append(KEY, STDOUT, 5, b"x") == NOTHING_MORE
+    assert log_size(root, KEY) == 10 + len(cut_marker(10))
+    again.close()
+
+
+def test_a_chunk_that_goes_over_the_cap_is_kept_up_to_it(tmp_path):
+    writer = LogWriter(tmp_path / "logs", cap_bytes=4)
+
+    assert writer.append(KEY, STDOUT, 0, b"0123456789") == NOTHING_MORE
+    assert read_runs(tmp_path / "logs", KEY, 0, 4) == [Run(STDOUT, 0, b"0123")]
+    assert log_path(tmp_path / "logs", KEY).read_bytes() == b"0123" + cut_marker(4)
+    writer.close()
+
+
+def test_a_log_of_exactly_its_cap_is_whole(tmp_path):
+    writer = LogWriter(tmp_path / "logs", cap_bytes=4)
+
+    assert writer.append(KEY, STDOUT, 0, b"0123") == 4
+    assert (is_cut(tmp_path / "logs", KEY), log_size(tmp_path / "logs", KEY)) == (False, 4)
+    writer.close()
+
+
+def test_without_a_cap_all_is_kept(tmp_path):
+    writer = LogWriter(tmp_path / "logs", cap_bytes=0)
+
+    assert writer.append(KEY, STDOUT, 0, b"x" * 1000) == 1000
+    writer.close()
+
+
+def test_a_long_index_is_read_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "_BLOCK_RECORDS", 3)
+    writer = LogWriter(tmp_path / "logs")
+    for turn in range(10):
+        writer.append(KEY, STDOUT, turn, b"o")
+        writer.append(KEY, STDERR, turn, b"e")
+    writer.close()
+
+    assert [run.stream for run in read_runs(tmp_path / "logs", KEY, 5, 10)] == [STDERR, STDOUT] * 5
+    assert LogWriter(tmp_path / "logs").received(KEY) == {STDOUT: 10, STDERR: 10}
 
 
 @given(

@@ -53,16 +53,22 @@ def place(shape: Shape, scratch: Scratch) -> Placed | NotNow | Never:
     """Reserve a node for every unit, or say why not; a refusal leaves `scratch` as it was."""
     if not scratch.slots:
         return NotNow(Reason("no-nodes", "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine."))
-    allowed = [slot for slot in scratch.slots if _is_allowed(slot, shape)]
-    capable = [slot for slot in allowed if _is_capable(slot, shape.units[0])]
-    if len(capable) < len(shape.units):
-        return Never(_never(shape, scratch.slots, allowed, capable))
+    capable = find_capable(shape, scratch.slots)
+    if isinstance(capable, Never):
+        return capable
     capable.sort(key=lambda slot: (slot.id in shape.failed_nodes, slot.id))
     missing = sum(not _place_unit(unit, capable, scratch) for unit in shape.units)
     if missing:
         scratch.rollback()
         return NotNow(_not_now(shape, capable, missing))
     return Placed(scratch.commit())
+
+
+def find_capable(shape: Shape, slots: list[Slot]) -> list[Slot] | Never:
+    """Return the nodes that could run a unit if nothing else did, or why there are too few of them."""
+    allowed = [slot for slot in slots if _is_allowed(slot, shape)]
+    capable = [slot for slot in allowed if _is_capable(slot, shape.units[0])]
+    return capable if len(capable) >= len(shape.units) else Never(_never(shape, slots, allowed, capable))
 
 
 def _place_unit(unit: Unit, slots: list[Slot], scratch: Scratch) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,14 +12,22 @@ from jupyter_server.base.call_context import CallContext
 from jupyter_server.base.handlers import JupyterHandler
 from tornado.web import HTTPError
 
-from mgpu_agent.protocol.errors import Forbidden, InvalidRequest, MgpuError, Unauthorised, Unavailable
+from mgpu_agent.protocol.errors import Forbidden, InvalidRequest, MgpuError, NotFound, Unauthorised, Unavailable
+from mgpu_agent.protocol.ids import JOB_ID_PATTERN, JobId
 from mgpu_jupyter.api.models import MAX_BODY_BYTES
+from mgpu_jupyter.api.routes import ROUTES
+from mgpu_jupyter.model.job import PLAIN_PATTERN
 from mgpu_jupyter.server.access import SCHEME, Person
 from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.service import Service
 
 RESOURCE = "mgpu"
 _T = TypeVar("_T")
+_JOB_ID = re.compile(JOB_ID_PATTERN)
+_PLAIN = re.compile(PLAIN_PATTERN)
+_INDEX = re.compile(r"`\$\.jobs\[(\d+)\]")
+_PLAIN_NUMBERS = {int: re.compile(r"-?[0-9]{1,18}"), float: re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?")}
+_TRUTH = {"1": True, "true": True, "0": False, "false": False}
 
 
 class Guarded(JupyterHandler):
@@ -28,6 +37,8 @@ class Guarded(JupyterHandler):
     """As in `api/routes.py`."""
     works_without_master = False
     person: Person
+    # Tornado then calls `prepare` before it reads a body, and hands the body over in pieces: too large a one is never read.
+    _stream_request_body = True
 
     @property
     def extension(self) -> Any:
@@ -59,6 +70,18 @@ class Guarded(JupyterHandler):
             raise Forbidden("forbidden", f"The server's authorizer does not let you {action} here: ask an administrator.")
         if not self.works_without_master:
             _ = self.service
+        if int(self.request.headers.get("Content-Length") or 0) > MAX_BODY_BYTES:
+            raise _too_large()
+        self.request.body = bytearray()  # type: ignore[assignment]  # grows in place
+
+    def data_received(self, chunk: bytes) -> None:
+        """Take a piece of the body; one that has no end is cut off."""
+        if self._finished:
+            return
+        if len(self.request.body) + len(chunk) > MAX_BODY_BYTES:
+            self.send_error(413, exc_info=(InvalidRequest, _too_large(), None))
+            return
+        self.request.body += chunk
 
     def _enter_with_token(self, token: str) -> None:
         CallContext.set(CallContext.JUPYTER_HANDLER, self)
@@ -75,6 +98,8 @@ class Guarded(JupyterHandler):
         status, body = answer_for(info[1] if info else None, status_code)
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
+        if status == 405:
+            self.set_header("Allow", ", ".join(sorted(route.method for route in ROUTES if route.path == self.path)))
         self.finish(msgspec.json.encode(body))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
@@ -90,24 +115,72 @@ class Guarded(JupyterHandler):
 
     def read_body(self, kind: type[_T]) -> _T:
         """Return the request's body as a value, or refuse it with what is wrong."""
-        if len(self.request.body) > MAX_BODY_BYTES:
-            raise InvalidRequest("body-too-large", f"The request is over {MAX_BODY_BYTES} bytes: send less at once.")
         try:
-            return msgspec.json.decode(self.request.body, type=kind)
+            return decode_body(self.request.body, kind)
         except msgspec.ValidationError as error:
-            raise InvalidRequest("invalid", f"{error}.") from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequest("not-json", f"The request is not JSON: {error}.") from error
+            found = _INDEX.search(str(error))
+            details = {"index": int(found[1])} if found else {}
+            raise InvalidRequest("invalid", f"{error}: change that and send it again (see openapi.json).", details) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest("not-json", f"The request is not JSON ({error}): send one JSON document in UTF-8.") from error
 
     def query(self, name: str, kind: type[_T], default: _T) -> _T:
         """Return a query parameter as a value, or refuse it."""
-        text = self.get_query_argument(name, None)
-        if text is None:
+        values = self.request.query_arguments.get(name)
+        if not values:
             return default
-        try:
-            return msgspec.convert(text, kind, strict=False)
-        except msgspec.ValidationError as error:
-            raise InvalidRequest("invalid", f"The parameter {name}={text[:50]!r} is not right: {error}.") from error
+        # Not through tornado's `get_query_argument`, which makes blanks of control characters.
+        text = self.decode_argument(values[-1], name)
+        value: object = None
+        if kind is str:
+            value = text if _PLAIN.fullmatch(text) else None
+        elif kind is bool:
+            value = _TRUTH.get(text)
+        elif _PLAIN_NUMBERS[kind].fullmatch(text):
+            value = kind(text)  # type: ignore[call-arg]
+        if value is None:
+            raise InvalidRequest("invalid", f"The parameter {name}={text[:50]!r} is no {_WORDS[kind]}: see openapi.json.")
+        return value  # type: ignore[return-value]
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a query parameter as a whole number within bounds, or refuse it."""
+        value = self.query(name, int, default)
+        if not least <= value <= most:
+            raise InvalidRequest("invalid", f"{name} must be between {least} and {most}, not {value}.")
+        return value
+
+
+_WORDS: dict[type, str] = {str: "plain text", bool: "truth value (0 or 1)", int: "whole number", float: "number"}
+
+
+def job_id_of(text: str) -> JobId:
+    """Return a job id from a path, or say that there is no such job."""
+    if not _JOB_ID.fullmatch(text):
+        raise NotFound("no-such-job", f"{text[:50]!r} is no job id (eight characters A-Z and 0-9): see `mgpu_queue --all`.")
+    return JobId(text)
+
+
+def decode_body(body: bytes, kind: type[_T]) -> _T:
+    """Return a JSON document as a value."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        # To JSON, 2.0 is a whole number, and some programs write it so.
+        if "got `float`" not in str(error):
+            raise
+        return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _too_large() -> InvalidRequest:
+    return InvalidRequest("body-too-large", f"The request is over {MAX_BODY_BYTES} bytes: send less at once.")
 
 
 class Unknown(Guarded):
@@ -120,4 +193,4 @@ class Unknown(Guarded):
         """Say that there is nothing here."""
         raise HTTPError(404)
 
-    post = put = patch = delete = get
+    head = post = put = patch = delete = options = get

@@ -80,7 +80,7 @@ class NodeHandler(Guarded):
         """Show a node and its GPUs."""
         node = self.service.master.node(NodeId(node_id))
         if node is None:
-            raise NotFound("no-such-node", f"There is no node {node_id}: see `mgpu nodes`.")
+            raise NotFound("no-such-node", f"There is no node {node_id[:63]!r}: see `mgpu nodes`.")
         self.answer(node_view(node))
 
     async def patch(self, node_id: str) -> None:

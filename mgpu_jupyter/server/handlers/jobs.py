@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
+import re
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, PREFIX
 from mgpu_jupyter.master.ports import JobFilter
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
-from mgpu_jupyter.server.handlers.base import Guarded
+from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
 
 ACTIVE = "active"
 DEFAULT_PAGE = 100
-MAX_KEY_CHARS = 200
 
 
 class JobsHandler(Guarded):
@@ -26,23 +24,27 @@ class JobsHandler(Guarded):
         """List a page of jobs, newest first."""
         wanted = JobFilter(
             states=_states(self.query("state", str, "")),
-            user=self.query("user", str | None, None),  # type: ignore[arg-type]  # a union is a type to msgspec
-            name=self.query("name", str | None, None),  # type: ignore[arg-type]
-            since=self.query("since", float | None, None),  # type: ignore[arg-type]
+            user=self.query("user", str, "") or None,
+            name=self.query("name", str, "") or None,
+            since=self._since(),
             before=_read_cursor(self.query("cursor", str, "")),
-            limit=self.query("limit", int, DEFAULT_PAGE),
+            limit=self.number("limit", DEFAULT_PAGE, 1, models.MAX_PAGE),
         )
-        if not 1 <= wanted.limit <= models.MAX_PAGE:
-            raise InvalidRequest("invalid", f"limit must be between 1 and {models.MAX_PAGE}.")
         page, last = await self.service.jobs(wanted)
         cursor = _write_cursor(last) if last is not None else None
         self.answer(models.JobList(jobs=tuple(page), next_cursor=cursor))
 
+    def _since(self) -> float | None:
+        since = self.query("since", float, 0.0)
+        if not 0 <= since <= models.MAX_TIME_S:
+            raise InvalidRequest("invalid", f"since must be between 0 and {models.MAX_TIME_S} (seconds since 1970).")
+        return since or None
+
     async def post(self) -> None:
         """Submit one job."""
         key = self.request.headers.get(IDEMPOTENCY_HEADER)
-        if key is not None and not 1 <= len(key) <= MAX_KEY_CHARS:
-            raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {MAX_KEY_CHARS} characters.")
+        if key is not None and not (1 <= len(key) <= models.MAX_KEY_CHARS and key.isascii() and key.isprintable()):
+            raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {models.MAX_KEY_CHARS} printable ASCII characters.")
         (job,) = await self.service.submit(self.person, [(self.read_body(JobSpec), key)])
         self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{job.id}")
         self.answer(models.Submitted(job_id=job.id, state=job.state), 201)
@@ -67,7 +69,7 @@ class JobHandler(Guarded):
 
     async def get(self, job_id: str) -> None:
         """Show a job."""
-        self.answer(await self.service.job(JobId(job_id)))
+        self.answer(await self.service.job(job_id_of(job_id)))
 
 
 class CancelHandler(Guarded):
@@ -77,7 +79,7 @@ class CancelHandler(Guarded):
 
     async def post(self, job_id: str) -> None:
         """Ask for its end; a second time is no error."""
-        job = await self.service.cancel(self.person, JobId(job_id))
+        job = await self.service.cancel(self.person, job_id_of(job_id))
         self.answer(models.CancelAnswer(job_id=job.id, state=job.state), 202)
 
 
@@ -94,14 +96,10 @@ def _states(text: str) -> tuple[JobState, ...]:
 
 
 def _write_cursor(number: int) -> str:
-    return base64.urlsafe_b64encode(f"n{number}".encode()).decode().rstrip("=")
+    return f"n{number}"
 
 
 def _read_cursor(text: str) -> int | None:
-    if not text:
-        return None
-    try:
-        decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
-        return int(decoded.removeprefix("n"))
-    except ValueError as error:
-        raise InvalidRequest("bad-cursor", "That cursor is not one of ours: start again without it.") from error
+    if not re.fullmatch(models.CURSOR_PATTERN, text):
+        raise InvalidRequest("bad-cursor", "That cursor is not one of ours: start again without it.")
+    return int(text[1:]) if text else None

@@ -1,22 +1,26 @@
-"""Output of a job over plain HTTP: bytes of one rank, or frames of all, once or as they come."""
+"""Output of a job over plain HTTP: bytes of one rank, or frames of all, once or as they come.
+
+Nothing is read before the reader took what came before, so a slow one costs one chunk. One that takes nothing for
+`follower_timeout` is cut off and may go on from its offset.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 import msgspec
 from tornado.http1connection import HTTP1Connection
 from tornado.iostream import StreamClosedError
 
-from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import NDJSON
 from mgpu_jupyter.master.ports import LogKey
-from mgpu_jupyter.server.follow import Follower, Position, missing_ranks, parse_offsets
-from mgpu_jupyter.server.handlers.base import Guarded
-from mgpu_jupyter.store.logs import read_runs
+from mgpu_jupyter.server.follow import CHUNK_BYTES, Follower, Position, missing_ranks, parse_offsets
+from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.store.logs import log_size, read_runs
 
 DEFAULT_LIMIT = 1024 * 1024
-MAX_LIMIT = 64 * 1024 * 1024
 
 
 class OutputHandler(Guarded):
@@ -26,53 +30,71 @@ class OutputHandler(Guarded):
 
     async def get(self, job_id: str) -> None:
         """Send bytes or frames; with `follow` until the job is over."""
-        job = self.service.saved_job(JobId(job_id)).job
+        job = self.service.saved_job(job_id_of(job_id)).job
         self.person.check_may_touch(job.user, job.id)
-        rank = self.query("rank", int, -1)
+        rank = self.number("rank", 0, 0, models.MAX_RANK) if self.get_query_argument("rank", None) is not None else -1
         follow = self.query("follow", bool, default=False)
-        offset = self.query("offset", int, 0)
-        if offset < 0 or rank < -1:
-            raise InvalidRequest("invalid", "rank and offset must not be negative.")
+        offset = self.number("offset", 0, 0, models.MAX_OFFSET)
+        limit = self.number("limit", DEFAULT_LIMIT, 1, models.MAX_OUTPUT_LIMIT)
         wants_frames = NDJSON in self.request.headers.get("Accept", "")
         offsets = parse_offsets(self.query("offsets", str, "")) or ({max(rank, 0): offset} if offset else {})
         only = rank if rank >= 0 else (None if wants_frames else 0)
-        position = Position(self.query("attempt", int, job.attempt), offsets)
+        position = Position(self.number("attempt", job.attempt, 0, models.MAX_OFFSET), offsets)
         follower = Follower(self.service, job.id, rank=only, position=position)
         self.set_header("X-Accel-Buffering", "no")
         if not follow and not wants_frames:
-            self._send_bytes(job.id, max(rank, 0), offset)
+            await self._send_bytes(job.id, max(rank, 0), offset, limit)
             return
         self.set_header("Content-Type", NDJSON if wants_frames else "application/octet-stream")
         if follow:
             await self._send_followed(follower, wants_frames=wants_frames)
         else:
-            self.finish(b"".join(msgspec.json.encode(frame) + b"\n" for frame in follower.available()))
+            for frame in follower.available():
+                if not await self._send(msgspec.json.encode(frame) + b"\n"):
+                    return
+            self.finish()
 
-    def _send_bytes(self, job_id: JobId, rank: int, offset: int) -> None:
-        limit = self.query("limit", int, DEFAULT_LIMIT)
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidRequest("invalid", f"limit must be between 1 and {MAX_LIMIT}.")
+    async def _send_bytes(self, job_id: JobId, rank: int, offset: int, limit: int) -> None:
         job = self.service.saved_job(job_id).job
-        runs = read_runs(self.service.log_root, LogKey(job.id, job.attempt, rank), offset, limit)
-        data = b"".join(run.data for run in runs)
+        root, key = self.service.log_root, LogKey(job.id, job.attempt, rank)
+        complete = job.state.is_final and rank not in missing_ranks(root, job)
+        size = log_size(root, key)
+        end = max(offset, min(size, offset + limit))
         self.set_header("Content-Type", "application/octet-stream")
-        self.set_header("X-Mgpu-Next-Offset", str(offset + len(data)))
-        complete = job.state.is_final and rank not in missing_ranks(self.service.log_root, job)
-        self.set_header("X-Mgpu-Complete", "true" if complete and len(data) < limit else "false")
-        self.finish(data)
+        self.set_header("Content-Length", str(end - offset))
+        self.set_header("X-Mgpu-Next-Offset", str(end))
+        self.set_header("X-Mgpu-Complete", "true" if complete and end >= size else "false")
+        while offset < end:
+            data = b"".join(run.data for run in read_runs(root, key, offset, min(CHUNK_BYTES, end - offset)))
+            if not data or not await self._send(data):
+                return
+            offset += len(data)
+        self.finish()
 
     async def _send_followed(self, follower: Follower, *, wants_frames: bool) -> None:
         # Small frames must not wait for the acknowledgement of the one before.
         if isinstance(self.request.connection, HTTP1Connection):
             self.request.connection.stream.set_nodelay(True)
+        async for frame in follower.frames():
+            if wants_frames:
+                taken = await self._send(msgspec.json.encode(frame) + b"\n")
+            elif isinstance(frame, models.OutputFrame):
+                taken = await self._send(frame.data)
+            else:
+                continue
+            if not taken:
+                return
+
+    async def _send(self, data: bytes) -> bool:
+        """Send a piece and wait until it was taken; False when the reader is gone, or is cut off because it takes nothing."""
+        self.write(data)
         try:
-            async for frame in follower.frames():
-                if wants_frames:
-                    self.write(msgspec.json.encode(frame) + b"\n")
-                elif isinstance(frame, models.OutputFrame):
-                    self.write(frame.data)
-                else:
-                    continue
-                await self.flush()
+            await asyncio.wait_for(self.flush(), self.service.settings.follower_timeout_s)
         except StreamClosedError:
-            return
+            return False
+        except TimeoutError:
+            self.log.info("mgpu: a reader of output took nothing for %g s and was cut off", self.service.settings.follower_timeout_s)
+            if isinstance(self.request.connection, HTTP1Connection):
+                self.request.connection.stream.close()
+            return False
+        return True

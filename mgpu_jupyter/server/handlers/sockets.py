@@ -1,4 +1,7 @@
-"""WebSockets: one job live, and the changes of everything. Slow readers get fewer, newer states, never a growing queue."""
+"""WebSockets: one job live, and the changes of everything. Slow readers get fewer, newer states, never a growing queue.
+
+A reader that takes nothing for `follower_timeout` is cut off and may come back with its offsets.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.master.views import node_view
 from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.follow import PING_S, Follower, Position, parse_offsets
-from mgpu_jupyter.server.handlers.base import Guarded
+from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
 
 EVENT_PAGE = 500
 EVENT_PAUSE_S = 0.1  # changes that come closer together are sent as one
@@ -53,12 +56,17 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
         raise AssertionError(f"{type(self).__name__} sends nothing")
 
     async def _send_all(self) -> None:
+        timeout_s = self.service.settings.follower_timeout_s
         try:
             async for frame in self.frames():
-                await self.write_message(msgspec.json.encode(frame).decode())
+                await asyncio.wait_for(self.write_message(msgspec.json.encode(frame).decode()), timeout_s)
             self.close(CLOSE_NORMAL)
         except WebSocketClosedError:
             return
+        except TimeoutError:
+            self.log.info("mgpu: a reader of %s took nothing for %g s and was cut off", type(self).__name__, timeout_s)
+            if self.ws_connection is not None and self.ws_connection.stream is not None:
+                self.ws_connection.stream.close()
         except MgpuError as error:
             _, body = answer_for(error, 500)
             self.close(CLOSE_INTERNAL, f"{body.code}: {body.message}"[:120])
@@ -71,15 +79,20 @@ class JobStreamHandler(Socket):
 
     async def get(self, job_id: str) -> None:
         """Refuse before the upgrade what may not be read."""
-        self.person.check_may_touch(self.service.saved_job(JobId(job_id)).job.user, job_id)
+        self.person.check_may_touch(self.service.saved_job(job_id_of(job_id)).job.user, job_id)
+        self._position()
         await super().get(job_id)
+
+    def _position(self) -> tuple[int | None, dict[int, int], int]:
+        rank = self.number("rank", 0, 0, models.MAX_RANK) if self.get_query_argument("rank", None) is not None else None
+        return rank, parse_offsets(self.query("offsets", str, "")), self.number("attempt", -1, -1, models.MAX_OFFSET)
 
     async def frames(self) -> AsyncIterator[models.JobStreamFrame | models.EventFrame]:
         """Follow the job."""
         job = self.service.saved_job(JobId(self.path_args[0])).job
-        rank = self.query("rank", int, -1)
-        position = Position(self.query("attempt", int, job.attempt), parse_offsets(self.query("offsets", str, "")))
-        follower = Follower(self.service, job.id, rank=None if rank < 0 else rank, position=position)
+        rank, offsets, attempt = self._position()
+        position = Position(job.attempt if attempt < 0 else attempt, offsets)
+        follower = Follower(self.service, job.id, rank=rank, position=position)
         async for frame in follower.frames():
             yield frame
 
@@ -91,7 +104,7 @@ class EventsHandler(Socket):
 
     async def frames(self) -> AsyncIterator[models.JobStreamFrame | models.EventFrame]:
         """Send what changed after `since`, then go on live."""
-        seq = self.query("since", int, -1)
+        seq = self.number("since", -1, -1, models.MAX_OFFSET)
         if seq < 0:
             seq = self.service.master.seq
         ready = False

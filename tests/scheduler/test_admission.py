@@ -1,0 +1,65 @@
+"""What is taken at submit, given the nodes that are known: refused is only what none of them could ever run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mgpu_agent.protocol.errors import Conflict
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.scheduler.admission import WAIT, Admission
+from mgpu_jupyter.scheduler.events import NodeLeft
+from tests.builders import Cluster, a_spec
+
+
+def test_with_no_node_known_everything_waits() -> None:
+    Admission(Cluster().state).check(a_spec(gpus=9, nodelist=("n1",)))
+
+
+def test_what_a_node_could_run_if_it_were_free_or_there_is_taken() -> None:
+    cluster = Cluster(("n1", 4))
+    cluster.started(gpus=4)
+    cluster.tell(NodeLeft(at=3.0, node_id=NodeId("n1"), reason="gone"))
+    Admission(cluster.state).check(a_spec(gpus=4, nodelist=("n1",)))
+
+
+def test_whoever_says_so_waits() -> None:
+    Admission(Cluster(("n1", 4)).state).check(a_spec(gpus=9, wait_for_nodes=True))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Conflict]] = {
+    "too many GPUs": (
+        {"gpus": 9},
+        Conflict(
+            "too-large",
+            f"Needs 9 GPUs on one node, but the largest, gpu02, has 4 GPUs and 8 CPUs: ask for less, or use --nodes; or {WAIT}.",
+        ),
+    ),
+    "too many nodes": (
+        {"nodes": 3},
+        Conflict("too-few-nodes", f"Needs 3 nodes, but only 2 may be used: ask for fewer --nodes; or {WAIT}."),
+    ),
+    "a misspelt node": (
+        {"nodelist": ("gpu1",)},
+        Conflict(
+            "unknown-node",
+            f"There is no node gpu1: name gpu01 if you mean that one, see `mgpu nodes`, or {WAIT}.",
+            {"unknown": ["gpu1"], "nearest": "gpu01"},
+        ),
+    ),
+    "a strange node": (
+        {"nodelist": ("zzz", "gpu01")},
+        Conflict("unknown-node", f"There is no node zzz: see `mgpu nodes`, or {WAIT}.", {"unknown": ["zzz"], "nearest": None}),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_node_could_ever_run_is_refused(case: str) -> None:
+    spec, expected = REFUSED[case]
+    admission = Admission(Cluster(("gpu01", 2), ("gpu02", 4)).state)
+    for _ in range(2):
+        with pytest.raises(Conflict) as caught:
+            admission.check(a_spec(**spec))
+        assert (caught.value.code, caught.value.message, caught.value.details) == (expected.code, expected.message, expected.details)
