@@ -30,10 +30,6 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "X-Mgpu-Complete": {"description": "With plain bytes: whether nothing follows", "schema": {"enum": ["true", "false"]}},
     },
 }
-_EXAMPLES: dict[str, Any] = {
-    "submitJob": {"command": ["python", "train.py"], "gpus": 2, "name": "train"},
-    "submitJobs": {"jobs": [{"spec": {"command": ["true"], "gpus": 0}, "key": "one"}, {"spec": {"script": "print(1)"}}]},
-}
 _JOB_OPERATIONS = ("getJob", "cancelJob", "getOutput")
 _LINKS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
     "submitJob": tuple((name, {"job_id": "$response.body#/job_id"}) for name in _JOB_OPERATIONS),
@@ -94,7 +90,7 @@ def _operation(route: Route, by_type: dict[str, Any], error: dict[str, Any]) -> 
     if parameters:
         operation["parameters"] = parameters
     if route.request is not None:
-        content = {"schema": by_type[repr(route.request)], "example": _EXAMPLES[route.operation]}
+        content = {"schema": by_type[repr(route.request)], "example": route.example}
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     success = {"description": route.summary, **_content(route, by_type)}
     if headers := _HEADERS.get(route.operation):

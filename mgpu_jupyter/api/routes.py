@@ -42,6 +42,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = Kind.JSON
     request: object = None
     response: object = None
+    example: object = None
+    """A request body that works; every route that takes one has it."""
     query: tuple[Parameter, ...] = ()
 
     @property
@@ -82,6 +84,7 @@ ROUTES: tuple[Route, ...] = (
         operation="changeNode",
         summary="Administer a node; for administrators",
         request=models.NodeAction,
+        example={"action": "revoke", "reason": "the machine was sold"},
         response=models.NodeActionAnswer,
     ),
     Route(
@@ -91,6 +94,7 @@ ROUTES: tuple[Route, ...] = (
         summary="A line that lets one machine join once; for administrators",
         status=201,
         request=models.JoinTokenRequest,
+        example={"node_id": "gpu-07", "ttl_s": 3600},
         response=models.JoinToken,
     ),
     Route(
@@ -125,6 +129,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Submit a job; with the same Idempotency-Key it is the same job",
         status=201,
         request=JobSpec,
+        example={"command": ["python", "train.py"], "gpus": 2, "name": "train"},
         response=models.Submitted,
     ),
     Route(
@@ -134,6 +139,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Submit many jobs, all or none",
         status=201,
         request=models.BulkSubmit,
+        example={"jobs": [{"spec": {"command": ["true"], "gpus": 0}, "key": "one"}, {"spec": {"script": "print(1)"}}]},
         response=models.BulkSubmitted,
     ),
     Route(method="GET", path="jobs/{job_id}", operation="getJob", summary="One job", response=models.Job),

@@ -18,6 +18,9 @@ from tests.e2e.attacker import Connection, enrol
 from tests.e2e.cluster import BIN, ROOT, Cluster
 
 EXAMPLES = 6
+# Schemathesis speaks HTTP only: the streams have tests of their own. And a join line makes the link listen beyond loopback, which
+# a test does in network namespaces only.
+LEFT_OUT = ("addJoinToken",)
 LIMIT_S = 120.0
 
 
@@ -29,7 +32,7 @@ def test_schemathesis_finds_nothing(cluster: Cluster) -> None:
     words += ["--checks", "all", "--seed", "1", "--max-examples", str(EXAMPLES), "--no-color"]
     words += ["-H", f"Authorization: mgpu {runtime.token}"]
     for route in ROUTES:
-        if route.kind is Kind.WEBSOCKET:  # schemathesis speaks HTTP only; the streams have tests of their own
+        if route.kind is Kind.WEBSOCKET or route.operation in LEFT_OUT:
             words += ["--exclude-operation-id", route.operation]
     env = {**cluster.env, "PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.e2e.api_hooks"}
     with Connection(runtime.link_address, keys, runtime.link_public_key.encode()) as node:

@@ -429,3 +429,5 @@ async def test_the_document_covers_every_route_and_every_type_is_defined(api):
     assert used <= set(body["components"]["schemas"])
     operations = [operation["operationId"] for methods in body["paths"].values() for operation in methods.values()]
     assert len(operations) == len(set(operations)) == len(ROUTES)
+    for route in (route for route in ROUTES if route.request is not None):
+        assert msgspec.convert(route.example, route.request, strict=True) is not None

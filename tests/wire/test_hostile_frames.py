@@ -26,7 +26,8 @@ from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Hello, Resync, Welcome
-from mgpu_jupyter.engines.agents import ENROL_USER, AgentsEngine, Enrolment, LinkSettings
+from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
+from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.scheduler.events import JobSubmitted
 from mgpu_jupyter.scheduler.model import Policy
@@ -72,14 +73,15 @@ class Hall:
     def __init__(self, root: Path) -> None:
         public, secret = (key.decode() for key in zmq.curve_keypair())
         self._router = Router(public_key=public, secret_key=secret)
-        self._address = f"tcp://127.0.0.1:{self._router.bind('127.0.0.1', 0)}"
+        port = self._router.bind("127.0.0.1", 0)
+        self._address = f"tcp://127.0.0.1:{port}"
         self._public = public
         self._context = zmq.Context()
         store = MemoryStore()
         self.bound: dict[str, str] = {}
-        enrolment = Enrolment(self.bound.__setitem__, store.assigned_nodes)
+        records = Records(lambda node_id, public_key, _: self.bound.__setitem__(node_id, public_key), store.assigned_nodes)
         link = LinkSettings(cluster="test")
-        engine = AgentsEngine(self._router, LogWriter(root), enrolment, link, master_epoch=EPOCH, clock=time.time)
+        engine = AgentsEngine(self._router, LogWriter(root), records, link, master_epoch=EPOCH, clock=time.time, link_port=port)
         self.master = Master(store, engine, self, time.time, policy=Policy(), epoch=EPOCH)
         self.node = self._connect("n1")
         self.enroller = self._connect(ENROL_USER)
