@@ -25,7 +25,7 @@ from mgpu_agent.keeper import messages as keeper
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.messages import Hello, Resync, Welcome
+from mgpu_agent.protocol.messages import Hello, Refuse, Resync, Welcome
 from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
 from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master.master import Master
@@ -83,6 +83,7 @@ class Hall:
         link = LinkSettings(cluster="test")
         engine = AgentsEngine(self._router, LogWriter(root), records, link, master_epoch=EPOCH, clock=time.time, link_port=port)
         self.master = Master(store, engine, self, time.time, policy=Policy(), epoch=EPOCH)
+        self._keys: dict[str, str] = {}
         self.node = self._connect("n1")
         self.enroller = self._connect(ENROL_USER)
         self.sent = 0
@@ -92,7 +93,8 @@ class Hall:
 
     def _connect(self, name: str) -> zmq.Socket[bytes]:
         keys = zmq.curve_keypair()
-        self._router.allow(keys[0].decode(), name)
+        self._keys[name] = keys[0].decode()
+        self._router.allow(self._keys[name], name)
         connection = self._context.socket(zmq.DEALER)
         connection.linger = 0
         connection.curve_publickey, connection.curve_secretkey = keys
@@ -107,7 +109,8 @@ class Hall:
 
     def is_well(self) -> None:
         """The node greets, is welcomed, and the scheduler works."""
-        self.node.send(codec.encode(Hello(node_id=NodeId("n1"), facts=facts("n1")), 0))
+        hello = codec.encode(Hello(node_id=NodeId("n1"), facts=facts("n1")), 0)
+        self.node.send(hello)
         give_up_at = time.monotonic() + 20
         while True:
             self.master.turn(0.01)
@@ -116,6 +119,10 @@ class Hall:
                 answers = [codec.decode_to_agent(frame)[1] for frame in self.node.recv_multipart()]
                 if any(isinstance(answer, Welcome) for answer in answers):
                     return
+                if any(isinstance(answer, Refuse) for answer in answers):
+                    # A whole Enrol for n1 that came while n1 was away has rightly taken its name: give it back.
+                    self._router.allow(self._keys["n1"], "n1")
+                    self.node.send(hello)
             while self.enroller.poll(0):
                 self.enroller.recv_multipart()
 
