@@ -47,6 +47,8 @@ class RuntimeFile(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     port: int
     started_at: float
+    certificate_pin: str = ""
+    """SHA-256 of the HTTPS certificate; empty for plain HTTP."""
 
 
 def boot_id() -> str:

@@ -48,6 +48,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     link_address: str = ""
     link_addresses: tuple[str, ...] = ()
     """Where other machines reach the link; empty until the first join line was asked for."""
+    relays_to: str = ""
+    """Where the master is, when this server only relays to it."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +266,37 @@ class CancelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: JobId
     state: JobState
+
+
+class NewUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person who is to use this master."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._@-]*$", max_length=64)]
+    role: Literal["user", "admin"] = "user"
+    ttl_s: Annotated[float, Meta(gt=0, le=100 * 365 * 86_400)] | None = None
+    """How long the login is good for; without it, until the user is removed."""
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A person of this master."""
+
+    name: str
+    role: str
+    created_at: float
+    expires_at: float | None = None
+
+
+class UserList(msgspec.Struct, frozen=True, kw_only=True):
+    """All users by name."""
+
+    users: tuple[User, ...]
+
+
+class NewLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """A new user and the line to log in with, which is shown only here."""
+
+    user: User
+    line: str
 
 
 # --- streams: one JSON object a line (HTTP) or a text frame (WebSocket) ---------------------------

@@ -175,6 +175,23 @@ ROUTES: tuple[Route, ...] = (
             _ATTEMPT,
         ),
     ),
+    Route(method="GET", path="users", operation="listUsers", summary="Users, for administrators", response=models.UserList),
+    Route(
+        method="POST",
+        path="users",
+        operation="addUser",
+        summary="Add a user, for administrators; the login line is shown only here",
+        status=201,
+        request=models.NewUser,
+        response=models.NewLogin,
+    ),
+    Route(
+        method="DELETE",
+        path="users/{user_name}",
+        operation="removeUser",
+        summary="Remove a user and all their logins, for administrators",
+        response=models.User,
+    ),
     Route(
         method="GET",
         path="jobs/{job_id}/stream",

@@ -21,6 +21,9 @@ COMMANDS = {
     "node": "administer a node: mgpu node revoke ID",
     "logs": "show what a job printed",
     "join-token": "print the line that lets another machine join",
+    "user": "add, list and remove users of a shared master",
+    "login": "use a master elsewhere, with the line of `mgpu user add`",
+    "logout": "forget that login",
     "master": "run the master without JupyterLab (mgpu_master)",
 }
 USAGE_EXIT = 2

@@ -16,7 +16,7 @@ DEFAULT_PORT = 8080
 
 
 class _Headless(Protocol):
-    def run(self, host: str, port: int, config: str | None, extra: list[str]) -> int:
+    def run(self, host: str, port: int, config: str | None, extra: list[str], *, tls: bool) -> int:
         """Serve until it is stopped."""
 
 
@@ -33,14 +33,15 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
     if importlib.util.find_spec("jupyter_server") is None:
         raise Unavailable("no-jupyter-server", 'mgpu_master needs jupyter_server: run  pip install "mgpu-jupyter[lab]"')
     headless = cast("_Headless", importlib.import_module("mgpu_jupyter.server.headless"))
-    return headless.run(values.host, int(values.port), values.config, words[cut + 1 :])
+    return headless.run(values.host, int(values.port), values.config, words[cut + 1 :], tls=values.tls)
 
 
 def _parser() -> Parser:
     parser = Parser(
-        "mgpu_master", "mgpu_master [--host H] [--port P] [--config F] [-- SERVER-FLAGS…]", "Run the master without JupyterLab."
+        "mgpu_master", "mgpu_master [--host H] [--port P] [--tls] [--config F] [-- SERVER-FLAGS…]", "Run the master without JupyterLab."
     )
     parser.add_argument("--host", default=DEFAULT_HOST, metavar="H", help=f"address to listen on (default {DEFAULT_HOST})")
     parser.add_argument("--port", default=str(DEFAULT_PORT), metavar="P", help=f"port to listen on (default {DEFAULT_PORT})")
+    parser.add_argument("--tls", action="store_true", help="serve HTTPS on loopback too; beyond loopback it is always HTTPS")
     parser.add_argument("--config", metavar="F", help="configuration file")
     return parser

@@ -11,6 +11,7 @@ import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import models
+from mgpu_jupyter.cli.wipe import wipe_from_ps
 from mgpu_jupyter.client import watch, words
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, parse
@@ -27,6 +28,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     if isinstance(request, Help):
         print(request.text, end="")
         return 0
+    wipe_from_ps(f"{name}={value}" for name, value in request.spec.env.items())
     with make_client() as client:
         client.caller.on_trouble = note
         if request.background:

@@ -12,13 +12,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from mgpu_agent.protocol.errors import MgpuError, NotFound
+from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.call import Caller
-from mgpu_jupyter.client.discovery import Locator
+from mgpu_jupyter.client.discovery import Address, Locator
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.login import Login
 from mgpu_jupyter.client.spec import checked, spec_of
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.transport import HttpTransport, Request, Transport
@@ -42,6 +43,12 @@ class Client:
     ) -> None:
         self.timeouts = timeouts or Timeouts()
         self.caller = Caller(transport or HttpTransport(Locator(url, token, env), self.timeouts), self.timeouts)
+
+    @classmethod
+    def of_login(cls, login: Login, *, timeouts: Timeouts | None = None) -> Self:
+        """Return a client of the master that a login line names, whether the login is stored or not."""
+        timeouts = timeouts or Timeouts()
+        return cls(timeouts=timeouts, transport=HttpTransport(Locator.fixed(Address(login.url, login.token, login.pin)), timeouts))
 
     def __enter__(self) -> Self:
         return self
@@ -185,6 +192,23 @@ class Client:
         body = msgspec.json.encode(models.NodeAction(action="revoke", reason=reason))
         request = Request(method="PATCH", path=f"nodes/{quote(node_id, safe='')}", body=body)
         return self.caller.call(request, models.NodeActionAnswer)
+
+    def users(self) -> tuple[models.User, ...]:
+        """Return the users of a shared master; for administrators."""
+        return self.caller.call(Request(path="users"), models.UserList).users
+
+    def add_user(self, name: str, *, admin: bool = False, ttl_s: float | None = None) -> models.NewLogin:
+        """Add a user to a shared master and return the line to log in with, once; for administrators."""
+        try:
+            body = msgspec.convert({"name": name, "role": "admin" if admin else "user", "ttl_s": ttl_s}, models.NewUser)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest("bad-user", f"{name!r} cannot be a user's name: use letters, digits and . _ @ - (64 at most).") from error
+        # Sent once: a second try after a lost answer would find the name taken.
+        return self.caller.call(Request(method="POST", path="users", body=msgspec.json.encode(body)), models.NewLogin, retry_s=0)
+
+    def remove_user(self, name: str) -> models.User:
+        """Remove a user and all their logins; for administrators."""
+        return self.caller.call(Request(method="DELETE", path=f"users/{name}"), models.User)
 
     def cancel(self, job_id: str) -> models.CancelAnswer:
         """Cancel a job; the end follows by itself."""

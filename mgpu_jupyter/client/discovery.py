@@ -1,7 +1,8 @@
-"""Finds the server: arguments, then the environment, then the runtime file of a master on this machine. Sends nothing.
+"""Finds the server: arguments, the environment, the stored login, then a master on this machine. Sends nothing.
 
-Order: `url` and `token`; `MGPU_URL` and `MGPU_TOKEN`; `MGPU_MASTER_HOST` and `MGPU_MASTER_PORT`; the newest runtime file. A server of
-this machine that no longer answers is looked for again in the runtime file, since it may have been restarted on another port.
+Order: `url` and `token`; `MGPU_URL` and `MGPU_TOKEN`; `MGPU_MASTER_HOST` and `MGPU_MASTER_PORT`; the login that `mgpu login` stored, since
+it is an explicit wish; the newest runtime file. A server of this machine that no longer answers is looked for again in the last two,
+since it may have been restarted on another port.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, Unauthorised, Unavailable
 from mgpu_agent.protocol.places import RuntimeFile, find_runtime_file, host_name, state_place
+from mgpu_jupyter.client.login import Login, load_login
 
 DEFAULT_PORT = 8080
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0"))  # noqa: S104 - names to recognise, not to bind
@@ -26,6 +29,8 @@ class Address(msgspec.Struct, frozen=True):
 
     url: str
     token: str
+    pin: str = ""
+    """SHA-256 of the certificate; without one the system's authorities decide."""
 
     def __repr__(self) -> str:
         return f"Address({self.url!r}, token hidden)"
@@ -41,6 +46,13 @@ class Locator:
         self._lock = threading.Lock()
         self._address: Address | None = None
 
+    @classmethod
+    def fixed(cls, address: Address) -> Locator:
+        """Return one that knows the address and looks nowhere else."""
+        locator = cls(address.url, address.token, {})
+        locator._address = address
+        return locator
+
     def address(self) -> Address:
         """Return the address in use, found at the first call."""
         with self._lock:
@@ -51,31 +63,37 @@ class Locator:
     def look_again(self) -> bool:
         """Look where a server that refuses connections is now; tell whether it is another place."""
         with self._lock:
-            runtime = self._runtime_file_now()
-            if runtime is None or (self._address is not None and runtime.url == self._address.url):
+            found = self._found_now()
+            if found is None or (self._address is not None and found.url == self._address.url):
                 return False
-            self._address = Address(runtime.url, self._token or self._env.get("MGPU_TOKEN") or runtime.token)
+            # A kernel's token is good for every server of its user, but never for a master elsewhere.
+            keeps_token = load_login(self._env) is None
+            token = (self._token or self._env.get("MGPU_TOKEN")) if keeps_token else None
+            self._address = replace(found, token=token or found.token)
             return True
 
     def renew_token(self) -> bool:
-        """Take the runtime file's token in place of one that the server refused; tell whether it is another one."""
+        """Take the stored token in place of one that the server refused; tell whether it is another one."""
         with self._lock:
-            runtime = self._runtime_file_now()
-            if runtime is None or self._address is None or runtime.token == self._address.token:
+            found = self._found_now()
+            if found is None or self._address is None or found.token == self._address.token:
                 return False
-            self._address = Address(runtime.url, runtime.token)
+            self._address = found
             return True
 
-    def _runtime_file_now(self) -> RuntimeFile | None:
+    def _found_now(self) -> Address | None:
         # A server that was named by an argument, or that is another machine's, is never replaced by one found here.
         if self._url or (self._address is not None and not is_local(urlsplit(self._address.url).hostname or "")):
             return None
         try:
-            return _runtime_file(
+            if login := load_login(self._env):
+                return _of_login(login)
+            runtime = _runtime_file(
                 self._env, None if self._env.get("MGPU_URL") or not self._env.get("MGPU_MASTER_PORT") else _port(self._env)
             )
         except MgpuError:
             return None
+        return None if runtime is None else _of_runtime(runtime)
 
 
 def locate(url: str | None, token: str | None, env: Mapping[str, str]) -> Address:
@@ -85,10 +103,14 @@ def locate(url: str | None, token: str | None, env: Mapping[str, str]) -> Addres
         return _named(named, token or env.get("MGPU_TOKEN"), env)
     if env.get("MGPU_MASTER_HOST") or env.get("MGPU_MASTER_PORT"):
         return _by_host_and_port(token or env.get("MGPU_TOKEN"), env)
+    if login := load_login(env):
+        return replace(_of_login(login), token=token or login.token)
     runtime = _runtime_file(env)
     if runtime is None:
-        raise Unavailable("no-master", f"No mgpu master runs on this machine: {START_ONE}, or set MGPU_URL and MGPU_TOKEN.")
-    return Address(runtime.url, token or env.get("MGPU_TOKEN") or runtime.token)
+        raise Unavailable(
+            "no-master", f"No mgpu master runs on this machine: {START_ONE}, or `mgpu login` with the line of a shared master."
+        )
+    return replace(_of_runtime(runtime), token=token or env.get("MGPU_TOKEN") or runtime.token)
 
 
 def is_local(host: str) -> bool:
@@ -107,24 +129,44 @@ def _named(url: str, token: str | None, env: Mapping[str, str]) -> Address:
             "bad-url", f"{parts.scheme}://{parts.hostname} is not the URL of a server: write it like http://localhost:8888/."
         )
     clean = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/"
-    if not token and is_local(parts.hostname):
-        runtime = _runtime_file(env, port or (443 if parts.scheme == "https" else 80))
-        token = runtime.token if runtime else None
-    return Address(clean, token or "")
+    port = port or (443 if parts.scheme == "https" else 80)
+    pin = env.get("MGPU_CERTIFICATE_PIN", "") if parts.scheme == "https" and url == env.get("MGPU_URL") else ""
+    if login := _login_to(parts.hostname, port, env):
+        return Address(clean, token or login.token, pin or login.pin)
+    if is_local(parts.hostname) and not (token and (pin or parts.scheme == "http")):
+        runtime = _runtime_file(env, port)
+        if runtime is not None:
+            return Address(clean, token or runtime.token, pin or runtime.certificate_pin)
+    return Address(clean, token or "", pin)
 
 
 def _by_host_and_port(token: str | None, env: Mapping[str, str]) -> Address:
     host, port = env.get("MGPU_MASTER_HOST") or "localhost", _port(env)
     runtime = _runtime_file(env, port) if is_local(host) else None
     if runtime is not None:
-        return Address(runtime.url, token or runtime.token)
+        return replace(_of_runtime(runtime), token=token or runtime.token)
+    if login := _login_to(host, port, env):
+        return replace(_of_login(login), token=token or login.token)
     if token:
         return Address(f"http://{f'[{host}]' if ':' in host else host}:{port}/", token)
     if is_local(host):
         raise Unavailable("no-master", f"No mgpu master runs on port {port} of this machine: {START_ONE} there.")
-    raise Unauthorised(
-        "no-token", f"The master on {host} is another machine's: set MGPU_TOKEN to the token that its administrator gives you."
-    )
+    raise Unauthorised("no-token", f"The master on {host} is another machine's: ask its administrator for a line to `mgpu login` with.")
+
+
+def _login_to(host: str, port: int, env: Mapping[str, str]) -> Login | None:
+    """Return the stored login, if it is for that very server."""
+    login = load_login(env)
+    parts = urlsplit(login.url) if login else None
+    return login if parts and (parts.hostname, parts.port) == (host.lower(), port) else None
+
+
+def _of_login(login: Login) -> Address:
+    return Address(login.url, login.token, login.pin)
+
+
+def _of_runtime(runtime: RuntimeFile) -> Address:
+    return Address(runtime.url, runtime.token, runtime.certificate_pin)
 
 
 def _port(env: Mapping[str, str]) -> int:

@@ -20,6 +20,7 @@ import msgspec
 from mgpu_agent.protocol.errors import Unavailable
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.discovery import Address, Locator
+from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
 from mgpu_jupyter.client.timeouts import Timeouts
 
 MAX_IDLE_CONNECTIONS = 4
@@ -132,6 +133,8 @@ class HttpTransport:
             if connection is None:
                 try:
                     connection = self._connect(address)
+                except WrongCertificate as error:
+                    raise wrong_certificate(address.url) from error
                 except OSError as error:
                     # The server may be back on another port; then the runtime file tells where.
                     if self._locator.look_again():
@@ -153,8 +156,15 @@ class HttpTransport:
 
     def _connect(self, address: Address) -> http.client.HTTPConnection:
         parts = urlsplit(address.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "localhost", parts.port, timeout=self._timeouts.connect_s)
+        where = (parts.hostname or "localhost", parts.port)
+        connection = (
+            # The pin is compared at the end of the handshake, which is before the request with its token.
+            http.client.HTTPSConnection(
+                *where, timeout=self._timeouts.connect_s, context=pinned_context(address.pin) if address.pin else None
+            )
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(*where, timeout=self._timeouts.connect_s)
+        )
         try:
             connection.connect()
         except BaseException:

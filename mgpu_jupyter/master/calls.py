@@ -1,4 +1,4 @@
-"""What the server may ask of the master: submit, cancel, look. Each runs inside a turn and is answered after its commit."""
+"""What the server may ask of the master: submit, cancel, look, write. Each runs inside a turn and is answered after its commit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 from mgpu_agent.protocol.errors import Conflict, Forbidden, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_ALPHABET, JOB_ID_LENGTH, JobId
 from mgpu_jupyter.master.master import Call, Master
+from mgpu_jupyter.master.ports import Store
 from mgpu_jupyter.master.turn import Turn
 from mgpu_jupyter.model.job import JobSpec, check
 from mgpu_jupyter.scheduler.admission import Admission
@@ -61,6 +62,21 @@ def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
 
     def run(master: Master, turn: Turn) -> None:
         result = question(master.state)
+        turn.replies.append(lambda: answer(result))
+
+    return run
+
+
+def write(change: Callable[[Store], _T], answer: Answer[_T]) -> Call:
+    """Return a call that writes to the store beside the jobs, or is refused."""
+
+    def run(master: Master, turn: Turn) -> None:
+        try:
+            result = change(master.store)
+        except MgpuError as error:
+            refused = error
+            turn.replies.append(lambda: answer(refused))
+            return
         turn.replies.append(lambda: answer(result))
 
     return run

@@ -95,6 +95,20 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
 
 
+LOCAL_SCOPE = "local"
+"""Scope of the token of the programs on the master's own machine: it is a file there, and goes with no user."""
+USER_SCOPE = "user"
+
+
+class UserRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A person of a shared master; `expires_at` is the end of the last login, None when it has no end."""
+
+    name: str
+    role: str
+    created_at: float
+    expires_at: float | None = None
+
+
 class Store(Protocol):
     """The one writer of durable state. Every call returns only when what it wrote is safe."""
 
@@ -131,6 +145,12 @@ class Store(Protocol):
     def add_token(self, token: TokenRow) -> None:
         """Keep a token's hash."""
 
+    def add_user(self, user: UserRow, token: TokenRow) -> None:
+        """Keep a new user and the token to log in with, both or neither."""
+
+    def remove_user(self, name: str) -> None:
+        """Forget a user and all tokens they were given, at once."""
+
     def reader(self) -> Reader:
         """Return a view for those who only look."""
 
@@ -155,6 +175,12 @@ class Reader(Protocol):
 
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""
+
+    def users(self) -> list[UserRow]:
+        """Return all users by name."""
+
+    def user(self, name: str) -> UserRow | None:
+        """Return one user."""
 
     def close(self) -> None:
         """Let go of all that is open."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
+import os
 import secrets
 import time
 from typing import Any
@@ -11,7 +13,7 @@ import msgspec
 from jupyter_server.auth.identity import IdentityProvider, LegacyIdentityProvider, PasswordIdentityProvider
 
 from mgpu_agent.protocol.errors import Forbidden, Unauthorised
-from mgpu_jupyter.master.ports import Reader, TokenRow
+from mgpu_jupyter.master.ports import USER_SCOPE, Reader, TokenRow
 
 SCHEME = "mgpu"
 TOKEN_BYTES = 32
@@ -52,7 +54,23 @@ class Access:
         row = reader.token(hash_token(token))
         if row is None or (row.expires_at is not None and row.expires_at < time.time()):
             raise Unauthorised("bad-token", "This mgpu token is not known or has expired: restart the kernel, or log in again.")
-        return self._person(row.user)
+        user = reader.user(row.user)
+        return Person(row.user, self.is_named_admin(row.user) or (user is not None and user.role == "admin"))
+
+    def by_own_token(self, token: str, own_token: str) -> Person:
+        """Return the owner of a relaying server for the token that its kernels have; it is good for nothing else."""
+        if not own_token or not hmac.compare_digest(token.encode(), own_token.encode()):
+            raise Unauthorised("bad-token", "This is not the token of this server's kernels: restart the kernel.")
+        return Person(self._os_user)
+
+    def check_owner(self, person: Person) -> None:
+        """Refuse those who would act under somebody else's login."""
+        if person.name not in (self._os_user, os.environ.get("JUPYTERHUB_USER")):
+            raise Forbidden("not-your-login", f"This server acts under the login of {self._os_user}: use a Jupyter server of your own.")
+
+    def is_named_admin(self, name: str) -> bool:
+        """Tell whether this name administers by the configuration, whatever the table of users says."""
+        return name in self._admins
 
     def by_identity(self, provider: Any, username: str) -> Person:
         """Return the person that Jupyter's identity provider found."""
@@ -61,7 +79,7 @@ class Access:
         return self._person(username)
 
     def _person(self, name: str) -> Person:
-        return Person(name, name in self._admins)
+        return Person(name, self.is_named_admin(name))
 
 
 def new_token() -> str:
@@ -74,6 +92,6 @@ def hash_token(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def token_row(token: str, user: str) -> TokenRow:
+def token_row(token: str, user: str, *, scope: str = USER_SCOPE, expires_at: float | None = None) -> TokenRow:
     """Return the record of a token that can do all that its user may do in mgpu, and nothing else."""
-    return TokenRow(hash=hash_token(token), user=user, scope="user", created_at=time.time())
+    return TokenRow(hash=hash_token(token), user=user, scope=scope, created_at=time.time(), expires_at=expires_at)

@@ -6,26 +6,34 @@ import asyncio
 import getpass
 import os
 import re
+import socket
 import subprocess
+from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float, Int, List, Unicode
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_agent.protocol.places import state_place
+from mgpu_agent.protocol.places import check_private_state, find_runtime_file, state_place
 from mgpu_jupyter.api.models import Health
 from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.client.login import load_login
+from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.engines.agents import LinkSettings
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
-from mgpu_jupyter.server.service import Service, ServiceSettings
+from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
+from mgpu_jupyter.server.upstream import Upstream
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
 
 AGENT_FAREWELL_S = 1.5
+TAKE_OVER_S = 2.0  # how often a second server looks whether the first is gone
+ANY_ADDRESS = ("", "0.0.0.0", "::", "*")  # noqa: S104 - compared, not bound
 
 
 class MgpuApp(ExtensionApp):
@@ -51,9 +59,18 @@ class MgpuApp(ExtensionApp):
         60.0, min=1.0, help="Seconds after which a reader that takes nothing is cut off; it may go on from its offset."
     ).tag(config=True)
     admins = List(Unicode(), help="Users who may cancel and read all jobs, beside the one who runs the server.").tag(config=True)
+    relay = Bool(True, help="Relay to the master of a stored login, or of another server of this user, instead of starting one.").tag(
+        config=True
+    )
+    public_url = Unicode("", help="URL at which other machines reach this server, for login lines; found by itself if empty.").tag(
+        config=True
+    )
 
     service: Service | None = None
+    upstream: Upstream | None = None
     problem = ""
+    own_token = ""
+    certificate_pin = ""
 
     def initialize_settings(self) -> None:
         """Let handlers find the extension."""
@@ -61,6 +78,8 @@ class MgpuApp(ExtensionApp):
         self.settings["mgpu_extension"] = self
         self._agents: list[subprocess.Popen[bytes]] = []
         self._environment: dict[str, str | None] = {}
+        self.streams: WeakSet[Guarded] = WeakSet()
+        self._taking_over: asyncio.Task[None] | None = None
 
     def initialize_handlers(self) -> None:
         """Add one route per handler, and one for all else below the prefix."""
@@ -68,29 +87,61 @@ class MgpuApp(ExtensionApp):
         self.handlers += [(pattern_of(handler.path), handler) for handler in handlers]
 
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
-        """Start the master; a failure shows in `health` and never stops the server."""
+        """Start the master, or relay to one elsewhere; a failure shows in `health` and never stops the server."""
         try:
-            agents = local_agents.plan(simulate=self.simulate) if self.local_agent or self.simulate else ()
-            self.service = self._make_service(serverapp)
-            self.service.start()
+            self.certificate_pin = pin_of_file(Path(serverapp.certfile)) if serverapp.certfile else ""
+            check_private_state(state_place().path)
+            self.own_token = own_token(state_place())
+            if self.relay and load_login(os.environ) is not None:
+                self.upstream = Upstream.of_login(dict(os.environ))
+                self.log.info("mgpu: relays %s%s to %s", server_url(serverapp), PREFIX, self.upstream.address().url)
+            else:
+                self._start_master(serverapp)
         except MgpuError as error:
-            self.service, self.problem = None, error.message
-            self.log.error("mgpu: %s", error.message)  # noqa: TRY400 - one sentence is enough
-            return
+            if error.code == "second-master" and self.relay:
+                self._relay_to_other(serverapp, error.message)
+            else:
+                self.problem = error.message
+                self.log.error("mgpu: %s", error.message)  # noqa: TRY400 - one sentence is enough
+                return
         except Exception as error:
-            self.service, self.problem = None, f"The master did not start ({type(error).__name__}): see the server's log."
+            self.problem = f"The master did not start ({type(error).__name__}): see the server's log."
             self.log.exception("mgpu: the master did not start")
             return
-        self._agents = local_agents.start(agents, self.service.place.path, serverapp.port)
-        self._give_to_kernels(MGPU_URL=server_url(serverapp), MGPU_TOKEN=self.service.token)
-        self.log.info(
-            "mgpu: master at %s%s, link %s, state %s", server_url(serverapp), PREFIX, self.service.link_address, self.service.place.path
-        )
+        self._give_to_kernels(MGPU_URL=server_url(serverapp), MGPU_TOKEN=self.own_token, MGPU_CERTIFICATE_PIN=self.certificate_pin)
+
+    def _start_master(self, serverapp: Any) -> None:
+        agents = local_agents.plan(simulate=self.simulate) if self.local_agent or self.simulate else ()
+        service = self._make_service(serverapp)
+        service.start()
+        self.service, self.upstream = service, None
+        self._agents = local_agents.start(agents, service.place.path, serverapp.port)
+        self.log.info("mgpu: master at %s%s, link %s, state %s", server_url(serverapp), PREFIX, service.link_address, service.place.path)
+
+    def _relay_to_other(self, serverapp: Any, problem: str) -> None:
+        """Relay to the server of this user that holds the state directory, and take its place when it is gone."""
+        self.upstream = Upstream.of_other_server(state_place().path, problem)
+        self._taking_over = asyncio.get_running_loop().create_task(self._take_over(serverapp))
+        self.log.info("mgpu: relays %s%s to the server that runs the master of %s", server_url(serverapp), PREFIX, state_place().path)
+
+    async def _take_over(self, serverapp: Any) -> None:
+        while self.service is None:
+            await asyncio.sleep(TAKE_OVER_S)
+            if find_runtime_file(state_place().path) is not None:
+                continue
+            try:
+                self._start_master(serverapp)
+            except MgpuError as error:
+                # Shown by `health` while there is no server to relay to.
+                if error.code != "second-master":
+                    self.upstream = Upstream.of_other_server(state_place().path, error.message)
 
     async def stop_extension(self) -> None:
         """Stop the master; jobs go on on their nodes."""
-        service, self.service = self.service, None
+        service, self.service, self.upstream = self.service, None, None
         self.problem = "The server is stopping."
+        if self._taking_over is not None:
+            self._taking_over.cancel()
         self._give_to_kernels(**dict.fromkeys(self._environment, ""))
         if service is not None:
             loop = asyncio.get_running_loop()
@@ -138,7 +189,18 @@ class MgpuApp(ExtensionApp):
             output_cap_bytes=self.output_cap,
             follower_timeout_s=self.follower_timeout,
         )
-        return Service(state_place(), settings, url=server_url(serverapp), port=serverapp.port)
+        return Service(state_place(), settings, url=server_url(serverapp), port=serverapp.port, certificate_pin=self.certificate_pin)
+
+    def public_url_now(self) -> str:
+        """Return where other machines reach this server, ending in `/`."""
+        if self.public_url:
+            return f"{self.public_url.rstrip('/')}/"
+        return server_url(self.serverapp, others=True)
+
+    def end_streams_of(self, user: str) -> None:
+        """Break off what goes on for a user who was removed."""
+        for handler in [handler for handler in self.streams if handler.person.name == user and not handler.person.is_admin]:
+            handler.end_stream()
 
     def _give_to_kernels(self, **values: str) -> None:
         """Put these into the environment that kernels and terminals inherit; an empty value brings back what was there."""
@@ -157,9 +219,9 @@ def pattern_of(path: str) -> str:
     return f"/{PREFIX}/{re.sub(r'{[a-z_]+}', '([^/]+)', path)}"
 
 
-def server_url(serverapp: Any) -> str:
-    """Return where programs on this machine reach the server, ending in `/`."""
-    host = serverapp.ip if serverapp.ip not in ("", "0.0.0.0", "::", "*") else "127.0.0.1"  # noqa: S104 - compared, not bound
+def server_url(serverapp: Any, *, others: bool = False) -> str:
+    """Return where programs on this machine (or on others) reach the server, ending in `/`."""
+    host = serverapp.ip if serverapp.ip not in ANY_ADDRESS else (socket.getfqdn() if others else "127.0.0.1")
     scheme = "https" if serverapp.certfile else "http"
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{serverapp.port}{serverapp.base_url}"

@@ -1,21 +1,18 @@
-"""`mgpu_master`: a Jupyter server with no browser and no other extension that runs only the master."""
+"""`mgpu_master`: a Jupyter server with no browser and no other extension that runs only the master. HTTPS beyond loopback."""
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
+from typing import Any
 
-from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.places import check_private_state, state_place
+from mgpu_jupyter.client.login import is_loopback
 from mgpu_jupyter.server.app import MgpuApp
+from mgpu_jupyter.server.certificate import load_certificate
 
 
-def run(host: str, port: int, config: str | None, extra: list[str]) -> int:
+def run(host: str, port: int, config: str | None, extra: list[str], *, tls: bool = False) -> int:
     """Serve until ended; returns the exit code."""
-    if not _is_loopback(host):
-        raise InvalidRequest(
-            "not-loopback", f"mgpu_master speaks plain HTTP and stays on loopback: use --host 127.0.0.1 instead of {host}, and a tunnel."
-        )
     check_private_state(state_place().path)
     arguments = [
         f"--ServerApp.ip={host}",
@@ -24,17 +21,27 @@ def run(host: str, port: int, config: str | None, extra: list[str]) -> int:
         "--ServerApp.allow_root=True",
         # Nobody logs in here with Jupyter's token; clients bring tokens of mgpu's own.
         f"--IdentityProvider.token={secrets.token_hex(32)}",
+        # Who starts a master wants one here, whatever login is stored.
+        "--MgpuApp.relay=False",
     ]
     if config is not None:
         arguments.append(f"--config={config}")
-    MgpuApp.launch_instance([*arguments, *extra])  # type: ignore[no-untyped-call]
+    application(host, tls=tls).launch_instance([*arguments, *extra])  # type: ignore[no-untyped-call]
     return 0
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def application(host: str, *, tls: bool) -> type[MgpuApp]:
+    """Return the extension with a certificate as a default, which the site's `ServerApp.certfile` replaces."""
+    if is_loopback(host) and not tls:
+        return MgpuApp
+    certificate = load_certificate(state_place().path / "keys", host)
+
+    class Secure(MgpuApp):
+        """The same with another default."""
+
+        @classmethod
+        def make_serverapp(cls, **kwargs: Any) -> Any:
+            """Give the server a certificate before it reads its configuration."""
+            return super().make_serverapp(certfile=str(certificate), **kwargs)
+
+    return Secure

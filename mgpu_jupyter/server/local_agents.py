@@ -62,7 +62,7 @@ def _start(agent: LocalAgent, state: Path, http_port: int) -> subprocess.Popen[b
     command += ["--state-dir", str(state)]
     if agent.fake_gpus is not None:
         command += ["--fake-gpus", str(agent.fake_gpus)]
-    hidden = ("MGPU_TOKEN", "MGPU_URL")
+    hidden = ("MGPU_TOKEN", "MGPU_URL", "MGPU_CERTIFICATE_PIN")
     env = {name: value for name, value in os.environ.items() if name not in hidden and not name.startswith(("JUPYTER", "JPY_"))}
     return subprocess.Popen(
         command, env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.doors import kept_addresses
 from mgpu_jupyter.master.master import Call, Master
-from mgpu_jupyter.master.ports import JobFilter, JoinKey, Reader, SavedJob
+from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.scheduler.explain import Waiting, waiting
@@ -63,7 +64,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Service:
     """A master with all that it needs. Belongs to the server's event loop."""
 
-    def __init__(self, place: StatePlace, settings: ServiceSettings, *, url: str, port: int) -> None:
+    def __init__(self, place: StatePlace, settings: ServiceSettings, *, url: str, port: int, certificate_pin: str = "") -> None:
         check_private_state(place.path)
         self.place = place
         self.settings = settings
@@ -71,14 +72,23 @@ class Service:
         self.clock = SteadyClock()
         self._loop = asyncio.get_running_loop()
         self.hub = Hub(self._loop)
+        with ExitStack() as undo:
+            self._open(undo, url, port, certificate_pin)
+            undo.pop_all()
+
+    def _open(self, undo: ExitStack, url: str, port: int, certificate_pin: str) -> None:
+        """Open all parts; `undo` lets go of them when one fails, so that a later try finds them free."""
+        place, settings = self.place, self.settings
         self._lock = _lock(place.path)
-        self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
+        undo.callback(os.close, self._lock)
         store = _open_store(place)
+        undo.callback(store.close)
         epoch = store.next_master_epoch()
         keys = load_keys(place.path / "keys", "link")
         enrol_keys = load_keys(place.path / "keys", "enrol")
         self._link_key = keys.public
         router = Router(public_key=keys.public, secret_key=keys.secret)
+        undo.callback(router.close)
         recovered = store.recover()
         for node in recovered.nodes:
             if node.public_key is not None:
@@ -97,8 +107,9 @@ class Service:
         self.token = self._local_token(store)
         self.reader: Reader = store.reader()
         self._page_reader: Reader = store.reader()
+        self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
         self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch)
-        self._runtime_file = self._publish(url, port, keys, enrol_keys)
+        self._runtime_file = self._publish(url, port, certificate_pin, keys, enrol_keys)
 
     @property
     def log_root(self) -> Path:
@@ -141,6 +152,10 @@ class Service:
     async def revoke_node(self, person: Person, node_id: NodeId, reason: str) -> str:
         """Refuse a node from now on, and give up what it runs; return what is said of it."""
         return await self._call(lambda answer: doors.revoke(node_id, person.name, reason, answer))
+
+    async def write(self, change: Callable[[Store], _T]) -> _T:
+        """Write to the store beside the jobs; returns when it is saved."""
+        return await self._call(lambda answer: calls.write(change, answer))
 
     async def jobs(self, wanted: JobFilter) -> tuple[list[models.Job], int | None]:
         """Return a page of jobs, and the number where it ended when more follow."""
@@ -198,14 +213,14 @@ class Service:
 
     def _local_token(self, store: SqliteStore) -> str:
         """Return the token of this machine's own user; it stays the same over restarts, so that kernels go on."""
-        token = load_secret(self.place.path / "keys", "token", new_token)
+        token = own_token(self.place)
         reader = store.reader()
         if reader.token(hash_token(token)) is None:
-            store.add_token(token_row(token, getpass.getuser()))
+            store.add_token(token_row(token, getpass.getuser(), scope=LOCAL_SCOPE))
         reader.close()
         return token
 
-    def _publish(self, url: str, port: int, keys: KeyPair, enrol_keys: KeyPair) -> Path:
+    def _publish(self, url: str, port: int, certificate_pin: str, keys: KeyPair, enrol_keys: KeyPair) -> Path:
         content = RuntimeFile(
             url=url,
             token=self.token,
@@ -218,8 +233,14 @@ class Service:
             pid=os.getpid(),
             port=port,
             started_at=time.time(),
+            certificate_pin=certificate_pin,
         )
         return write_runtime_file(self.place.path, content)
+
+
+def own_token(place: StatePlace) -> str:
+    """Return the token of this user's programs on this machine, made once; kernels keep it over restarts and changes of mode."""
+    return load_secret(place.path / "keys", "token", new_token)
 
 
 def _open_store(place: StatePlace) -> SqliteStore:

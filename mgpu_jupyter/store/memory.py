@@ -8,6 +8,7 @@ from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_jupyter.master.ports import (
     JOIN_KEYS_REMEMBERED_S,
+    LOCAL_SCOPE,
     Batch,
     JobFilter,
     JoinKey,
@@ -15,6 +16,7 @@ from mgpu_jupyter.master.ports import (
     SavedJob,
     SavedNode,
     TokenRow,
+    UserRow,
     assigned_in,
 )
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
@@ -33,6 +35,7 @@ class MemoryStore:
         self._facts: dict[NodeId, NodeFacts] = {}
         self._settings: dict[str, str] = {}
         self._tokens: dict[bytes, TokenRow] = {}
+        self._users: dict[str, UserRow] = {}
 
     def recover(self) -> Recovered:
         """Read all that a new master must know."""
@@ -100,6 +103,16 @@ class MemoryStore:
         """Keep a token's hash."""
         self._tokens[token.hash] = token
 
+    def add_user(self, user: UserRow, token: TokenRow) -> None:
+        """Keep a new user and the token to log in with."""
+        self._users[user.name] = user
+        self.add_token(token)
+
+    def remove_user(self, name: str) -> None:
+        """Forget a user and all tokens they were given."""
+        self._users.pop(name, None)
+        self._tokens = {key: row for key, row in self._tokens.items() if row.user != name or row.scope == LOCAL_SCOPE}
+
     def reader(self) -> MemoryStore:
         """Return itself."""
         return self
@@ -136,6 +149,14 @@ class MemoryStore:
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""
         return self._tokens.get(hash_)
+
+    def users(self) -> list[UserRow]:
+        """Return all users by name."""
+        return [self._users[name] for name in sorted(self._users)]
+
+    def user(self, name: str) -> UserRow | None:
+        """Return one user."""
+        return self._users.get(name)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -56,6 +56,11 @@ STEPS: tuple[str, ...] = (
         used_by TEXT
     ) WITHOUT ROWID;
     """,
+    # 3: people of a shared master; their tokens go with them.
+    """
+    CREATE TABLE users (name TEXT PRIMARY KEY, role TEXT NOT NULL, created_at REAL NOT NULL) WITHOUT ROWID;
+    CREATE INDEX tokens_by_user ON tokens (user);
+    """,
 )
 
 

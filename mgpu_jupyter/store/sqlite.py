@@ -15,6 +15,7 @@ from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_jupyter.master.ports import (
     JOIN_KEYS_REMEMBERED_S,
+    LOCAL_SCOPE,
     Batch,
     JobFilter,
     JoinKey,
@@ -22,6 +23,7 @@ from mgpu_jupyter.master.ports import (
     SavedJob,
     SavedNode,
     TokenRow,
+    UserRow,
     assigned_in,
 )
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
@@ -47,6 +49,11 @@ _BIND_KEY = """
 _JOIN_KEY = ("public_key", "node_id", "created_by", "created_at", "expires_at", "used_by")
 _SELECT_JOIN_KEYS = f"SELECT {', '.join(_JOIN_KEY)} FROM join_keys ORDER BY created_at"  # noqa: S608 - columns are named above
 _UPDATE_JOB = "UPDATE jobs SET state = ?, seq = ?, record = ? WHERE number = ?"
+# A user's login ends with the token that lives longest; one without an end means none.
+_SELECT_USERS = """
+    SELECT users.name, users.role, users.created_at, CASE WHEN count(expires_at) = count(hash) THEN max(expires_at) END
+    FROM users LEFT JOIN tokens ON tokens.user = users.name AND tokens.scope = 'user'
+"""
 
 
 class SqliteStore:
@@ -160,6 +167,20 @@ class SqliteStore:
                 (token.hash, token.user, token.scope, token.created_at, token.expires_at),
             )
 
+    def add_user(self, user: UserRow, token: TokenRow) -> None:
+        """Keep a new user and the token to log in with, both or neither."""
+        with _as_unavailable(), self._transaction() as cursor:
+            cursor.execute("INSERT INTO users VALUES (?, ?, ?)", (user.name, user.role, user.created_at))
+            cursor.execute(
+                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", (token.hash, token.user, token.scope, token.created_at, token.expires_at)
+            )
+
+    def remove_user(self, name: str) -> None:
+        """Forget a user and all tokens they were given, at once."""
+        with _as_unavailable(), self._transaction() as cursor:
+            cursor.execute("DELETE FROM users WHERE name = ?", (name,))
+            cursor.execute("DELETE FROM tokens WHERE user = ? AND scope <> ?", (name, LOCAL_SCOPE))
+
     def reader(self) -> SqliteReader:
         """Return a connection for looking; on a network file system it is the writer's own."""
         if self._on_network:
@@ -240,6 +261,17 @@ class SqliteReader:
         user, scope, created_at, expires_at = row
         return TokenRow(hash=hash_, user=user, scope=scope, created_at=created_at, expires_at=expires_at)
 
+    def users(self) -> list[UserRow]:
+        """Return all users by name."""
+        with _as_unavailable():
+            return [_user(row) for row in self._connection.execute(f"{_SELECT_USERS} GROUP BY users.name ORDER BY users.name")]
+
+    def user(self, name: str) -> UserRow | None:
+        """Return one user."""
+        with _as_unavailable():
+            row = self._connection.execute(f"{_SELECT_USERS} WHERE users.name = ? GROUP BY users.name", (name,)).fetchone()
+        return None if row is None else _user(row)
+
     def close(self) -> None:
         """Close the connection, if it is this reader's own."""
         if self._owns:
@@ -249,6 +281,11 @@ class SqliteReader:
 def _saved_job(row: tuple[int, bytes, bytes]) -> SavedJob:
     seq, spec, record = row
     return SavedJob(replace(_job_decoder.decode(record), spec=_spec_decoder.decode(spec)), seq)
+
+
+def _user(row: tuple[str, str, float, float | None]) -> UserRow:
+    name, role, created_at, expires_at = row
+    return UserRow(name=name, role=role, created_at=created_at, expires_at=expires_at)
 
 
 @contextmanager

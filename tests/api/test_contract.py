@@ -66,11 +66,13 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "submitJob",
         "submitJobs",
         "cancelJob",
+        "addUser",
+        "removeUser",
     ]
 
 
 def test_variables_of_paths() -> None:
-    assert {name for route in ROUTES for name in re.findall(r"{(.*?)}", route.path)} == {"node_id", "job_id"}
+    assert {name for route in ROUTES for name in re.findall(r"{(.*?)}", route.path)} == {"node_id", "job_id", "user_name"}
 
 
 def test_sockets_are_get_routes() -> None:

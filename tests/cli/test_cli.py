@@ -17,6 +17,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.cli import queue as queue_module
 from mgpu_jupyter.client import Client
+from mgpu_jupyter.client.discovery import START_ONE
 from mgpu_jupyter.client.listing import as_text
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node
 from mgpu_jupyter.client.transport import Answer
@@ -332,21 +333,24 @@ def test_master_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Headless:
         @staticmethod
-        def run(*arguments: object) -> int:
-            called.append(arguments)
+        def run(*arguments: object, tls: bool) -> int:
+            called.append((*arguments, tls))
             return 0
 
     monkeypatch.setitem(sys.modules, "mgpu_jupyter.server.headless", Headless)
-    assert run(entry.mgpu, ["master", "--host", "h", "--port", "9", "--config", "f", "--", "--debug"], MockTransport()) == 0
+    assert run(entry.mgpu, ["master", "--host", "h", "--port", "9", "--config", "f", "--tls", "--", "--debug"], MockTransport()) == 0
     assert run(entry.mgpu_master, [], MockTransport()) == 0
-    assert called == [("h", 9, "f", ["--debug"]), ("127.0.0.1", 8080, None, [])]
+    assert called == [("h", 9, "f", ["--debug"], True), ("127.0.0.1", 8080, None, [], False)]
 
 
 # --- as programs --------------------------------------------------------------------------------------
 
 
 def program(name: str, *words: str, state: Path) -> subprocess.CompletedProcess[str]:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("MGPU_")} | {"MGPU_STATE_DIR": str(state)}
+    env = {key: value for key, value in os.environ.items() if not key.startswith("MGPU_")} | {
+        "MGPU_STATE_DIR": str(state),
+        "XDG_CONFIG_HOME": str(state / "config"),
+    }
     path = Path(sys.executable).parent / name
     return subprocess.run([str(path), *words], env=env, capture_output=True, text=True, timeout=50, check=False)
 
@@ -356,7 +360,7 @@ def test_programs_end_with_one_sentence_where_there_is_no_master(tmp_path: Path)
     assert (done.returncode, done.stdout, done.stderr) == (
         1,
         "",
-        "No mgpu master runs on this machine: start JupyterLab with mgpu-jupyter, or run `mgpu_master`, or set MGPU_URL and MGPU_TOKEN.\n",
+        f"No mgpu master runs on this machine: {START_ONE}, or `mgpu login` with the line of a shared master.\n",
     )
 
 

@@ -6,7 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.master.ports import JOIN_KEYS_REMEMBERED_S, Batch, JobFilter, JoinKey, Recovered, SavedJob, SavedNode, TokenRow
+from mgpu_jupyter.master.ports import (
+    JOIN_KEYS_REMEMBERED_S,
+    LOCAL_SCOPE,
+    Batch,
+    JobFilter,
+    JoinKey,
+    Recovered,
+    SavedJob,
+    SavedNode,
+    TokenRow,
+    UserRow,
+)
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.model import Job, Reason
 from mgpu_jupyter.store.memory import MemoryStore
@@ -165,3 +176,22 @@ def test_settings_and_tokens(store):
     assert (store.setting("link_port"), store.setting("other")) == ("2", None)
     assert store.reader().token(token.hash) == token
     assert store.reader().token(b"x") is None
+
+
+def test_a_user_goes_with_all_tokens_but_the_machines_own(store):
+    ann = UserRow(name="ann", role="user", created_at=1.0, expires_at=9.0)
+    bob = UserRow(name="bob", role="admin", created_at=2.0)
+    tokens = [
+        TokenRow(hash=bytes([number]) * 32, user=user, scope=scope, created_at=1.0, expires_at=expires_at)
+        for number, (user, scope, expires_at) in enumerate([("ann", "user", 9.0), ("bob", "user", None), ("ann", LOCAL_SCOPE, None)])
+    ]
+    store.add_user(bob, tokens[1])
+    store.add_user(ann, tokens[0])
+    store.add_token(tokens[2])
+    reader = store.reader()
+
+    assert (reader.users(), reader.user("ann"), reader.user("eve")) == ([ann, bob], ann, None)
+    store.remove_user("ann")
+    store.remove_user("eve")
+    assert reader.users() == [bob]
+    assert [reader.token(token.hash) for token in tokens] == [None, tokens[1], tokens[2]]

@@ -59,7 +59,8 @@ class JupyterProgram:
     def env(self) -> Mapping[str, str]:
         """The environment in which the program and its kernels run."""
         plain = {name: value for name, value in os.environ.items() if not name.startswith("MGPU_")}
-        return plain | {"MGPU_STATE_DIR": str(self._state)}
+        # A login that is stored in the developer's own home is not for the demo.
+        return plain | {"MGPU_STATE_DIR": str(self._state), "XDG_CONFIG_HOME": str(self._state / "config")}
 
     def __enter__(self) -> Self:
         output = None if self._log is None else self._log.open("wb")

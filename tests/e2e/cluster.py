@@ -61,7 +61,8 @@ class Cluster:
         """The environment of every program and kernel of this cluster."""
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("MGPU_", "JUPYTER_", "PYTEST_"))}
         own = {f"JUPYTER_{kind}_DIR": str(self.directory / f"jupyter-{kind.lower()}") for kind in ("CONFIG", "DATA", "RUNTIME")}
-        return plain | own | {"IPYTHONDIR": str(self.directory / "ipython"), "MGPU_STATE_DIR": str(self.state)}
+        own |= {"IPYTHONDIR": str(self.directory / "ipython"), "XDG_CONFIG_HOME": str(self.directory / "config")}
+        return plain | own | {"MGPU_STATE_DIR": str(self.state)}
 
     def start(self, name: str, command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a program whose output goes to the log of that name."""

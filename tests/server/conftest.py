@@ -13,6 +13,7 @@ pytest_plugins = ["pytest_jupyter.jupyter_server"]
 def state_dir(tmp_path, monkeypatch):
     path = tmp_path / "state"
     monkeypatch.setenv("MGPU_STATE_DIR", str(path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("MGPU_URL", raising=False)
     monkeypatch.delenv("MGPU_TOKEN", raising=False)
     return path

@@ -35,7 +35,7 @@ def test_the_application_serves_exactly_the_routes_of_the_table(app):
 
 
 def filled(path):
-    return path.replace("{job_id}", "ABCD1234").replace("{node_id}", "n1")
+    return path.replace("{job_id}", "ABCD1234").replace("{node_id}", "n1").replace("{user_name}", "ann")
 
 
 CREDENTIALS = {

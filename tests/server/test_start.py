@@ -10,6 +10,7 @@ import threading
 
 import msgspec
 import pytest
+from jupyter_server.serverapp import ServerApp
 from tornado.httpclient import HTTPClientError
 
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -140,10 +141,17 @@ def test_a_wrong_wish_is_refused_with_an_example(simulate):
         plan(simulate=simulate)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "gpu.example.com", "192.0.2.1"])
-def test_mgpu_master_stays_on_loopback(host):
-    with pytest.raises(InvalidRequest, match="stays on loopback"):
-        headless.run(host, 8080, None, [])
+@pytest.mark.parametrize(
+    ("host", "tls", "secure"),
+    [("0.0.0.0", False, True), ("gpu.example.com", False, True), ("127.0.0.1", True, True), ("127.0.0.1", False, False)],
+)
+def test_mgpu_master_serves_https_beyond_loopback(state_dir, monkeypatch, host, tls, secure):
+    made = {}
+    monkeypatch.setattr(ServerApp, "instance", classmethod(lambda cls, **traits: made.update(traits)))
+
+    headless.application(host, tls=tls).make_serverapp()
+
+    assert made == ({"certfile": str(state_dir / "keys" / "https.pem")} if secure else {})
 
 
 async def test_the_server_answers_while_the_master_is_stuck_in_a_commit(app, jp_fetch, monkeypatch):
@@ -166,3 +174,15 @@ async def test_the_server_answers_while_the_master_is_stuck_in_a_commit(app, jp_
     finally:
         go_on.set()
     assert (await submit).code == 201
+
+
+async def test_a_start_that_failed_leaves_the_directory_to_the_next(app, jp_serverapp, monkeypatch):
+    await app.stop_extension()
+    with monkeypatch.context() as patch:
+        patch.setattr("mgpu_jupyter.server.service._bind", lambda *_: 1 / 0)
+        await app._start_jupyter_server_extension(jp_serverapp)
+        assert app.health().status == "failed"
+
+    await app._start_jupyter_server_extension(jp_serverapp)
+
+    assert app.health().status == "ok"

@@ -14,6 +14,7 @@ from mgpu_jupyter.server.handlers.cluster import (
 from mgpu_jupyter.server.handlers.jobs import BulkHandler, CancelHandler, JobHandler, JobsHandler
 from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
+from mgpu_jupyter.server.handlers.users import UserHandler, UsersHandler
 
 ALL: tuple[type[Guarded], ...] = (
     HealthHandler,
@@ -27,6 +28,8 @@ ALL: tuple[type[Guarded], ...] = (
     JobHandler,
     CancelHandler,
     OutputHandler,
+    UsersHandler,
+    UserHandler,
     JobStreamHandler,
     EventsHandler,
 )

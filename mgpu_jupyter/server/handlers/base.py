@@ -19,7 +19,9 @@ from mgpu_jupyter.api.routes import ROUTES
 from mgpu_jupyter.model.job import PLAIN_PATTERN
 from mgpu_jupyter.server.access import SCHEME, Person
 from mgpu_jupyter.server.errors import answer_for
+from mgpu_jupyter.server.relay import relay_request
 from mgpu_jupyter.server.service import Service
+from mgpu_jupyter.server.upstream import Upstream
 
 RESOURCE = "mgpu"
 _T = TypeVar("_T")
@@ -37,6 +39,7 @@ class Guarded(JupyterHandler):
     """As in `api/routes.py`."""
     works_without_master = False
     person: Person
+    relayed: Any = None
     # Tornado then calls `prepare` before it reads a body, and hands the body over in pieces: too large a one is never read.
     _stream_request_body = True
 
@@ -65,10 +68,14 @@ class Guarded(JupyterHandler):
             if not self.check_origin():
                 raise Forbidden("foreign-origin", "Requests from another site are not taken.")
             self.person = self.extension.access.by_identity(self.identity_provider, self.current_user.username)
+        if self.extension.upstream is not None:
+            self.extension.access.check_owner(self.person)
         action = "read" if self.request.method in ("GET", "HEAD", "OPTIONS") else "write"
         if not await ensure_async(self.authorizer.is_authorized(self, self.current_user, action, RESOURCE)):
             raise Forbidden("forbidden", f"The server's authorizer does not let you {action} here: ask an administrator.")
-        if not self.works_without_master:
+        if self.extension.upstream is not None:
+            await self.relay(self.extension.upstream)
+        elif not self.works_without_master:
             _ = self.service
         if int(self.request.headers.get("Content-Length") or 0) > MAX_BODY_BYTES:
             raise _too_large()
@@ -83,11 +90,33 @@ class Guarded(JupyterHandler):
             return
         self.request.body += chunk
 
+    async def relay(self, upstream: Upstream) -> None:
+        """Let the master elsewhere answer in place of the method, which is called when the body is here."""
+
+        async def answer(*_: str) -> None:
+            await relay_request(self, upstream)
+
+        setattr(self, (self.request.method or "GET").lower(), answer)
+
+    def on_connection_close(self) -> None:
+        """Let go of the master's answer when the asker is gone."""
+        if self.relayed is not None:
+            self.relayed.close()
+        super().on_connection_close()
+
+    def end_stream(self) -> None:
+        """Break off an answer that goes on, since its reader was shut out."""
+        connection: Any = self.request.connection
+        connection.stream.close()
+
     def _enter_with_token(self, token: str) -> None:
         CallContext.set(CallContext.JUPYTER_HANDLER, self)
         if not self.check_host():
             raise Forbidden("foreign-host", "The Host header names another server.")
-        self.person = self.extension.access.by_token(token, self.service.reader)
+        if self.extension.upstream is not None:
+            self.person = self.extension.access.by_own_token(token, self.extension.own_token)
+        else:
+            self.person = self.extension.access.by_token(token, self.service.reader)
         self.current_user = self._jupyter_current_user = User(username=self.person.name)
         # A token in a header cannot be sent by a foreign page, so it needs no XSRF cookie.
         self._token_authenticated = True
@@ -106,6 +135,11 @@ class Guarded(JupyterHandler):
         """Keep expected answers out of the log."""
         if not isinstance(value, MgpuError):
             super().log_exception(typ, value, tb)
+
+    def _log(self) -> None:
+        """Log the path without its query: people paste secrets there."""
+        self.request.uri = self.request.path
+        super()._log()
 
     def answer(self, body: object, status: int = 200) -> None:
         """Send a JSON answer."""
@@ -139,7 +173,7 @@ class Guarded(JupyterHandler):
         elif _PLAIN_NUMBERS[kind].fullmatch(text):
             value = kind(text)  # type: ignore[call-arg]
         if value is None:
-            raise InvalidRequest("invalid", f"The parameter {name}={text[:50]!r} is no {_WORDS[kind]}: see openapi.json.")
+            raise InvalidRequest("invalid", f"The parameter {name} is no {_WORDS[kind]}: see openapi.json.")
         return value  # type: ignore[return-value]
 
     def number(self, name: str, default: int, least: int, most: int) -> int:

@@ -9,6 +9,7 @@ from mgpu_jupyter.api.openapi import document
 from mgpu_jupyter.master.views import free_gpus, node_view
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.server.handlers.base import Guarded
+from mgpu_jupyter.server.upstream import Upstream
 
 NOTICE = "Agents that are not root run every job as their own user: all who may use a node trust each other."
 
@@ -19,9 +20,13 @@ class HealthHandler(Guarded):
     path = "health"
     works_without_master = True
 
-    def get(self) -> None:
+    async def relay(self, upstream: Upstream) -> None:
+        """Answer here: this server's own state is asked for, and the master's with it."""
+
+    async def get(self) -> None:
         """Answer with what is wrong, if anything is."""
-        self.answer(self.extension.health())
+        upstream = self.extension.upstream
+        self.answer(self.extension.health() if upstream is None else await upstream.health_through())
 
 
 class ClusterHandler(Guarded):

@@ -6,11 +6,12 @@ A reader that takes nothing for `follower_timeout` is cut off and may come back 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
 from jupyter_server.base.websocket import WebSocketMixin
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketHandler
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
@@ -19,30 +20,61 @@ from mgpu_jupyter.master.views import node_view
 from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.follow import PING_S, Follower, Position, parse_offsets
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.relay import Refused, open_socket, pump
+from mgpu_jupyter.server.upstream import Upstream
 
 EVENT_PAGE = 500
 EVENT_PAUSE_S = 0.1  # changes that come closer together are sent as one
+SWITCHING_PROTOCOLS = 101
 CLOSE_INTERNAL = 1011
 CLOSE_NORMAL = 1000
+CLOSE_POLICY = 1008
 
 
 class Socket(WebSocketMixin, WebSocketHandler, Guarded):
     """Sends frames from one task that ends with the connection."""
 
     _task: asyncio.Task[None] | None = None
+    _upstream: WebSocketClientConnection | None = None
+
+    async def relay(self, upstream: Upstream) -> None:
+        """Open the master's own socket before this one, so that its refusal is ours."""
+        try:
+            self._upstream = await open_socket(self.request.uri, upstream)
+        except Refused as refused:
+            self.set_status(refused.status)
+            self.set_header("Content-Type", "application/json")
+            self.finish(refused.body)
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Begin to send."""
         super().open(*args, **kwargs)
-        self._task = asyncio.get_running_loop().create_task(self._send_all())
+        self.extension.streams.add(self)
+        sending = self._send_all() if self._upstream is None else pump(self._upstream, self)
+        self._task = asyncio.get_running_loop().create_task(sending)
+
+    def on_finish(self) -> None:
+        """Let go of the master's socket where this one did not come about."""
+        if self._upstream is not None and self.get_status() != SWITCHING_PROTOCOLS:
+            self._upstream.close()
+        super().on_finish()
+
+    def end_stream(self) -> None:
+        """Close the socket of a reader who was shut out."""
+        self.close(CLOSE_POLICY, "You were logged out by an administrator.")
 
     def on_close(self) -> None:
         """Stop sending."""
         if self._task is not None:
             self._task.cancel()
+        if self._upstream is not None:
+            self._upstream.close()
 
-    def on_message(self, message: str | bytes) -> None:
-        """Nothing is expected from the other side yet."""
+    async def on_message(self, message: str | bytes) -> None:
+        """Pass it on; a master expects nothing from the other side yet."""
+        if self._upstream is not None:
+            with contextlib.suppress(WebSocketClosedError):
+                await self._upstream.write_message(message, binary=isinstance(message, bytes))
 
     def skip_check_origin(self) -> bool:
         """Refuse pages of other sites, also those that bring a token."""
@@ -79,8 +111,9 @@ class JobStreamHandler(Socket):
 
     async def get(self, job_id: str) -> None:
         """Refuse before the upgrade what may not be read."""
-        self.person.check_may_touch(self.service.saved_job(job_id_of(job_id)).job.user, job_id)
-        self._position()
+        if self._upstream is None:
+            self.person.check_may_touch(self.service.saved_job(job_id_of(job_id)).job.user, job_id)
+            self._position()
         await super().get(job_id)
 
     def _position(self) -> tuple[int | None, dict[int, int], int]:

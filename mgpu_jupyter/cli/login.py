@@ -1,0 +1,52 @@
+"""`mgpu login`: tries a login line and keeps it. The line is a secret, so it is wiped from this process's own words at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.cli.wipe import wipe_from_ps
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.login import Login, read_line, store_login
+from mgpu_jupyter.client.timeouts import Timeouts
+from mgpu_jupyter.client.words import printable
+
+QUICK = Timeouts(retry_s=0)
+
+
+class _Parser(Parser):
+    """Never says the word that it does not know: it may be half of a secret."""
+
+    def refuse(self, word: str) -> NoReturn:  # noqa: ARG002 - that is the point
+        raise InvalidRequest("usage", "That is more than one line: paste it whole, in one piece, as in: mgpu login mgpulogin1.…")
+
+
+def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
+    """Log in to a master elsewhere."""
+    wipe_from_ps(argv)
+    parser = _Parser("mgpu login", "mgpu login LINE", "Use the master that the line names, from now on and wherever this home is.")
+    parser.add_argument("line", nargs="?", metavar="LINE", help="what `mgpu user add` printed; - reads it from stdin")
+    values = parser.read(argv)
+    if isinstance(values, Help):
+        print(values.text, end="")
+        return 0
+    if not values.line:
+        raise InvalidRequest("usage", "Paste the line that your administrator's `mgpu user add` printed: mgpu login mgpulogin1.…")
+    login = read_line(sys.stdin.readline() if values.line == "-" else values.line)
+    with _client_of(login) as client:
+        me = client.cluster()
+    path = store_login(replace(login, user=me.user), os.environ)
+    print(f"You are {printable(me.user)}{' (administrator)' if me.admin else ''} on {printable(me.name)} at {login.url}; kept in {path}.")
+    if os.environ.get("MGPU_URL"):
+        print("This shell has MGPU_URL set, which goes before the login: restart its Jupyter server, or unset MGPU_URL MGPU_TOKEN.")
+    return 0
+
+
+def _client_of(login: Login) -> Client:
+    return Client.of_login(login, timeouts=QUICK)

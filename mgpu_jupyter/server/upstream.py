@@ -1,0 +1,261 @@
+"""The master elsewhere that a relaying server speaks to: where it is now, and one request to it with back-pressure.
+
+Holds at most one chunk of an answer. The credential goes out only after the certificate was compared with its pin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
+from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
+from tornado.iostream import IOStream, StreamClosedError
+from tornado.tcpclient import TCPClient
+
+from mgpu_agent import __version__
+from mgpu_agent.protocol.errors import MgpuError, Unavailable
+from mgpu_agent.protocol.places import find_runtime_file
+from mgpu_jupyter.api.models import ErrorBody, Health
+from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.client.discovery import Address
+from mgpu_jupyter.client.login import load_login
+from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
+
+CONNECT_S = 5.0
+ANSWER_S = 60.0
+HEALTH_S = 5.0
+CHUNK_BYTES = 64 * 1024
+NO_LIMIT = 1 << 62
+KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+
+
+class Upstream:
+    """Says where the master is; looked up for every request, since it may move or be logged out of."""
+
+    def __init__(self, find: Callable[[], Address]) -> None:
+        self._find = find
+
+    @classmethod
+    def of_login(cls, env: Mapping[str, str]) -> Upstream:
+        """Return the master that the stored login names."""
+
+        def find() -> Address:
+            login = load_login(env)
+            if login is None:
+                raise Unavailable(
+                    "logged-out", "You are logged out: `mgpu login` with your line, or restart the server to have a master here."
+                )
+            return Address(login.url, login.token, login.pin)
+
+        return cls(find)
+
+    @classmethod
+    def of_other_server(cls, state: Path, problem: str) -> Upstream:
+        """Return the other server of this user that holds the state directory; `problem` is said while it is not found."""
+
+        def find() -> Address:
+            runtime = find_runtime_file(state)
+            if runtime is None:
+                raise Unavailable("second-master", problem)
+            return Address(runtime.url, runtime.token, runtime.certificate_pin)
+
+        return cls(find)
+
+    def address(self) -> Address:
+        """Return where the master is now."""
+        return self._find()
+
+    async def request(self, asked: Asked, receiver: Receiver) -> None:
+        """Send one request and hand its answer on as it comes."""
+        address = self.address()
+        try:
+            stream = await connect(address)
+        except (OSError, TimeoutError, StreamClosedError) as error:
+            raise unreachable(address, error) from error
+        receiver.opened(stream)
+        try:
+            await _exchange(stream, address, asked, receiver)
+        except (StreamClosedError, HTTPInputError, TimeoutError) as error:
+            if not receiver.has_begun:
+                raise unreachable(address, error) from error
+            receiver.broke()
+        finally:
+            stream.close()
+
+    async def health_through(self) -> Health:
+        """Say that this server relays, to where, and how the master there is."""
+        try:
+            url = self.address().url
+        except MgpuError as error:
+            return Health(status="failed", version=__version__, message=error.message)
+        try:
+            return replace(await self._health(), version=__version__, relays_to=url)
+        except MgpuError as error:
+            return Health(status="degraded", version=__version__, message=error.message, relays_to=url)
+
+    async def _health(self) -> Health:
+        receiver = _Collected()
+        try:
+            await asyncio.wait_for(self.request(Asked(method="GET", target="health"), receiver), HEALTH_S)
+            if receiver.status != 200:
+                told = msgspec.json.decode(receiver.body, type=ErrorBody)
+                raise Unavailable(told.code, told.message)
+            return msgspec.json.decode(receiver.body, type=Health)
+        except TimeoutError as error:
+            raise unreachable(self.address(), error) from error
+        except msgspec.DecodeError as error:
+            raise Unavailable("not-mgpu", f"What answers at {self.address().url} is not an mgpu master: check the login.") from error
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to pass on; `target` is path and query below the API's prefix."""
+
+    method: str
+    target: str
+    headers: dict[str, str] = {}
+    body: bytes = b""
+
+
+class Receiver:
+    """Takes an answer as it comes."""
+
+    has_begun = False
+
+    def opened(self, stream: IOStream) -> None:
+        """Hear of the connection, to close it when nobody waits for the answer any more."""
+
+    async def begin(self, status: int, headers: HTTPHeaders) -> None:
+        """Take status and headers."""
+
+    async def data(self, chunk: bytes) -> None:
+        """Take some bytes; the next ones are read when this returns."""
+
+    def broke(self) -> None:
+        """Hear that the rest will not come."""
+
+
+class _Collected(Receiver):
+    """A short answer in memory."""
+
+    status = 0
+    body = b""
+
+    async def begin(self, status: int, headers: HTTPHeaders) -> None:  # noqa: ARG002 - a short answer needs none
+        self.status = status
+
+    async def data(self, chunk: bytes) -> None:
+        self.body += chunk
+
+
+class _Delegate(HTTPMessageDelegate):
+    """Hands on what tornado parses; an error of the receiver closes the connection and is raised by whoever waits."""
+
+    def __init__(self, receiver: Receiver, connection: HTTP1Connection) -> None:
+        self._receiver = receiver
+        self._connection = connection
+        self.error: Exception | None = None
+        self.is_complete = False
+        self.began = asyncio.Event()
+
+    async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
+        assert isinstance(start_line, ResponseStartLine)
+        if start_line.code >= 200:
+            self._receiver.has_begun = True
+            self.began.set()
+            await self._guarded(self._receiver.begin(start_line.code, headers))
+
+    async def data_received(self, chunk: bytes) -> None:
+        await self._guarded(self._receiver.data(chunk))
+
+    def finish(self) -> None:
+        self.is_complete = True
+
+    async def _guarded(self, step: Awaitable[None]) -> None:
+        if self.error is not None:
+            return
+        try:
+            await step
+        except Exception as error:  # noqa: BLE001 - raised again by `_exchange`; tornado would only log it
+            self.error = error
+            self._connection.close()
+
+
+async def connect(address: Address) -> IOStream:
+    """Return a connection whose certificate is the pinned one."""
+    parts = urlsplit(address.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    stream = await TCPClient().connect(parts.hostname or "", port, ssl_options=tls_of(address), timeout=CONNECT_S)
+    stream.set_nodelay(True)
+    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        stream.socket.setsockopt(socket.IPPROTO_TCP, option, value)
+    return stream
+
+
+def tls_of(address: Address) -> ssl.SSLContext | None:
+    """Return how the other side proves itself, or None for plain HTTP."""
+    if not address.url.startswith("https:"):
+        return None
+    return pinned_context(address.pin) if address.pin else ssl.create_default_context()
+
+
+def target_of(address: Address, target: str) -> str:
+    """Return the path of a request line."""
+    return f"{urlsplit(address.url).path}{PREFIX}/{target}"
+
+
+def unreachable(address: Address, error: Exception) -> MgpuError:
+    """Say in one sentence why there is no answer."""
+    cause = getattr(error, "real_error", None) or error
+    if isinstance(cause, WrongCertificate):
+        return Unavailable("wrong-certificate", wrong_certificate(address.url).message)
+    why = (
+        "no answer in time"
+        if isinstance(cause, TimeoutError)
+        else "connection refused"
+        if isinstance(cause, ConnectionRefusedError)
+        else getattr(cause, "strerror", None) or "connection closed"
+    )
+    return Unavailable(
+        "master-unreachable", f"The master at {address.url} does not answer ({why}): this server tries again with every request."
+    )
+
+
+async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: Receiver) -> None:
+    # Chunks are read one by one, and a follow has no end: no limit on the whole.
+    connection = HTTP1Connection(
+        stream, is_client=True, params=HTTP1ConnectionParameters(no_keep_alive=True, chunk_size=CHUNK_BYTES, max_body_size=NO_LIMIT)
+    )
+    headers = HTTPHeaders(
+        {**asked.headers, "Host": urlsplit(address.url).netloc, "Authorization": f"mgpu {address.token}", "Connection": "close"}
+    )
+    if asked.body or asked.method in ("POST", "PUT", "PATCH"):
+        headers["Content-Length"] = str(len(asked.body))
+    await connection.write_headers(
+        RequestStartLine(asked.method, target_of(address, asked.target), "HTTP/1.1"), headers, asked.body or None
+    )
+    connection.finish()
+    delegate = _Delegate(receiver, connection)
+    reading = asyncio.ensure_future(connection.read_response(delegate))
+    try:
+        beginning = asyncio.ensure_future(delegate.began.wait())
+        await asyncio.wait({reading, beginning}, timeout=ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+        beginning.cancel()
+        if not delegate.began.is_set() and not reading.done():
+            raise TimeoutError
+        await reading
+    finally:
+        if not reading.done():
+            stream.close()
+            await asyncio.wait({reading}, timeout=CONNECT_S)
+    if delegate.error is not None:
+        raise delegate.error
+    if not delegate.is_complete:
+        raise StreamClosedError
