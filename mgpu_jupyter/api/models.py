@@ -26,6 +26,8 @@ MAX_OFFSET = 2**53
 MAX_TIME_S = 10**12
 MAX_OUTPUT_LIMIT = 64 * 1024 * 1024
 
+USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}$(?!\n)"
+
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """Every error answer: `code` is stable, `message` says what to do."""
@@ -271,7 +273,7 @@ class CancelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class NewUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A person who is to use this master."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._@-]*$", max_length=64)]
+    name: Annotated[str, Meta(pattern=USER_PATTERN)]
     role: Literal["user", "admin"] = "user"
     ttl_s: Annotated[float, Meta(gt=0, le=100 * 365 * 86_400)] | None = None
     """How long the login is good for; without it, until the user is removed."""

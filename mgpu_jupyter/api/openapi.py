@@ -9,7 +9,7 @@ import msgspec
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, NODE_ID_PATTERN
-from mgpu_jupyter.api.models import MAX_BODY_BYTES, MAX_KEY_CHARS, ErrorBody
+from mgpu_jupyter.api.models import MAX_BODY_BYTES, MAX_KEY_CHARS, USER_PATTERN, ErrorBody
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON, PREFIX, ROUTES, Kind, Route
 
 _ERRORS = {
@@ -21,7 +21,11 @@ _ERRORS = {
     "503": "Try later",
 }
 _WRITE_ERRORS = {"409": "Conflict", "413": f"The body is over {MAX_BODY_BYTES} bytes", "507": "The server's disk is full"}
-_PATH_SCHEMAS = {"job_id": {"type": "string", "pattern": JOB_ID_PATTERN}, "node_id": {"type": "string", "pattern": NODE_ID_PATTERN}}
+_PATH_SCHEMAS = {
+    "job_id": {"type": "string", "pattern": JOB_ID_PATTERN},
+    "node_id": {"type": "string", "pattern": NODE_ID_PATTERN},
+    "user_name": {"type": "string", "pattern": USER_PATTERN},
+}
 _TEXT_HEADER = {"schema": {"type": "string"}}
 _HEADERS: dict[str, dict[str, Any]] = {
     "submitJob": {"Location": {"description": "Where the job can be looked at", "required": True, **_TEXT_HEADER}},
@@ -35,6 +39,7 @@ _LINKS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
     "submitJob": tuple((name, {"job_id": "$response.body#/job_id"}) for name in _JOB_OPERATIONS),
     "submitJobs": tuple((name, {"job_id": "$response.body#/jobs/0/job_id"}) for name in _JOB_OPERATIONS),
     "cancelJob": (("getJob", {"job_id": "$response.body#/job_id"}),),
+    "addUser": (("removeUser", {"user_name": "$response.body#/user/name"}),),
     "listNodes": (("getNode", {"node_id": "$response.body#/nodes/0/id"}),),
 }
 

@@ -183,6 +183,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Add a user, for administrators; the login line is shown only here",
         status=201,
         request=models.NewUser,
+        example={"name": "ann", "role": "user", "ttl_s": 2592000},
         response=models.NewLogin,
     ),
     Route(

@@ -124,6 +124,7 @@ async def test_a_follow_of_a_removed_user_breaks_off(app, ask, add, http_server_
         ({"name": "ann"}, 409, "user-exists"),
         ({"name": ""}, 400, "invalid"),
         ({"name": "a b"}, 400, "invalid"),
+        ({"name": "ann\n"}, 400, "invalid"),
         ({"name": "<script>"}, 400, "invalid"),
         ({"name": "a" * 65}, 400, "invalid"),
         ({"name": "bob", "role": "king"}, 400, "invalid"),
