@@ -16,7 +16,7 @@ DEFAULT_PORT = 8080
 
 
 class _Headless(Protocol):
-    def run(self, host: str, port: int, config: str | None, extra: list[str], *, tls: bool) -> int:
+    def run(self, host: str, port: int, config: str | None, extra: list[str], *, tls: bool, socket: str | None) -> int:
         """Serve until it is stopped."""
 
 
@@ -30,18 +30,23 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
         return 0
     if not values.port.isdecimal() or int(values.port) > 65535:
         raise InvalidRequest("bad-port", f"--port {values.port}: write a port like {DEFAULT_PORT}.")
+    if values.socket and values.tls:
+        raise InvalidRequest("contradiction", "--socket and --tls exclude each other: a socket does not leave the machine.")
     if importlib.util.find_spec("jupyter_server") is None:
         raise Unavailable("no-jupyter-server", 'mgpu_master needs jupyter_server: run  pip install "mgpu-jupyter[lab]"')
     headless = cast("_Headless", importlib.import_module("mgpu_jupyter.server.headless"))
-    return headless.run(values.host, int(values.port), values.config, words[cut + 1 :], tls=values.tls)
+    return headless.run(values.host, int(values.port), values.config, words[cut + 1 :], tls=values.tls, socket=values.socket)
 
 
 def _parser() -> Parser:
     parser = Parser(
-        "mgpu_master", "mgpu_master [--host H] [--port P] [--tls] [--config F] [-- SERVER-FLAGS…]", "Run the master without JupyterLab."
+        "mgpu_master",
+        "mgpu_master [--host H] [--port P] [--tls] [--socket PATH] [--config F] [-- SERVER-FLAGS…]",
+        "Run the master without JupyterLab.",
     )
     parser.add_argument("--host", default=DEFAULT_HOST, metavar="H", help=f"address to listen on (default {DEFAULT_HOST})")
     parser.add_argument("--port", default=str(DEFAULT_PORT), metavar="P", help=f"port to listen on (default {DEFAULT_PORT})")
     parser.add_argument("--tls", action="store_true", help="serve HTTPS on loopback too; beyond loopback it is always HTTPS")
+    parser.add_argument("--socket", metavar="PATH", help="serve a UNIX socket, for your own user on this machine, instead of a port")
     parser.add_argument("--config", metavar="F", help="configuration file")
     return parser

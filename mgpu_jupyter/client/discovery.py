@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, Unauthorised, Unavailable
 from mgpu_agent.protocol.places import RuntimeFile, find_runtime_file, host_name, state_place
 from mgpu_jupyter.client.login import Login, load_login
+from mgpu_jupyter.client.unix import socket_path
 
 DEFAULT_PORT = 8080
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0"))  # noqa: S104 - names to recognise, not to bind
@@ -83,7 +84,7 @@ class Locator:
 
     def _found_now(self) -> Address | None:
         # A server that was named by an argument, or that is another machine's, is never replaced by one found here.
-        if self._url or (self._address is not None and not is_local(urlsplit(self._address.url).hostname or "")):
+        if self._url or (self._address is not None and not _is_here(self._address.url)):
             return None
         try:
             if login := load_login(self._env):
@@ -113,6 +114,10 @@ def locate(url: str | None, token: str | None, env: Mapping[str, str]) -> Addres
     return replace(_of_runtime(runtime), token=token or env.get("MGPU_TOKEN") or runtime.token)
 
 
+def _is_here(url: str) -> bool:
+    return socket_path(url) is not None or is_local(urlsplit(url).hostname or "")
+
+
 def is_local(host: str) -> bool:
     """Tell whether `host` is a name of this machine."""
     return host.lower() in LOOPBACK or host.startswith("127.") or host == host_name()
@@ -120,6 +125,9 @@ def is_local(host: str) -> bool:
 
 def _named(url: str, token: str | None, env: Mapping[str, str]) -> Address:
     parts = urlsplit(url)
+    if socket_path(url) is not None:
+        runtime = None if token else _runtime_file(env)
+        return Address(url.rstrip("/") + "/", token or (runtime.token if runtime else ""))
     try:
         port = parts.port
     except ValueError:

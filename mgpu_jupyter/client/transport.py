@@ -22,6 +22,7 @@ from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.discovery import Address, Locator
 from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
 from mgpu_jupyter.client.timeouts import Timeouts
+from mgpu_jupyter.client.unix import UnixConnection, socket_path
 
 MAX_IDLE_CONNECTIONS = 4
 READ_BYTES = 256 * 1024
@@ -157,9 +158,12 @@ class HttpTransport:
     def _connect(self, address: Address) -> http.client.HTTPConnection:
         parts = urlsplit(address.url)
         where = (parts.hostname or "localhost", parts.port)
+        path = socket_path(address.url)
         connection = (
+            UnixConnection(path, timeout=self._timeouts.connect_s)
+            if path is not None
             # The pin is compared at the end of the handshake, which is before the request with its token.
-            http.client.HTTPSConnection(
+            else http.client.HTTPSConnection(
                 *where, timeout=self._timeouts.connect_s, context=pinned_context(address.pin) if address.pin else None
             )
             if parts.scheme == "https"

@@ -22,6 +22,7 @@ from mgpu_jupyter.api.models import Health
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import pin_of_file
+from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.agents import LinkSettings
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
@@ -221,6 +222,8 @@ def pattern_of(path: str) -> str:
 
 def server_url(serverapp: Any, *, others: bool = False) -> str:
     """Return where programs on this machine (or on others) reach the server, ending in `/`."""
+    if serverapp.sock:
+        return unix_url(serverapp.sock, serverapp.base_url)
     host = serverapp.ip if serverapp.ip not in ANY_ADDRESS else (socket.getfqdn() if others else "127.0.0.1")
     scheme = "https" if serverapp.certfile else "http"
     shown = f"[{host}]" if ":" in host else host

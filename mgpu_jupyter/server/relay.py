@@ -18,7 +18,7 @@ from tornado.web import RequestHandler
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError, websocket_connect
 
 from mgpu_jupyter.api.routes import PREFIX
-from mgpu_jupyter.server.upstream import CONNECT_S, Asked, Receiver, Upstream, target_of, tls_of, unreachable
+from mgpu_jupyter.server.upstream import CONNECT_S, Asked, Receiver, Upstream, host_of, resolver_of, target_of, tls_of, unreachable
 
 REQUEST_HEADERS = ("Accept", "Content-Type", "Idempotency-Key", "Last-Event-ID", "If-None-Match")
 OWN_HEADERS = frozenset(
@@ -110,8 +110,7 @@ class Refused(Exception):
 async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection:
     """Return a WebSocket to the master; raises `Refused` with what it answered instead."""
     address = upstream.address()
-    scheme, _, rest = address.url.partition("://")
-    base = f"{'wss' if scheme == 'https' else 'ws'}://{urlsplit(f'//{rest}').netloc}"
+    base = f"{'wss' if address.url.startswith('https:') else 'ws'}://{host_of(address)}"
     request = HTTPRequest(
         base + target_of(address, target_below(uri)),
         headers={"Authorization": f"mgpu {address.token}"},
@@ -121,7 +120,7 @@ async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection
         follow_redirects=False,
     )
     try:
-        return await websocket_connect(request, ping_interval=WS_PING_S, max_message_size=MAX_MESSAGE_BYTES)
+        return await websocket_connect(request, ping_interval=WS_PING_S, max_message_size=MAX_MESSAGE_BYTES, resolver=resolver_of(address))
     except HTTPClientError as error:
         if error.response is not None and error.code < 599:
             raise Refused(error.code, error.response.body or b"") from error

@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
 from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
 from tornado.iostream import IOStream, StreamClosedError
+from tornado.netutil import Resolver
 from tornado.tcpclient import TCPClient
 
 from mgpu_agent import __version__
@@ -27,6 +29,7 @@ from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.discovery import Address
 from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
+from mgpu_jupyter.client.unix import socket_path
 
 CONNECT_S = 5.0
 ANSWER_S = 60.0
@@ -190,6 +193,8 @@ class _Delegate(HTTPMessageDelegate):
 async def connect(address: Address) -> IOStream:
     """Return a connection whose certificate is the pinned one."""
     parts = urlsplit(address.url)
+    if (resolver := resolver_of(address)) is not None:
+        return await TCPClient(resolver=resolver).connect("localhost", 80, timeout=CONNECT_S)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     stream = await TCPClient().connect(parts.hostname or "", port, ssl_options=tls_of(address), timeout=CONNECT_S)
     stream.set_nodelay(True)
@@ -197,6 +202,27 @@ async def connect(address: Address) -> IOStream:
     for option, value in KEEPALIVE.items():
         stream.socket.setsockopt(socket.IPPROTO_TCP, option, value)
     return stream
+
+
+class _ToSocket(Resolver):
+    """Leads every name to one UNIX socket."""
+
+    def initialize(self, path: str) -> None:
+        self._path = path
+
+    async def resolve(self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[tuple[int, Any]]:  # noqa: ARG002
+        return [(socket.AF_UNIX, self._path)]
+
+
+def resolver_of(address: Address) -> Resolver | None:
+    """Return what leads to the UNIX socket of this address, or None for one on a network."""
+    path = socket_path(address.url)
+    return None if path is None else _ToSocket(path=path)
+
+
+def host_of(address: Address) -> str:
+    """Return the Host header."""
+    return urlsplit(address.url).netloc if socket_path(address.url) is None else "localhost"
 
 
 def tls_of(address: Address) -> ssl.SSLContext | None:
@@ -233,9 +259,7 @@ async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: 
     connection = HTTP1Connection(
         stream, is_client=True, params=HTTP1ConnectionParameters(no_keep_alive=True, chunk_size=CHUNK_BYTES, max_body_size=NO_LIMIT)
     )
-    headers = HTTPHeaders(
-        {**asked.headers, "Host": urlsplit(address.url).netloc, "Authorization": f"mgpu {address.token}", "Connection": "close"}
-    )
+    headers = HTTPHeaders({**asked.headers, "Host": host_of(address), "Authorization": f"mgpu {address.token}", "Connection": "close"})
     if asked.body or asked.method in ("POST", "PUT", "PATCH"):
         headers["Content-Length"] = str(len(asked.body))
     await connection.write_headers(

@@ -333,14 +333,19 @@ def test_master_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Headless:
         @staticmethod
-        def run(*arguments: object, tls: bool) -> int:
-            called.append((*arguments, tls))
+        def run(*arguments: object, tls: bool, socket: str | None) -> int:
+            called.append((*arguments, tls, socket))
             return 0
 
     monkeypatch.setitem(sys.modules, "mgpu_jupyter.server.headless", Headless)
     assert run(entry.mgpu, ["master", "--host", "h", "--port", "9", "--config", "f", "--tls", "--", "--debug"], MockTransport()) == 0
     assert run(entry.mgpu_master, [], MockTransport()) == 0
-    assert called == [("h", 9, "f", ["--debug"], True), ("127.0.0.1", 8080, None, [], False)]
+    assert run(entry.mgpu_master, ["--socket", "s"], MockTransport()) == 0
+    assert called == [
+        ("h", 9, "f", ["--debug"], True, None),
+        ("127.0.0.1", 8080, None, [], False, None),
+        ("127.0.0.1", 8080, None, [], False, "s"),
+    ]
 
 
 # --- as programs --------------------------------------------------------------------------------------
