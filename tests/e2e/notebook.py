@@ -55,8 +55,16 @@ class Attached:
     def __enter__(self) -> Self:
         self._client.load_connection_file()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=30)
-        return self
+        deadline = time.monotonic() + 40.0
+        while True:
+            try:
+                self._client.wait_for_ready(timeout=30)
+            except RuntimeError:
+                # A client without the process takes a kernel that is not up yet for a dead one.
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._client.stop_channels()
