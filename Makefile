@@ -16,6 +16,11 @@ COVERED := mgpu_agent/protocol,mgpu_agent/core,mgpu_jupyter/scheduler,mgpu_jupyt
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Debian packages, when root; the lists of a fresh machine may be empty or old.
+apt = apt-get -o DPkg::Lock::Timeout=600 -qq
+debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
+
 .PHONY: help setup fmt check test demo lab bench clean lint types imports unit e2e bench-small
 
 help: ## show this list
@@ -26,17 +31,14 @@ setup: $(STAMP) ## make .venv and install everything into it (the other targets 
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends python3-venv; } \
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); } \
 		|| { echo "Python has no venv module: install your system's python3-venv package." >&2; exit 1; }
-	@command -v gcc >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends gcc libc6-dev; } \
+	@command -v gcc >/dev/null || { $(call debian,gcc libc6-dev); } \
 		|| echo "There is no gcc: tests with the stand-in for NVIDIA's library are skipped." >&2
+	@command -v ip >/dev/null || { $(call debian,iproute2); } \
+		|| echo "There is no ip program: tests with network namespaces are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	@# Tests with network namespaces need `ip`; without it they are skipped and say so.
-	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends iproute2 >/dev/null; } || true
 	@touch $@
 
 fmt: $(STAMP) ## format the code and fix what can be fixed by itself
