@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from mgpu_agent import __version__
 from mgpu_agent.config import AgentConfig
@@ -39,8 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence; `--help` has the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}: see {self.prog} --help.\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mgpu_node", allow_abbrev=False, description="Offer this machine's GPUs to an mgpu master.")
+    parser = _Parser(prog="mgpu_node", allow_abbrev=False, description="Offer this machine's GPUs to an mgpu master.")
     parser.add_argument("--node-id", type=_node_id, metavar="ID", help="default: what the join line says, else the host name")
     parser.add_argument("--join", metavar="LINE", help="join a master by the line that `mgpu join-token` printed; - reads it from stdin")
     parser.add_argument("--master-host", metavar="H", help="default: this machine")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Reader, Store, view_of
+from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Store, view_of
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import LaunchTask
@@ -90,10 +90,6 @@ class Master:
     def node(self, node_id: NodeId) -> NodeView | None:
         """Return one node as it was after the newest turn."""
         return self._nodes.get(node_id)
-
-    def new_reader(self) -> Reader:
-        """Return a view of committed state for another thread."""
-        return self.store.reader()
 
     # --- inside a turn --------------------------------------------------------------------------
 
