@@ -17,7 +17,8 @@ from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, parse
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Decoder, Labeller
-from mgpu_jupyter.model.job import JobState, units_of
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.units import units_of
 
 INTERRUPT_EXIT = 130  # 128 + SIGINT
 

@@ -15,7 +15,8 @@ from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Stream
-from mgpu_jupyter.model.job import JobSpec, JobState, NodeState, units_of
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.units import units_of
 
 USER = "me"
 STARTED_AT = 1_000.0

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.model.job import JobSpec, check
+from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.job import JobSpec
 
 FLAG_OF_FIELD = {
     "time_limit_s": "--time-limit",

@@ -11,7 +11,8 @@ from mgpu_agent.protocol.ids import JOB_ID_ALPHABET, JOB_ID_LENGTH, JobId
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import Store
 from mgpu_jupyter.master.turn import Turn
-from mgpu_jupyter.model.job import JobSpec, check
+from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.admission import Admission
 from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted
 from mgpu_jupyter.scheduler.model import ClusterState, Job

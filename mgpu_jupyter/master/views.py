@@ -8,7 +8,8 @@ from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuSample, Trouble
 from mgpu_jupyter.api import models
 from mgpu_jupyter.master.ports import NodeView, SavedJob
-from mgpu_jupyter.model.job import JobSpec, NodeState, units_of
+from mgpu_jupyter.model.job import JobSpec, NodeState
+from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.explain import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
 

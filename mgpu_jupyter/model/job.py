@@ -1,4 +1,4 @@
-"""What a user asks for, as a value, and the placement units that it means. Pure."""
+"""What a user asks for, as a value. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN
 
 MAX_SCRIPT_CHARS = 4 * 1024 * 1024
@@ -23,6 +22,9 @@ NodeName = Annotated[str, Meta(pattern=NODE_ID_PATTERN)]
 EnvironmentName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
 PLAIN_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 PlainText = Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=200)]
+Word = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,63})?$")]
+"""A name in the configuration; empty for none."""
+GpuIndex = Annotated[int, Meta(ge=0, lt=MAX_GPUS_PER_NODE)]
 Argument = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 EnvironmentValue = Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MAX_ARGUMENT_CHARS)]
 
@@ -59,6 +61,15 @@ class NodeState(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One part of a job that asks for something else than its other parts."""
+
+    gpus: Annotated[int, Meta(ge=0, le=MAX_GPUS_PER_NODE)] = 0
+    cpus: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    mem_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 0
+    arch: Word = ""
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A request, as `mgpu_srun` and the magics spell it: one field per flag."""
 
@@ -86,65 +97,37 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Run again when its node is lost."""
     wait_for_nodes: bool = False
     """Wait even if no node that is known could ever run it."""
-
-
-class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to place: what one node must give. All units of a job are placed, or none."""
-
-    index: int
-    gpus: int
-    cpus: int
-
-
-def units_of(spec: JobSpec) -> tuple[Unit, ...]:
-    """Return the placement units of a request, or refuse one that contradicts itself."""
-    nodes = _node_count(spec)
-    per_node = _gpus_per_node(spec, nodes)
-    return tuple(Unit(index=index, gpus=per_node, cpus=spec.cpus) for index in range(nodes))
-
-
-def check(spec: JobSpec) -> JobSpec:
-    """Return `spec`, or refuse it with one sentence that says what to do."""
-    if bool(spec.command) == (spec.script is not None):
-        raise InvalidRequest("no-command", "Give a command after `--`, or a cell body: one of the two.")
-    if spec.command and not spec.command[0].strip():
-        raise InvalidRequest("no-command", "The command is empty: name a program after `--`.")
-    if spec.script is not None and "\0" in spec.script:
-        raise InvalidRequest("bad-script", "The cell has a NUL character: remove it.")
-    if sum(map(len, spec.command)) > MAX_COMMAND_CHARS or max(map(len, spec.command), default=0) > MAX_ARGUMENT_CHARS:
-        raise InvalidRequest(
-            "command-too-long",
-            f"The command is over {MAX_COMMAND_CHARS} characters, or one word of it over {MAX_ARGUMENT_CHARS}: put it into a script file.",
-        )
-    both = sorted(set(spec.nodelist) & set(spec.exclude))
-    if both:
-        raise InvalidRequest("node-contradiction", f"{', '.join(both)} is in both --nodelist and --exclude: take it out of one.")
-    units_of(spec)
-    return spec
-
-
-def _node_count(spec: JobSpec) -> int:
-    if spec.nodes is None:
-        return len(spec.nodelist) or 1
-    if spec.nodelist and spec.nodes > len(spec.nodelist):
-        raise InvalidRequest(
-            "node-contradiction", f"--nodes {spec.nodes} needs at least as many names in --nodelist; it has {len(spec.nodelist)}."
-        )
-    return spec.nodes
-
-
-def _gpus_per_node(spec: JobSpec, nodes: int) -> int:
-    if spec.gpus_per_node is not None:
-        if spec.gpus is not None and spec.gpus != spec.gpus_per_node * nodes:
-            raise InvalidRequest(
-                "gpu-contradiction",
-                f"--gpus {spec.gpus} is not {nodes} × --gpus-per-node {spec.gpus_per_node}: leave one of them out.",
-            )
-        return spec.gpus_per_node
-    if spec.gpus is None:
-        return 1
-    if spec.gpus % nodes:
-        raise InvalidRequest(
-            "gpu-contradiction", f"--gpus {spec.gpus} cannot be shared evenly by {nodes} nodes: give --gpus-per-node instead."
-        )
-    return spec.gpus // nodes
+    parts: Annotated[tuple[Part, ...], Meta(max_length=MAX_NODES)] = ()
+    """Unlike parts, in place of `gpus` and `gpus_per_node`: summed on one node, or one for each of `nodes`."""
+    prefer: Annotated[tuple[NodeName, ...], Meta(max_length=MAX_NODES)] = ()
+    """These nodes first, others if they cannot."""
+    partition: Word = ""
+    gpu_ids: Annotated[tuple[GpuIndex, ...], Meta(max_length=MAX_GPUS_PER_NODE)] = ()
+    """Exactly these GPUs, by index, on each node."""
+    node_gpu_ids: Annotated[
+        dict[NodeName, Annotated[tuple[GpuIndex, ...], Meta(min_length=1, max_length=MAX_GPUS_PER_NODE)]], Meta(max_length=MAX_NODES)
+    ] = {}
+    """Exactly these GPUs of exactly these nodes."""
+    gpu_type: PlainText = ""
+    """Part of the GPU's name, like A100."""
+    gpu_mem_bytes: Annotated[int, Meta(ge=0, le=2**50)] = 0
+    """Memory that each GPU must have."""
+    constraint: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=1000)] = ""
+    """Labels of the node, like `a100&(rack=r1|!old)`."""
+    arch: Word = ""
+    mem_per_node_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 0
+    """Host memory on each node."""
+    policy: Word = ""
+    """Strategy that picks the nodes; empty for that of the partition or cluster."""
+    qos: Word = ""
+    account: Word = ""
+    begin_at: Annotated[float, Meta(ge=0, le=10**12)] = 0.0
+    """Not before this time (seconds since 1970)."""
+    hold: bool = False
+    """Wait until it is released."""
+    dependency: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=10_000)] = ""
+    """Jobs it waits for, like `afterok:ABCD1234:WXYZ5678,afterany:QRST9012`."""
+    array: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=1000)] = ""
+    """Many jobs of one request, like `1-100%8`."""
+    home: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=255)] = ""
+    """The submitting machine: `gpu_ids` without a node means GPUs of that one, if it is a node."""

@@ -18,7 +18,8 @@ from mgpu_jupyter.client import choice, watch, words
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, Parser, parse
 from mgpu_jupyter.client.job import Job
-from mgpu_jupyter.model.job import JobSpec, JobState, units_of
+from mgpu_jupyter.model.job import JobSpec, JobState
+from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes

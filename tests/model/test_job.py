@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.model.job import FINAL_STATES, MAX_COMMAND_CHARS, JobSpec, JobState, NodeState, Unit, check, units_of
+from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.job import FINAL_STATES, MAX_COMMAND_CHARS, JobSpec, JobState, NodeState
+from mgpu_jupyter.model.units import Unit, units_of
 
 
 def _spec(**fields: object) -> JobSpec:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
-from mgpu_jupyter.model.job import JobState, units_of
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.commands import LaunchTask, SaveJob, SaveNode
 from mgpu_jupyter.scheduler.events import JobSubmitted
 from mgpu_jupyter.scheduler.explain import NOT_LOOKED_AT, Waiting, waiting

@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.model.job import JobSpec, Unit, units_of
+from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.units import Unit, units_of
 from mgpu_jupyter.scheduler.model import Reason
 from mgpu_jupyter.scheduler.placement.scratch import Assigned, Scratch, Slot
 

@@ -1,0 +1,175 @@
+"""The placement units that a request means: a single-node job is one, a job of N nodes is N. Pure."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import msgspec
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.model.job import JobSpec, Part
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to place: what one node must give. All units of a job are placed, or none."""
+
+    index: int
+    gpus: int
+    cpus: int = 0
+    mem_bytes: int = 0
+    arch: str = ""
+    gpu_ids: tuple[int, ...] = ()
+    """Exactly these, by index; empty for any."""
+    node: NodeId | None = None
+    """Only this node; None for any."""
+
+    @property
+    def need(self) -> Need:
+        """What it asks for, without its number."""
+        return Need(self.gpus, self.cpus, self.mem_bytes, self.arch, self.gpu_ids, self.node)
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What a unit asks of a node; units that need the same are placed alike."""
+
+    gpus: int
+    cpus: int = 0
+    mem_bytes: int = 0
+    arch: str = ""
+    gpu_ids: tuple[int, ...] = ()
+    node: NodeId | None = None
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Units that need the same; `first` is the index of the first of them."""
+
+    need: Need
+    first: int
+    count: int
+
+
+def units_of(spec: JobSpec) -> tuple[Unit, ...]:
+    """Return the placement units of a request, or refuse one that contradicts itself."""
+    if spec.node_gpu_ids:
+        return _units_of_map(spec)
+    nodes = _node_count(spec)
+    if spec.parts:
+        return _units_of_parts(spec, nodes)
+    per_node = _gpus_per_node(spec, nodes)
+    ids = tuple(sorted(spec.gpu_ids))
+    return tuple(
+        Unit(index=index, gpus=per_node, cpus=spec.cpus, mem_bytes=spec.mem_per_node_bytes, arch=spec.arch, gpu_ids=ids)
+        for index in range(nodes)
+    )
+
+
+def groups_of(units: tuple[Unit, ...]) -> tuple[Group, ...]:
+    """Return runs of units that need the same."""
+    groups = []
+    for need, members in groupby(units, key=lambda unit: unit.need):
+        same = list(members)
+        groups.append(Group(need, same[0].index, len(same)))
+    return tuple(groups)
+
+
+def gpus_of(spec: JobSpec) -> int:
+    """Return how many GPUs a request asks for in all."""
+    return sum(unit.gpus for unit in units_of(spec))
+
+
+def _units_of_map(spec: JobSpec) -> tuple[Unit, ...]:
+    if spec.parts or spec.gpu_ids or spec.gpus_per_node is not None:
+        raise InvalidRequest("gpu-contradiction", "--node-gpu-ids already says which GPUs: leave the other GPU flags out.")
+    total = sum(len(ids) for ids in spec.node_gpu_ids.values())
+    if spec.gpus not in (None, total) or spec.nodes not in (None, len(spec.node_gpu_ids)):
+        raise InvalidRequest(
+            "gpu-contradiction", f"--node-gpu-ids names {total} GPUs on {len(spec.node_gpu_ids)} nodes: leave --gpus and --nodes out."
+        )
+    strange = [name for name in spec.node_gpu_ids if spec.nodelist and name not in spec.nodelist]
+    if strange:
+        raise InvalidRequest("node-contradiction", f"{strange[0]} is in --node-gpu-ids but not in --nodelist: leave --nodelist out.")
+    return tuple(
+        Unit(
+            index=index,
+            gpus=len(_distinct(ids, "--node-gpu-ids")),
+            cpus=spec.cpus,
+            mem_bytes=spec.mem_per_node_bytes,
+            arch=spec.arch,
+            gpu_ids=tuple(sorted(ids)),
+            node=NodeId(name),
+        )
+        for index, (name, ids) in enumerate(spec.node_gpu_ids.items())
+    )
+
+
+def _units_of_parts(spec: JobSpec, nodes: int) -> tuple[Unit, ...]:
+    if spec.gpus is not None or spec.gpus_per_node is not None or spec.gpu_ids or spec.cpus or spec.mem_per_node_bytes or spec.arch:
+        raise InvalidRequest("part-contradiction", "The parts say what is asked for: leave gpus, cpus, memory and arch of the whole out.")
+    if nodes == 1:
+        return (_summed(spec.parts),)
+    if nodes != len(spec.parts):
+        raise InvalidRequest("part-contradiction", f"{nodes} nodes need {nodes} parts, one for each; there are {len(spec.parts)}.")
+    # Parts that need the most come first, so that a lesser one does not take their node.
+    ordered = sorted(spec.parts, key=lambda part: (not part.arch, -part.gpus, -part.cpus, -part.mem_bytes))
+    return tuple(
+        Unit(index=index, gpus=part.gpus, cpus=part.cpus, mem_bytes=part.mem_bytes, arch=part.arch) for index, part in enumerate(ordered)
+    )
+
+
+def _summed(parts: tuple[Part, ...]) -> Unit:
+    archs = sorted({part.arch for part in parts if part.arch})
+    if len(archs) > 1:
+        raise InvalidRequest(
+            "arch-contradiction",
+            f"Its parts ask for {' and '.join(archs)} on one node: give them one architecture, or --nodes {len(parts)}.",
+        )
+    return Unit(
+        index=0,
+        gpus=sum(part.gpus for part in parts),
+        cpus=sum(part.cpus for part in parts),
+        mem_bytes=sum(part.mem_bytes for part in parts),
+        arch=archs[0] if archs else "",
+    )
+
+
+def _node_count(spec: JobSpec) -> int:
+    if spec.nodes is None:
+        return len(set(spec.nodelist)) or 1
+    if spec.nodelist and spec.nodes > len(set(spec.nodelist)):
+        raise InvalidRequest(
+            "node-contradiction", f"--nodes {spec.nodes} needs at least as many names in --nodelist; it has {len(set(spec.nodelist))}."
+        )
+    return spec.nodes
+
+
+def _gpus_per_node(spec: JobSpec, nodes: int) -> int:
+    if spec.gpu_ids:
+        return _count_of_ids(spec, nodes)
+    if spec.gpus_per_node is not None:
+        if spec.gpus is not None and spec.gpus != spec.gpus_per_node * nodes:
+            raise InvalidRequest(
+                "gpu-contradiction",
+                f"--gpus {spec.gpus} is not {nodes} × --gpus-per-node {spec.gpus_per_node}: leave one of them out.",
+            )
+        return spec.gpus_per_node
+    if spec.gpus is None:
+        return 1
+    if spec.gpus % nodes:
+        raise InvalidRequest(
+            "gpu-contradiction", f"--gpus {spec.gpus} cannot be shared evenly by {nodes} nodes: give --gpus-per-node instead."
+        )
+    return spec.gpus // nodes
+
+
+def _count_of_ids(spec: JobSpec, nodes: int) -> int:
+    count = len(_distinct(spec.gpu_ids, "--gpu-ids"))
+    if spec.gpus_per_node not in (None, count) or spec.gpus not in (None, count, count * nodes):
+        raise InvalidRequest("gpu-contradiction", f"--gpu-ids names {count} GPUs on each node: leave --gpus and --gpus-per-node out.")
+    return count
+
+
+def _distinct(ids: tuple[int, ...], flag: str) -> tuple[int, ...]:
+    if len(set(ids)) != len(ids):
+        raise InvalidRequest("gpu-contradiction", f"{flag} names a GPU twice: name each once.")
+    return ids
