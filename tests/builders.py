@@ -8,10 +8,11 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler import invariants
-from mgpu_jupyter.scheduler.commands import Command
+from mgpu_jupyter.scheduler.commands import Command, Remember
 from mgpu_jupyter.scheduler.events import Event, JobSubmitted, NodeJoined, PassDue
 from mgpu_jupyter.scheduler.machine import handle
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Placement, Policy
+from mgpu_jupyter.scheduler.model import Job, Placement, Policy
+from mgpu_jupyter.scheduler.state import ClusterState
 
 
 def a_gpu(node: str, index: int) -> GpuInfo:
@@ -68,13 +69,16 @@ class Cluster:
     def __init__(self, *nodes: tuple[str, int], policy: Policy | None = None) -> None:
         self.state = ClusterState(policy)
         self.count = 0
+        self.memos: dict[str, str] = {}
+        """What the scheduler asked to remember."""
         for node, gpus in nodes:
             self.join(node, gpus)
 
     def tell(self, event: Event) -> list[Command]:
         commands = handle(self.state, event)
         assert invariants.check(self.state) == []
-        return commands
+        self.memos.update({command.name: command.value for command in commands if isinstance(command, Remember)})
+        return [command for command in commands if not isinstance(command, Remember)]
 
     def join(self, node: str, gpus: int = 4, *, at: float = 0.0, tasks: tuple[TaskStatus, ...] = (), **changes: Any) -> list[Command]:
         return self.tell(NodeJoined(at=at, node_id=NodeId(node), facts=facts(node, gpus, **changes), tasks=tasks))

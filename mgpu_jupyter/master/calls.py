@@ -15,7 +15,8 @@ from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.admission import Admission
 from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted
-from mgpu_jupyter.scheduler.model import ClusterState, Job
+from mgpu_jupyter.scheduler.model import Job
+from mgpu_jupyter.scheduler.state import ClusterState
 
 _T = TypeVar("_T")
 Answer = Callable[[_T | MgpuError], None]
@@ -94,7 +95,7 @@ def _check_all(master: Master, turn: Turn, user: str, items: Sequence[tuple[JobS
             if key is not None and by_key.setdefault(key, known.spec if known else spec) != spec:
                 raise Conflict("key-used", f"The idempotency key {key[:50]!r} was used for another request: use a new key.")
             if known is None:
-                admission.check(spec)
+                admission.check(user, spec)
         except MgpuError as error:
             if len(items) == 1:
                 raise

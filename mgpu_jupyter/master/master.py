@@ -21,7 +21,8 @@ from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import LaunchTask
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
 from mgpu_jupyter.scheduler.machine import handle
-from mgpu_jupyter.scheduler.model import ClusterState, Policy
+from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.state import ClusterState
 
 log = logging.getLogger("mgpu.master")
 
@@ -136,7 +137,7 @@ class Master:
         due_at = books.next_due_at(self.state)
         if due_at is not None and due_at <= now:
             self.apply(turn, TimePassed(at=now))
-        if self.state.wants_pass:
+        if self.state.pass_is_due:
             self.apply(turn, PassDue(at=now))
 
     def _carry_out(self, turn: Turn, sampled: set[NodeId]) -> None:
@@ -185,6 +186,8 @@ class Master:
             reasons={node.id: node.revoked for node in recovered.nodes if node.revoked},
             epoch=recovered.epoch,
             number=recovered.number,
+            memos=recovered.memos,
+            ended=recovered.ended,
         )
         handle(self.state, event)
         self._show_nodes(set(self.state.nodes))

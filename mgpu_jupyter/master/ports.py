@@ -11,10 +11,15 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec, NodeFacts
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Node
+from mgpu_jupyter.scheduler.model import Job, Node
+from mgpu_jupyter.scheduler.state import ClusterState
 
 JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
 """How long the store can still say of a join key that it was used or has expired."""
+
+
+ENDED_REMEMBERED = 1_000
+"""How many jobs that are over a new master learns from."""
 
 
 class SavedJob(msgspec.Struct, frozen=True):
@@ -58,10 +63,12 @@ class Batch(msgspec.Struct, kw_only=True):
     nodes: dict[NodeId, NodeFacts] = {}
     revoked: dict[NodeId, str] = {}
     """Nodes whose key is unbound, and why."""
+    memos: dict[str, str] = {}
+    """Small facts that decisions depend on, by name."""
     epoch: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.attempts or self.nodes or self.revoked)
+        return bool(self.jobs or self.attempts or self.nodes or self.revoked or self.memos)
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +79,9 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     number: int
     join_keys: tuple[JoinKey, ...] = ()
+    memos: dict[str, str] = {}
+    ended: tuple[Job, ...] = ()
+    """The newest jobs that are over, oldest first: expectations are learnt from them."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):

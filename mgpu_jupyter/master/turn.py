@@ -9,8 +9,9 @@ import msgspec
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.master.ports import Batch, SavedJob
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, SaveNode, StopTask
-from mgpu_jupyter.scheduler.model import ClusterState, Job
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, ReportMismatch, SaveAttempt, SaveJob, SaveNode, StopTask
+from mgpu_jupyter.scheduler.model import Job
+from mgpu_jupyter.scheduler.state import ClusterState
 
 Reply = Callable[[], None]
 
@@ -44,6 +45,8 @@ class Turn(msgspec.Struct):
                 case SaveAttempt(job):
                     self.batch.attempts.append(job)
                     self.touched.update(placement.node_id for placement in job.placements)
+                case Remember(name, value):
+                    self.batch.memos[name] = value
                 case ReportMismatch():
                     self.mismatches.append(command)
                 case _:  # pragma: no cover - mypy proves that this cannot be reached
@@ -60,4 +63,4 @@ class Turn(msgspec.Struct):
 
 def new_turn() -> Turn:
     """Return an empty turn."""
-    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, revoked={}))
+    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, revoked={}, memos={}))

@@ -46,6 +46,11 @@ class JobState(StrEnum):
         """Tell whether nothing can follow."""
         return self in FINAL_STATES
 
+    @property
+    def past(self) -> str:
+        """The state as the end of a sentence about what a job did."""
+        return {"timeout": "ran into its time limit", "cancelled": "was cancelled"}.get(self.value, self.value)
+
 
 FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT})
 

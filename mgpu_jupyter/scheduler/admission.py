@@ -1,4 +1,4 @@
-"""Whether a request is taken at all, given the nodes that are known: pure, and asked before anything is saved.
+"""Whether a request is taken at all, given the site and the nodes that are known: pure, and asked before anything is saved.
 
 A request that no known node could ever run is refused, since it is far more often a slip (a ninth GPU, a misspelt node) than a
 wish to wait for a machine; whoever means that says so with `wait_for_nodes`. With no node known yet, every request waits.
@@ -10,9 +10,9 @@ import difflib
 
 from mgpu_agent.protocol.errors import Conflict
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.scheduler.model import ClusterState
-from mgpu_jupyter.scheduler.placement.fit import Never, Shape, find_capable, shape_of
-from mgpu_jupyter.scheduler.placement.scratch import Scratch
+from mgpu_jupyter.scheduler.explain import why_never
+from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
+from mgpu_jupyter.scheduler.state import ClusterState
 
 WAIT = "add --wait-for-nodes to wait for a machine that has it"
 
@@ -21,14 +21,20 @@ class Admission:
     """Answers for many requests against the state as it is now; alike ones are looked at once."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._slots = Scratch(state.nodes.values()).slots
+        self._state = state
         self._answers: dict[Shape, Conflict | None] = {}
 
-    def check(self, spec: JobSpec) -> None:
-        """Refuse what no node that is known could ever run."""
-        if not self._slots or spec.wait_for_nodes:
+    def check(self, user: str, spec: JobSpec, jobs: int = 1) -> None:
+        """Refuse what the site does not allow, and what no node that is known could ever run."""
+        state = self._state
+        state.site.check(user, spec)
+        account = state.site.account_of(user, spec)
+        shape = shape_of(spec, partition=state.site.partition_of(spec), user=user if state.pool.is_restricted else "", account=account)
+        text = state.quotas.why_not_queued(user, account, spec.qos, jobs) or state.quotas.can_ever(user, account, spec.qos, shape.gpus)
+        if text:
+            raise Conflict("quota", text)
+        if not state.pool.slots or spec.wait_for_nodes:
             return
-        shape = shape_of(spec)
         if shape not in self._answers:
             self._answers[shape] = self._look(shape)
         refusal = self._answers[shape]
@@ -36,13 +42,14 @@ class Admission:
             raise refusal
 
     def _look(self, shape: Shape) -> Conflict | None:
-        answer = find_capable(shape, self._slots)
-        if not isinstance(answer, Never):
+        reason = why_never(self._state, shape)
+        if reason is None:
             return None
-        known = [slot.id for slot in self._slots]
-        unknown = [name for name in shape.nodelist if name not in known]
+        known = list(self._state.pool.slots)
+        unknown = [name for name in shape.rules.nodelist if name not in known]
+        unknown += [group.need.node for group in shape.groups if group.need.node and group.need.node not in known]
         if not unknown:
-            return Conflict(answer.reason.code, f"{answer.reason.text.rstrip('.')}; or {WAIT}.")
+            return Conflict(reason.code, f"{reason.text.rstrip('.')}; or {WAIT}.")
         near = difflib.get_close_matches(unknown[0], known, 1, 0.5)
         hint = f"name {near[0]} if you mean that one, see `mgpu nodes`" if near else "see `mgpu nodes`"
         return Conflict(

@@ -14,7 +14,8 @@ from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeDeclaredLost, NodeJoined
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Node, Placement, Reason, StopCause
+from mgpu_jupyter.scheduler.model import Job, Node, Placement, Reason, StopCause
+from mgpu_jupyter.scheduler.state import ClusterState
 
 EXITED = "exit"
 GPU_LOST = "gpu-lost"
@@ -59,7 +60,7 @@ def on_launch_refused(state: ClusterState, event: LaunchWasRefused) -> list[Comm
     if event.fault == "request":
         return stop_attempt(state, replace(job, exit_code=event.exit_code), StopCause.RANK_FAILED, reason, at=event.at)
     job = replace(job, failed_starts=job.failed_starts + 1, failed_nodes=_add(job.failed_nodes, event.node_id))
-    if job.failed_starts >= state.policy.max_failed_starts:
+    if job.failed_starts >= state.policy.scheduling.retries.max_failed_starts:
         text = f"It could not be started {job.failed_starts} times; the last time on {event.node_id}: {event.message}"
         return stop_attempt(state, job, StopCause.RANK_FAILED, Reason(event.code, text), at=event.at)
     job = replace(job, not_before=event.at + _backoff_s(state, job))
@@ -230,10 +231,11 @@ def _failure(job: Job, status: TaskStatus) -> Reason:
 
 
 def _backoff_s(state: ClusterState, job: Job) -> float:
-    policy = state.policy
-    delay = min(policy.backoff_cap_s, policy.backoff_base_s * 2.0 ** (job.failed_starts - 1))
+    retries = state.policy.scheduling.retries
+    delay = min(retries.backoff_cap_s, retries.backoff_base_s * 2.0 ** (job.failed_starts - 1))
     # Spread by epoch, so that jobs refused together do not come back together; no random number is needed.
-    return delay * (0.75 + 0.5 * (job.epoch * 2_654_435_761 % 1_000) / 1_000)
+    spread = (job.epoch * 2_654_435_761 % 1_000) / 1_000
+    return delay * (1.0 + retries.jitter * (2.0 * spread - 1.0))
 
 
 def _add(nodes: tuple[NodeId, ...], node_id: NodeId) -> tuple[NodeId, ...]:

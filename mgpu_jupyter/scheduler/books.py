@@ -1,28 +1,44 @@
-"""Keeps queue, GPUs, deadlines and delays in step with the state of each job. Every move of a job goes through `move`."""
+"""Keeps queue, pool, quotas, deadlines and delays in step with the state of each job. Every move of a job goes through `move`."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from heapq import heappop, heappush
 from typing import Any
 
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import LocalProtocolError
-from mgpu_jupyter.model.job import JobSpec, JobState
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Node
-from mgpu_jupyter.scheduler.placement.fit import Shape, shape_of
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler.model import Job, Node
+from mgpu_jupyter.scheduler.placement.pool import FOREVER
+from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
+from mgpu_jupyter.scheduler.placement.slots import Hold, Slot
+from mgpu_jupyter.scheduler.planning import priority
+from mgpu_jupyter.scheduler.planning.estimates import MARGIN
+from mgpu_jupyter.scheduler.planning.queue import Entry
+from mgpu_jupyter.scheduler.planning.quotas import Claim
+from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.scheduler.transitions import may_follow
 
 HOLDING = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
 
 
+# --- moves ---------------------------------------------------------------------------------------
+
+
 def admit(state: ClusterState, job: Job) -> None:
     """Take a job that is new, or came out of the store, into the books."""
     state.jobs[job.id] = job
+    if job.array is not None:
+        state.quotas.throttles[job.array.id] = job.array.throttle
+    for dependency in job.after:
+        state.dependents.setdefault(dependency.job_id, {})[job.id] = None
     if job.state is JobState.QUEUED:
         _enqueue(state, job)
-    elif job.state is JobState.RUNNING:
+        return
+    _take(state, job)
+    _hold(state, job)
+    if job.state is JobState.RUNNING:
         _set_deadline(state, job)
 
 
@@ -31,12 +47,13 @@ def move(state: ClusterState, job: Job, *, state_: JobState, **changes: Any) -> 
     if not may_follow(job.state, state_):
         raise LocalProtocolError("bad-transition", f"Job {job.id} cannot go from {job.state} to {state_}.")
     after: Job = replace(job, state=state_, **changes)
-    if job.id in state.queue:
-        state.queue.remove(job.id)
+    if job.state is JobState.QUEUED:
+        _dequeue(state, job)
     if job.state in HOLDING and state_ not in HOLDING:
         _release(state, job)
     if state_.is_final:
         del state.jobs[job.id]
+        state.news.append(after)
         return after
     state.jobs[job.id] = after
     if state_ is JobState.QUEUED:
@@ -45,18 +62,54 @@ def move(state: ClusterState, job: Job, *, state_: JobState, **changes: Any) -> 
         _hold(state, after)
     elif state_ is JobState.RUNNING and job.state is not JobState.RUNNING:
         _set_deadline(state, after)
+        state.news.append(after)
+    elif state_ is JobState.STOPPING and job.state is not JobState.STOPPING:
+        state.pool.expect_end(job.id, state.now + state.policy.kill_grace_s)
     return after
+
+
+def change(state: ClusterState, job: Job, **changes: Any) -> Job:
+    """Return a waiting job with another priority, limit, hold or what else decides about its place."""
+    return move(state, job, state_=job.state, **changes)
+
+
+# --- nodes ---------------------------------------------------------------------------------------
 
 
 def recount(state: ClusterState, node: Node) -> None:
     """Count anew who holds what on a node that joined."""
     node.holders, node.cpus_taken = {}, 0
-    for job in state.jobs.values():
-        if job.state in HOLDING:
-            for placement in job.placements:
-                if placement.node_id == node.id:
-                    node.holders.update(dict.fromkeys(placement.gpus, job.id))
-                    node.cpus_taken += placement.cpus
+    before = state.pool.slots.get(node.id)
+    near = list(state.pool.held if before is None else before.holds)
+    state.pool.put(node, state.site.partitions_of(node.id))
+    for job_id in near:
+        job = state.jobs[job_id]
+        on_node = [placement for placement in job.placements if placement.node_id == node.id]
+        for placement in on_node:
+            node.holders.update(dict.fromkeys(placement.gpus, job.id))
+            node.cpus_taken += placement.cpus
+        if on_node:
+            state.pool.give(job.id)
+            _take(state, job)
+
+
+def refresh(state: ClusterState, node: Node) -> None:
+    """Let placement see a node's new state, lists, load or blocked GPUs."""
+    version = state.pool.version
+    state.pool.refresh(node)
+    if version != state.pool.version:
+        reshape(state)
+
+
+def reshape(state: ClusterState) -> None:
+    """Make the shapes of all waiting jobs anew: who may use what has changed."""
+    for job_id in list(state.queue):
+        state.queue.remove(job_id)
+        _line_up(state, state.jobs[job_id])
+    state.wants_pass = True
+
+
+# --- time ----------------------------------------------------------------------------------------
 
 
 def due_deadlines(state: ClusterState, at: float) -> list[Job]:
@@ -65,58 +118,121 @@ def due_deadlines(state: ClusterState, at: float) -> list[Job]:
     while state.deadlines and state.deadlines[0][0] <= at:
         _, job_id, epoch = heappop(state.deadlines)
         job = state.jobs.get(job_id)
-        if job is not None and job.epoch == epoch and job.state is JobState.RUNNING:
+        if job is not None and job.epoch == epoch and job.state is JobState.RUNNING and _deadline(state, job) <= at:
             due.append(job)
     return due
 
 
-def release_delayed(state: ClusterState, at: float) -> bool:
-    """Put jobs whose delay is over into the queue; tell whether there were any."""
-    released = False
+def release_delayed(state: ClusterState, at: float) -> None:
+    """Put jobs whose delay is over into the queue."""
     while state.delayed and state.delayed[0][0] <= at:
         _, job_id = heappop(state.delayed)
         job = state.jobs.get(job_id)
-        if job is not None and job.state is JobState.QUEUED and job_id not in state.queue:
+        if job is not None and job.state is JobState.QUEUED and job_id not in state.queue and job.may_line_up(at):
             _line_up(state, job)
-            released = True
-    return released
 
 
 def next_due_at(state: ClusterState) -> float | None:
     """Return when `TimePassed` is needed next."""
     heads = [heap[0][0] for heap in (state.deadlines, state.delayed) if heap]
+    heads += [promise.at for promise in state.planner.promises if promise.at > state.now]
     return min(heads, default=None)
 
 
-def time_limit_s(state: ClusterState, spec: JobSpec) -> float | None:
-    """Return the limit that ends the job: its own, at most the cluster's."""
-    limits = [limit for limit in (spec.time_limit_s, state.policy.max_time_limit_s) if limit is not None]
-    return min(limits, default=None)
+def time_limit_s(state: ClusterState, job: Job) -> float | None:
+    """Return the limit that ends the job: its own, at most its partition's and the cluster's."""
+    return state.site.time_limit_s(job.spec, job.time_limit_s)
 
 
-def as_shape(shape: Hashable) -> Shape:
-    """Return what the queue kept as the key of a group."""
-    assert isinstance(shape, Shape)
-    return shape
+def expected_s(state: ClusterState, job: Job) -> float:
+    """Return how long a job is expected to run, for its place in the order."""
+    limit = time_limit_s(state, job) if job.time_limit_s is not None else None
+    learnt = state.estimates.expect(job.user, job.spec.name) if state.policy.scheduling.planning.learn else None
+    if learnt is None:
+        return limit if limit is not None else state.policy.scheduling.default_time_s
+    return learnt if limit is None else min(learnt, limit)
+
+
+def planned_s(state: ClusterState, job: Job) -> float:
+    """Return how long a job is planned to hold what it has: its limit, since nothing else binds it."""
+    if job.time_limit_s is not None:
+        return time_limit_s(state, job) or FOREVER
+    learnt = state.estimates.expect(job.user, job.spec.name) if state.policy.scheduling.planning.learn else None
+    return state.policy.scheduling.default_time_s if learnt is None else learnt * MARGIN
+
+
+# --- the queue -----------------------------------------------------------------------------------
+
+
+def shape(state: ClusterState, job: Job) -> Shape:
+    """Return what decides about the placement of a job."""
+    spec, site = job.spec, state.site
+    restricted = state.pool.is_restricted
+    return shape_of(
+        spec,
+        failed_nodes=job.failed_nodes,
+        partition=site.partition_of(spec),
+        strategy=site.strategy_of(spec),
+        user=job.user if restricted else "",
+        account=job.account if restricted else "",
+    )
+
+
+def facts(state: ClusterState, job: Job, gpus: int) -> priority.Facts:
+    """Return what of a job counts for its priority."""
+    return priority.Facts(
+        submitted_at=job.submitted_at,
+        expected_s=expected_s(state, job),
+        gpus=gpus,
+        priority=job.priority,
+        qos_priority=state.site.qos(job.spec.qos).priority,
+    )
 
 
 def _enqueue(state: ClusterState, job: Job) -> None:
-    if job.not_before > 0:
+    state.quotas.wait(_claim(job), 1)
+    if job.not_before > state.now:
         heappush(state.delayed, (job.not_before, job.id))
-    else:
+    elif job.may_line_up(state.now):
         _line_up(state, job)
 
 
+def _dequeue(state: ClusterState, job: Job) -> None:
+    state.quotas.wait(_claim(job), -1)
+    if job.id in state.queue:
+        state.queue.remove(job.id)
+        if any(promise.job_id == job.id for promise in state.planner.promises):
+            state.wants_pass = True
+
+
 def _line_up(state: ClusterState, job: Job) -> None:
-    state.queue.add(job.id, (-job.spec.priority, job.number), shape_of(job.spec, job.failed_nodes))
-    state.wants_pass = True
+    lane = state.queue.lane(shape(state, job))
+    entry = Entry(
+        job.id,
+        job.number,
+        lane,
+        base=priority.base(state.policy.scheduling.planning.weights, facts(state, job, lane.gpus)),
+        duration=planned_s(state, job),
+        user=job.user,
+        account=job.account,
+        qos=job.spec.qos,
+        array=job.array.id if job.array else None,
+    )
+    state.queue.add(entry, state.shares.bonus(job.user, job.account, state.now))
+    state.planner.arrived(entry)
+
+
+# --- resources -----------------------------------------------------------------------------------
 
 
 def _hold(state: ClusterState, job: Job) -> None:
+    """Note who holds what; in the pool it is taken already."""
     for placement in job.placements:
-        node = state.nodes[placement.node_id]
-        node.holders.update(dict.fromkeys(placement.gpus, job.id))
-        node.cpus_taken += placement.cpus
+        node = state.nodes.get(placement.node_id)
+        if node is not None:
+            node.holders.update(dict.fromkeys(placement.gpus, job.id))
+            node.cpus_taken += placement.cpus
+    _count_hold(state, job, 1)
 
 
 def _release(state: ClusterState, job: Job) -> None:
@@ -126,10 +242,39 @@ def _release(state: ClusterState, job: Job) -> None:
             for uuid in placement.gpus:
                 node.holders.pop(uuid, None)
             node.cpus_taken -= placement.cpus
+    state.pool.give(job.id)
+    _count_hold(state, job, -1)
     state.wants_pass = True
 
 
+def _take(state: ClusterState, job: Job) -> None:
+    """Take in the pool what a job has on nodes that are known."""
+    holds: list[tuple[Slot, Hold]] = []
+    for placement in job.placements:
+        slot = state.pool.slots.get(placement.node_id)
+        if slot is not None:
+            holds.append((slot, Hold(slot.mask_of_uuids(placement.gpus), placement.cpus, placement.mem_bytes)))
+    begun = job.started_at or state.now
+    state.pool.take(job.id, begun, begun + planned_s(state, job), holds)
+
+
+def _count_hold(state: ClusterState, job: Job, sign: int) -> None:
+    claim = _claim(job)
+    state.quotas.hold(claim, sign)
+    state.shares.hold(claim.user, claim.account, sign * claim.gpus, state.now)
+
+
+def _claim(job: Job) -> Claim:
+    gpus = sum(len(placement.gpus) for placement in job.placements)
+    return Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
+
+
+def _deadline(state: ClusterState, job: Job) -> float:
+    limit = time_limit_s(state, job)
+    return FOREVER if limit is None or job.started_at is None else job.started_at + limit
+
+
 def _set_deadline(state: ClusterState, job: Job) -> None:
-    limit = time_limit_s(state, job.spec)
-    if limit is not None and job.started_at is not None:
-        heappush(state.deadlines, (job.started_at + limit, job.id, job.epoch))
+    deadline = _deadline(state, job)
+    if deadline != FOREVER:
+        heappush(state.deadlines, (deadline, job.id, job.epoch))

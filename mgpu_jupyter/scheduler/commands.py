@@ -49,4 +49,11 @@ class ReportMismatch(msgspec.Struct, frozen=True):
     text: str
 
 
-Command = SaveJob | SaveAttempt | SaveNode | LaunchTask | StopTask | ReportMismatch
+class Remember(msgspec.Struct, frozen=True):
+    """Commit a small fact that decisions depend on, under its name, in place of the one before."""
+
+    name: str
+    value: str
+
+
+Command = Remember | SaveJob | SaveAttempt | SaveNode | LaunchTask | StopTask | ReportMismatch

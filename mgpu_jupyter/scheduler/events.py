@@ -7,7 +7,8 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.scheduler.model import Job
+from mgpu_jupyter.model.waits import Dependency
+from mgpu_jupyter.scheduler.model import ArrayPart, Job
 
 
 class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +21,9 @@ class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
     """Why nodes are away, where that is known."""
     epoch: int = 0
     number: int = 0
+    memos: dict[str, str] = {}
+    ended: tuple[Job, ...] = ()
+    """The newest jobs that are over, oldest first."""
 
 
 class JobSubmitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,9 @@ class JobSubmitted(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     spec: JobSpec
     key: str | None = None
+    after: tuple[Dependency, ...] = ()
+    """What it waits for of other jobs, as far as that is open."""
+    array: ArrayPart | None = None
 
 
 class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,9 +6,18 @@ import msgspec
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler.model import ClusterState, Reason
+from mgpu_jupyter.model.units import Need
+from mgpu_jupyter.scheduler.model import Job, Reason
+from mgpu_jupyter.scheduler.placement.filters import never, not_now
+from mgpu_jupyter.scheduler.placement.fit import Finder
+from mgpu_jupyter.scheduler.placement.shape import Shape
+from mgpu_jupyter.scheduler.placement.slots import Slot
+from mgpu_jupyter.scheduler.planning.plan import promised_start
+from mgpu_jupyter.scheduler.state import ClusterState
+from mgpu_jupyter.scheduler.words import count, several, span
 
 NOT_LOOKED_AT = Reason("new", "It was just submitted and will be looked at in a moment.")
+NO_NODES = Reason("no-nodes", "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.")
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -16,6 +25,8 @@ class Waiting(msgspec.Struct, frozen=True):
 
     place: int | None
     reason: Reason
+    expected_at: float | None = None
+    """When it was promised to start, if it was."""
 
 
 def waiting(state: ClusterState, job_id: JobId, at: float) -> Waiting | None:
@@ -23,9 +34,120 @@ def waiting(state: ClusterState, job_id: JobId, at: float) -> Waiting | None:
     job = state.jobs.get(job_id)
     if job is None or job.state is not JobState.QUEUED:
         return None
-    if job_id not in state.queue:
-        last = f" after: {job.reason.text}" if job.reason else ""
-        text = f"Tries again in {max(0.0, job.not_before - at):.0f} s{last}"
-        return Waiting(None, Reason("delayed", text))
-    reason = state.reasons.get(state.queue.shape_of(job_id), NOT_LOOKED_AT)
-    return Waiting(state.queue.place_of(job_id), reason)
+    entry = state.queue.entry(job_id)
+    if entry is None:
+        return Waiting(None, _aside(job, at))
+    place = state.queue.place_of(job_id)
+    if entry in state.planner.fresh:
+        return Waiting(place, NOT_LOOKED_AT)
+    text = state.quotas.why_not(entry.user, entry.account, entry.qos, entry.array, entry.gpus)
+    if text:
+        return Waiting(place, Reason("quota", text))
+    return Waiting(place, why(state, entry.lane.shape, at + entry.duration), promised_start(state.planner, job_id))
+
+
+def why(state: ClusterState, shape: Shape, end: float) -> Reason:
+    """Return why a job of this shape does not start now."""
+    if not state.pool.slots:
+        return NO_NODES
+    reason = why_never(state, shape)
+    if reason is not None:
+        return reason
+    missing = Finder(state.pool, state.site.own, state.last_turn).missing(shape, state.now, state.now)
+    if any(missing):
+        return _not_now(state, shape, sum(missing))
+    ahead = next((promise for promise in state.planner.promises if promise.at < end), None)
+    if ahead is None:
+        return Reason("ahead", "It waits for those ahead of it in the queue.")
+    when = span(ahead.at - state.now)
+    text = f"It would fit now, but delay job {ahead.job_id}, which is promised to start in {when}: a shorter -t may help."
+    return Reason("promised", text)
+
+
+def why_never(state: ClusterState, shape: Shape) -> Reason | None:
+    """Return why no node that is known could ever run this, or None when some could."""
+    unknown = [name for name in shape.rules.nodelist if name not in state.pool.slots]
+    unknown += [group.need.node for group in shape.groups if group.need.node is not None and group.need.node not in state.pool.slots]
+    if unknown and (len(shape.rules.nodelist) - len(unknown) < shape.nodes):
+        return Reason("unknown-node", f"Waits for {several(unknown)} to join: no such node is known yet; see `mgpu nodes`.", never=True)
+    wanted = 0
+    for group in shape.groups:
+        wanted += group.count
+        capable = state.pool.capable(shape.rules, group.need)
+        if len(capable) >= (group.count if group.need.node else wanted):
+            continue
+        return _never(state, shape, group.need, wanted, len(capable))
+    return None
+
+
+def _never(state: ClusterState, shape: Shape, need: Need, wanted: int, capable: int) -> Reason:
+    slots = list(state.pool.slots.values())
+    out = [(slot, exclusion) for slot in slots if (exclusion := never(slot, need, shape.rules, state.pool.homes)) is not None]
+    too_small = [slot for slot, exclusion in out if exclusion.code == "size"]
+    allowed = capable + len(too_small)
+    if allowed < wanted:
+        codes = {exclusion.code for _, exclusion in out}
+        if codes <= {"named"} or not out:
+            text = f"Needs {count(wanted, 'node')}, but only {allowed} may be used: ask for fewer --nodes."
+            return Reason("too-few-nodes", text, never=True)
+        told = [f"{slot.id}: {exclusion.text}" for slot, exclusion in out if exclusion.code not in ("size", "named")]
+        text = f"Needs {count(wanted, 'node')}, but only {allowed} would do. {several(told)}"
+        return Reason(next(exclusion.code for _, exclusion in out if exclusion.code not in ("size", "named")), text, never=True)
+    what = _what(need)
+    if capable:
+        text = f"Needs {what} on each of {wanted} nodes, but only {capable} are that large: ask for less, or add a machine."
+    else:
+        largest = max(too_small, key=lambda slot: (len(slot.gpus), slot.cpus))
+        has = f"{count(len(largest.gpus), 'GPU')} and {count(largest.cpus, 'CPU')}"
+        text = f"Needs {what} on one node, but the largest, {largest.id}, has {has}: ask for less, or use --nodes."
+    return Reason("too-large", text, never=True)
+
+
+def _aside(job: Job, at: float) -> Reason:
+    if job.held:
+        return Reason("held", f"It is held: release it with `mgpu release {job.id}`.")
+    if job.after:
+        told = [f"{one.kind}:{one.job_id}" for one in job.after]
+        return Reason("dependency", f"It waits for other jobs: {several(told)}.")
+    if job.failed_starts == 0 and job.attempt == 0:
+        return Reason("begin", f"It begins in {span(job.not_before - at)}, as asked.")
+    last = f" after: {job.reason.text}" if job.reason else ""
+    return Reason("delayed", f"Tries again in {max(0.0, job.not_before - at):.0f} s{last}")
+
+
+def _not_now(state: ClusterState, shape: Shape, missing: int) -> Reason:
+    need, wanted = shape.groups[0].need, shape.nodes
+    capable = [state.pool.slots[node_id] for node_id in sorted(state.pool.capable(shape.rules, need))]
+    up = [slot for slot in capable if slot.up]
+    if len(up) < wanted:
+        away = [f"{slot.id} is {slot.state}" for slot in capable if not slot.up]
+        return Reason("nodes-away", f"Waits for {count(wanted - len(up), 'node')} to take work again: {several(away)}.")
+    where = f"on each of {wanted} nodes ({missing} missing)" if wanted > 1 else "on one node"
+    return Reason("busy", f"Waits for {_what(need)} free {where}: {several(_free(up, shape, need))}.{_blocked(up, need)}")
+
+
+def _free(slots: list[Slot], shape: Shape, need: Need) -> list[str]:
+    if need.gpus and not need.gpu_ids and not any(need.cpus > slot.free_cpus or need.mem_bytes > slot.free_mem for slot in slots):
+        rules = shape.rules
+        return [f"{slot.id} has {(slot.free_mask & slot.eligible(rules.gpu_type, rules.gpu_mem_bytes)).bit_count()}" for slot in slots]
+    if not need.gpus and not need.mem_bytes:
+        return [f"{slot.id} has {slot.free_cpus}" for slot in slots]
+    return [f"{slot.id}: {exclusion.text.rstrip('.')}" for slot in slots if (exclusion := not_now(slot, need, shape.rules)) is not None]
+
+
+def _blocked(slots: list[Slot], need: Need) -> str:
+    """Name GPUs that nobody holds and that are not handed out all the same."""
+    told = [
+        f" GPU {index} of {slot.id}: {text}"
+        for slot in slots
+        for index, text in slot.blocked.items()
+        if need.gpus and not any(hold.mask & slot.mask_of((index,)) for hold in slot.holds.values())
+    ]
+    return "".join(told[:2])
+
+
+def _what(need: Need) -> str:
+    parts = (
+        [f"GPU {', '.join(map(str, need.gpu_ids))}"] if need.gpu_ids else [count(need.gpus, "GPU")] if need.gpus or not need.cpus else []
+    )
+    return " and ".join(parts + ([count(need.cpus, "CPU")] if need.cpus else []))

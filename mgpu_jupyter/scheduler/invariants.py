@@ -6,7 +6,7 @@ from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.books import HOLDING
-from mgpu_jupyter.scheduler.model import ClusterState
+from mgpu_jupyter.scheduler.state import ClusterState
 
 
 def check(state: ClusterState) -> list[str]:
@@ -18,7 +18,8 @@ def check(state: ClusterState) -> list[str]:
         if (job.state in HOLDING) != bool(job.placements):
             broken.append(f"{job.id} is {job.state} with {len(job.placements)} placements")
         if job.state is JobState.QUEUED:
-            if job.id not in state.queue and all(job_id != job.id for _, job_id in state.delayed):
+            aside = job.held or job.after or any(job_id == job.id for _, job_id in state.delayed)
+            if job.id not in state.queue and not aside:
                 broken.append(f"{job.id} is queued but neither in the queue nor delayed")
         elif job.id in state.queue:
             broken.append(f"{job.id} is {job.state} and still in the queue")
@@ -26,7 +27,26 @@ def check(state: ClusterState) -> list[str]:
             broken.append(f"{job.id} is stopping without a cause")
         if job.epoch > state.epoch:
             broken.append(f"{job.id} has epoch {job.epoch}, beyond the counter at {state.epoch}")
-    return broken + _check_holders(state) + _check_blocked(state)
+    return broken + _check_holders(state) + _check_blocked(state) + _check_pool(state)
+
+
+def _check_pool(state: ClusterState) -> list[str]:
+    """Compare what placement thinks is free with what the jobs hold."""
+    broken = []
+    for node in state.nodes.values():
+        slot = state.pool.slots[node.id]
+        held = {gpu.uuid for gpu in node.facts.gpus if gpu.uuid in node.holders}
+        free = {gpu.uuid for bit, gpu in enumerate(slot.gpus) if slot.free_mask >> bit & 1}
+        wanted = {gpu.uuid for gpu in node.facts.gpus} - held - node.blocked.keys()
+        if free != wanted:
+            broken.append(f"{node.id} is placed by {sorted(free)}, but {sorted(wanted)} is free")
+        if slot.free_cpus != node.facts.cpus - node.cpus_taken:
+            broken.append(f"{node.id} is placed by {slot.free_cpus} CPUs, but {node.facts.cpus - node.cpus_taken} are free")
+        if slot.bucket != (slot.free if node.takes_work else -1):
+            broken.append(f"{node.id} with {slot.free} free GPUs is in bucket {slot.bucket}")
+    if sorted(state.pool.held) != sorted(job.id for job in state.jobs.values() if job.state in HOLDING):
+        broken.append(f"the pool knows of {sorted(state.pool.held)}")
+    return broken
 
 
 def _check_blocked(state: ClusterState) -> list[str]:

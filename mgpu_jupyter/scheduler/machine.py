@@ -8,13 +8,14 @@ that many events cost one pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
-from mgpu_agent.protocol.ids import GpuUuid
+from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, Trouble
 from mgpu_jupyter.model.job import JobState, NodeState
-from mgpu_jupyter.scheduler import attempts, books
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveJob, SaveNode
+from mgpu_jupyter.scheduler import attempts, books, waits
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, SaveJob, SaveNode
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
@@ -32,15 +33,25 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Node, Placement, Reason, StopCause
-from mgpu_jupyter.scheduler.placement.fit import Placed, place
-from mgpu_jupyter.scheduler.placement.scratch import Assigned, Scratch
+from mgpu_jupyter.scheduler.model import Job, Node, Placement, Reason, StopCause
+from mgpu_jupyter.scheduler.placement.fit import Finder, Found
+from mgpu_jupyter.scheduler.planning.estimates import Ran
+from mgpu_jupyter.scheduler.planning.queue import Entry
+from mgpu_jupyter.scheduler.state import ClusterState
 
+LAST_TURN = "last_turn"
 NOT_SEEN = "It has not connected since the master started."
 
 
-def handle(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911 - one return per kind of event
+def handle(state: ClusterState, event: Event) -> list[Command]:
     """Take one event in, return the commands that follow from it, in order."""
+    state.now = max(state.now, event.at)
+    commands = _decide(state, event)
+    _learn(state, state.news)
+    return commands + waits.settle(state) + _remember(state)
+
+
+def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911 - one return per kind of event
     match event:
         case JobSubmitted():
             return _on_job_submitted(state, event)
@@ -73,9 +84,32 @@ def handle(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911
             assert_never(event)
 
 
+def _learn(state: ClusterState, jobs: Iterable[Job]) -> None:
+    """Remember how long jobs ran that ended by themselves."""
+    for job in jobs:
+        if job.state in (JobState.COMPLETED, JobState.FAILED) and job.started_at is not None and job.ended_at is not None:
+            state.estimates.learn(Ran(job.user, job.spec.name, max(0.0, job.ended_at - job.started_at)))
+
+
+def _remember(state: ClusterState) -> list[Command]:
+    return [Remember(name, value) for name, value in state.shares.take_changes().items()]
+
+
 def _on_job_submitted(state: ClusterState, event: JobSubmitted) -> list[Command]:
     state.number += 1
-    job = Job(id=event.job_id, number=state.number, user=event.user, spec=event.spec, submitted_at=event.at, key=event.key)
+    job = Job(
+        id=event.job_id,
+        number=state.number,
+        user=event.user,
+        spec=event.spec,
+        submitted_at=event.at,
+        key=event.key,
+        account=state.site.account_of(event.user, event.spec),
+        held=event.spec.hold,
+        not_before=event.spec.begin_at,
+        after=event.after,
+        array=event.array,
+    )
     books.admit(state, job)
     return [SaveJob(job)]
 
@@ -97,7 +131,7 @@ def _on_node_joined(state: ClusterState, event: NodeJoined) -> list[Command]:
     node = Node(id=event.node_id, facts=event.facts, state=NodeState.ONLINE, blocked=blocked)
     state.nodes[node.id] = node
     books.recount(state, node)
-    state.wants_pass = True
+    books.reshape(state)
     return [SaveNode(node.id), *attempts.reconcile(state, event), *attempts.end_on_lost_gpus(state, node, event.at)]
 
 
@@ -106,6 +140,7 @@ def _on_gpus_changed(state: ClusterState, event: GpusChanged) -> list[Command]:
     if node is None or (blocked := _blocked(state, node.facts, event.troubles)) == node.blocked:
         return []
     node.blocked = blocked
+    books.refresh(state, node)
     state.wants_pass = True
     return [SaveNode(node.id), *attempts.end_on_lost_gpus(state, node, event.at)]
 
@@ -126,76 +161,91 @@ def _on_node_heard(state: ClusterState, event: NodeHeard) -> list[Command]:
 
 
 def _set_node_state(state: ClusterState, node_id: str, node_state: NodeState, reason: str) -> list[Command]:
-    for node in state.nodes.values():
-        if node.id == node_id and (node.state, node.reason) != (node_state, reason):
-            node.state, node.reason = node_state, reason
-            return [SaveNode(node.id)]
-    return []
+    node = state.nodes.get(NodeId(node_id))
+    if node is None or (node.state, node.reason) == (node_state, reason):
+        return []
+    node.state, node.reason = node_state, reason
+    books.refresh(state, node)
+    return [SaveNode(node.id)]
 
 
 def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     commands: list[Command] = []
     for job in books.due_deadlines(state, event.at):
-        limit = books.time_limit_s(state, job.spec)
+        limit = books.time_limit_s(state, job)
         commands += attempts.stop_attempt(state, job, StopCause.TIMEOUT, Reason("timeout", f"Stopped at its time limit of {limit:g} s."))
-    if books.release_delayed(state, event.at):
+    books.release_delayed(state, event.at)
+    # A promise whose time has come was not kept by what runs longer than expected: look again.
+    if any(promise.at <= event.at for promise in state.planner.promises):
         state.wants_pass = True
     return commands
 
 
 def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Command]:
     state.epoch, state.number = event.epoch, event.number
+    state.last_turn = event.memos.get(LAST_TURN, "")
+    state.shares.restore(event.memos)
+    _learn(state, event.ended)
     for node_id, facts in event.nodes:
         state.nodes[node_id] = Node(id=node_id, facts=facts, state=NodeState.OFFLINE, reason=event.reasons.get(node_id, NOT_SEEN))
-    for job in sorted(event.jobs, key=lambda job: job.number):
-        books.admit(state, job)
     for node in state.nodes.values():
         books.recount(state, node)
+    for job in sorted(event.jobs, key=lambda job: job.number):
+        books.admit(state, job)
     return []
 
 
 def _on_pass_due(state: ClusterState) -> list[Command]:
-    state.wants_pass = False
-    state.reasons.clear()
+    whole, state.wants_pass = state.wants_pass, False
+    if whole:
+        _reorder(state)
     saves: list[Command] = []
     launches: list[Command] = []
-    scratch = Scratch(state.nodes.values())
-    walk = state.queue.pass_in_order()
-    while (head := walk.next()) is not None:
-        job_id, shape = head
-        answer = place(books.as_shape(shape), scratch)
-        if isinstance(answer, Placed):
-            job = _start(state, state.jobs[job_id], answer.assigned)
-            saves.append(SaveJob(job))
-            launches += [LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s)) for placement in job.placements]
-            walk.placed()
-        else:
-            state.reasons[shape] = answer.reason
-            walk.give_up()
+    finder = Finder(state.pool, state.site.own, state.last_turn)
+
+    def start(entry: Entry, found: Found) -> None:
+        job = _start(state, state.jobs[entry.job_id], found)
+        saves.append(SaveJob(job))
+        launches.extend(LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s)) for placement in job.placements)
+
+    state.planner.run(state.now, finder, state.quotas.may_start, start, whole=whole)
+    if finder.last_turn != state.last_turn:
+        state.last_turn = finder.last_turn
+        saves.append(Remember(LAST_TURN, state.last_turn))
     return saves + launches
 
 
-def _start(state: ClusterState, job: Job, assigned: tuple[Assigned, ...]) -> Job:
+def _reorder(state: ClusterState) -> None:
+    settings = state.policy.scheduling
+    if settings.planning.weights.fair_share and state.now - state.ordered_at >= settings.reorder_s:
+        state.ordered_at = state.now
+        state.queue.reorder(lambda user, account: state.shares.bonus(user, account, state.now))
+
+
+def _start(state: ClusterState, job: Job, found: Found) -> Job:
     state.epoch += 1
-    placements = tuple(
-        Placement(
-            node_id=one.node_id,
-            incarnation=one.incarnation,
-            rank=one.unit,
-            gpus=tuple(gpu.uuid for gpu in one.gpus),
-            gpu_indices=tuple(gpu.index for gpu in one.gpus),
-            cpus=one.cpus,
-            simulated=any(gpu.simulated for gpu in one.gpus),
+    placements = []
+    for rank, (slot, hold) in enumerate(found):
+        gpus = [gpu for bit, gpu in enumerate(slot.gpus) if hold.mask >> bit & 1]
+        placements.append(
+            Placement(
+                node_id=slot.id,
+                incarnation=slot.incarnation,
+                rank=rank,
+                gpus=tuple(gpu.uuid for gpu in gpus),
+                gpu_indices=tuple(gpu.index for gpu in gpus),
+                cpus=hold.cpus,
+                mem_bytes=hold.mem_bytes,
+                simulated=any(gpu.simulated for gpu in gpus),
+            )
         )
-        for one in assigned
-    )
     return books.move(
         state,
         job,
         state_=JobState.STARTING,
         attempt=job.attempt + 1,
         epoch=state.epoch,
-        placements=placements,
+        placements=tuple(placements),
         tasks=(),
         refused=(),
         stop=None,

@@ -1,4 +1,4 @@
-"""What the scheduler knows: jobs, nodes, and the cluster as a whole. Values and the state that holds them."""
+"""What the scheduler knows of one job and one node. Values; the state that holds them is `ClusterState`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
-from mgpu_jupyter.scheduler.queue import Queue
+from mgpu_jupyter.model.settings import Lists, Scheduling
+from mgpu_jupyter.model.waits import Dependency
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -28,6 +29,7 @@ class StopCause(StrEnum):
     TIMEOUT = "timeout"
     RANK_FAILED = "rank_failed"
     REQUEUE = "requeue"
+    PREEMPTED = "preempted"
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +42,18 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuUuid, ...] = ()
     gpu_indices: tuple[int, ...] = ()
     cpus: int = 0
+    mem_bytes: int = 0
     simulated: bool = False
     """Whether its GPUs are simulated ones."""
+
+
+class ArrayPart(msgspec.Struct, frozen=True):
+    """Which job of which array it is."""
+
+    id: str
+    index: int
+    throttle: int = 0
+    """How many of the array may run at once; 0 for all."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +84,32 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     failed_nodes: tuple[NodeId, ...] = ()
     """Nodes where an attempt failed to start; they come last."""
     stop: StopCause | None = None
+    account: str = ""
+    """What it is counted for."""
+    held: bool = False
+    """It waits until somebody releases it."""
+    after: tuple[Dependency, ...] = ()
+    """What it still waits for of other jobs."""
+    array: ArrayPart | None = None
+    new_priority: int | None = None
+    """Set since it was submitted, in place of what its request says."""
+    new_time_limit_s: float | None = None
+    preempted: int = 0
+    """How often it was ended for another job."""
+
+    @property
+    def priority(self) -> int:
+        """Its user's own priority."""
+        return self.spec.priority if self.new_priority is None else self.new_priority
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """The limit that was asked for."""
+        return self.spec.time_limit_s if self.new_time_limit_s is None else self.new_time_limit_s
+
+    def may_line_up(self, at: float) -> bool:
+        """Tell whether nothing but order and resources keeps it from starting."""
+        return not self.held and not self.after and self.not_before <= at
 
     @property
     def attempt_key(self) -> AttemptKey:
@@ -85,6 +123,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(placement for placement in self.placements if placement.rank not in over)
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured on a node last; None where it does not tell."""
+
+    gpu_percent: float | None = None
+    """Mean over its GPUs."""
+    cpu_percent: float | None = None
+    memory_available_bytes: int | None = None
+
+    @property
+    def score(self) -> float:
+        """One number to compare nodes by: 0 idle, 2 both GPUs and CPUs busy."""
+        return ((self.gpu_percent or 0.0) + (self.cpu_percent or 0.0)) / 100.0
+
+
 class Node(msgspec.Struct, kw_only=True):
     """A node and what is taken on it. Owned by the state; changed only by the machine."""
 
@@ -96,6 +148,9 @@ class Node(msgspec.Struct, kw_only=True):
     blocked: dict[GpuUuid, GpuTrouble] = {}
     """GPUs that must not be handed out now, and why."""
     cpus_taken: int = 0
+    lists: Lists = Lists()
+    load: Load = Load()
+    failures: int = 0
 
     @property
     def takes_work(self) -> bool:
@@ -106,26 +161,7 @@ class Node(msgspec.Struct, kw_only=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers that decisions depend on; all from the configuration."""
 
-    max_failed_starts: int = 5
-    backoff_base_s: float = 1.0
-    backoff_cap_s: float = 30.0
     kill_grace_s: float = 15.0
-    max_time_limit_s: float | None = None
     share_busy_gpus: bool = False
     """Whether a GPU that a process outside mgpu computes on is handed out all the same."""
-
-
-class ClusterState:
-    """All that decisions are made from: jobs that are not over, nodes, counters. One owner, one writer."""
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self.policy = policy or Policy()
-        self.jobs: dict[JobId, Job] = {}
-        self.nodes: dict[NodeId, Node] = {}
-        self.queue = Queue()
-        self.deadlines: list[tuple[float, JobId, int]] = []
-        self.delayed: list[tuple[float, JobId]] = []
-        self.reasons: dict[object, Reason] = {}
-        self.epoch = 0
-        self.number = 0
-        self.wants_pass = False
+    scheduling: Scheduling = Scheduling()

@@ -24,6 +24,7 @@ from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.agents import LinkSettings
+from mgpu_jupyter.model.settings import Retries, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
@@ -181,9 +182,8 @@ class MgpuApp(ExtensionApp):
             ),
             policy=Policy(
                 kill_grace_s=self.kill_grace,
-                max_failed_starts=self.max_failed_starts,
-                max_time_limit_s=self.max_job_time,
                 share_busy_gpus=self.share_busy_gpus,
+                scheduling=Scheduling(max_time_s=self.max_job_time, retries=Retries(max_failed_starts=self.max_failed_starts)),
             ),
             link_port=self.link_port,
             admins=tuple(self.admins),

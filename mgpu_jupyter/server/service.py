@@ -35,7 +35,8 @@ from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, S
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.scheduler.explain import Waiting, waiting
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Policy
+from mgpu_jupyter.scheduler.model import Job, Policy
+from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_jupyter.master.ports import (
+    ENDED_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
     LOCAL_SCOPE,
     Batch,
@@ -36,6 +37,7 @@ class MemoryStore:
         self._settings: dict[str, str] = {}
         self._tokens: dict[bytes, TokenRow] = {}
         self._users: dict[str, UserRow] = {}
+        self._memos: dict[str, str] = {}
 
     def recover(self) -> Recovered:
         """Read all that a new master must know."""
@@ -48,6 +50,8 @@ class MemoryStore:
             join_keys=tuple(sorted(self._join_keys.values(), key=lambda key: key.created_at)),
             epoch=int(self._settings.get("epoch", "0")),
             number=max((saved.job.number for saved in self._jobs.values()), default=0),
+            memos=dict(self._memos),
+            ended=tuple(saved.job for saved in self._jobs.values() if saved.job.state.is_final)[-ENDED_REMEMBERED:],
         )
 
     def next_master_epoch(self) -> int:
@@ -63,6 +67,7 @@ class MemoryStore:
         self._facts.update(batch.nodes)
         self._revoked.update(batch.revoked)
         self._keys.update(dict.fromkeys(batch.revoked))
+        self._memos.update(batch.memos)
         self._settings["epoch"] = str(batch.epoch)
 
     def find_job(self, job_id: JobId) -> Job | None:

@@ -61,6 +61,10 @@ STEPS: tuple[str, ...] = (
     CREATE TABLE users (name TEXT PRIMARY KEY, role TEXT NOT NULL, created_at REAL NOT NULL) WITHOUT ROWID;
     CREATE INDEX tokens_by_user ON tokens (user);
     """,
+    # 4: small facts that decisions depend on, such as what users used.
+    """
+    CREATE TABLE memos (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    """,
 )
 
 

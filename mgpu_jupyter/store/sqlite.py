@@ -14,6 +14,7 @@ from mgpu_agent.protocol.errors import Unavailable
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_jupyter.master.ports import (
+    ENDED_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
     LOCAL_SCOPE,
     Batch,
@@ -84,7 +85,21 @@ class SqliteStore:
             )
             join_keys = tuple(JoinKey(**dict(zip(_JOIN_KEY, row, strict=True))) for row in self._connection.execute(_SELECT_JOIN_KEYS))
             number = self._connection.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
-            return Recovered(jobs=jobs, nodes=nodes, epoch=int(self.setting("epoch") or 0), number=number, join_keys=join_keys)
+            memos = dict(self._connection.execute("SELECT name, value FROM memos").fetchall())
+            over = self._connection.execute(
+                f"SELECT seq, spec, record FROM jobs WHERE state NOT IN ({marks}) ORDER BY number DESC LIMIT ?",  # noqa: S608 - marks only
+                (*_ACTIVE, ENDED_REMEMBERED),
+            )
+            ended = tuple(_saved_job(row).job for row in over)[::-1]
+            return Recovered(
+                jobs=jobs,
+                nodes=nodes,
+                epoch=int(self.setting("epoch") or 0),
+                number=number,
+                join_keys=join_keys,
+                memos=memos,
+                ended=ended,
+            )
 
     def next_master_epoch(self) -> int:
         """Raise the master epoch and return it."""
@@ -112,6 +127,7 @@ class SqliteStore:
             cursor.executemany("INSERT OR REPLACE INTO attempts (job_id, attempt, epoch, record) VALUES (?, ?, ?, ?)", attempts)
             cursor.executemany("UPDATE nodes SET facts = ? WHERE id = ?", facts)
             cursor.executemany("UPDATE nodes SET public_key = NULL, revoked = ? WHERE id = ?", revoked)
+            cursor.executemany("INSERT OR REPLACE INTO memos VALUES (?, ?)", list(batch.memos.items()))
             cursor.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (str(batch.epoch),))
 
     def find_job(self, job_id: JobId) -> Job | None:

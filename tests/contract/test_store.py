@@ -53,12 +53,13 @@ def test_a_new_store_is_empty(store):
 def test_active_jobs_counters_and_nodes_are_recovered(store):
     running = a_job(1, state=JobState.RUNNING, attempt=1, epoch=7, placements=(placement("n1"),), reason=Reason("a", "b"))
     save(store, running, a_job(2), epoch=7)
-    save(store, replace(running, state=JobState.COMPLETED, exit_code=0), seq=9, new=False, epoch=8)
+    over = replace(running, state=JobState.COMPLETED, exit_code=0)
+    save(store, over, seq=9, new=False, epoch=8)
     store.bind_node_key(NodeId("n1"), K1)
     store.commit(Batch(nodes={NodeId("n1"): facts("n1")}, epoch=8))
 
     assert store.recover() == Recovered(
-        jobs=(a_job(2),), nodes=(SavedNode(id=NodeId("n1"), public_key=K1, facts=facts("n1")),), epoch=8, number=2
+        jobs=(a_job(2),), nodes=(SavedNode(id=NodeId("n1"), public_key=K1, facts=facts("n1")),), epoch=8, number=2, ended=(over,)
     )
 
 

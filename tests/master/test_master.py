@@ -13,6 +13,7 @@ from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
 from mgpu_jupyter.master.ports import JoinKey, News
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.store.memory import MemoryStore
@@ -285,7 +286,7 @@ def test_a_store_that_cannot_even_be_read_is_tried_again_later(bench, monkeypatc
 
 
 def test_a_time_limit_is_looked_at_without_anything_else_happening(bench):
-    bench.master = bench.new_master(Policy(max_time_limit_s=0.001))
+    bench.master = bench.new_master(Policy(scheduling=Scheduling(max_time_s=0.001)))
     bench.join()
     job = bench.one_job()
     bench.engine.events.append(TaskReported(at=1.0, status=status(job, started_at=1.0)))

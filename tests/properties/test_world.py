@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, LaunchSpec, TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.settings import Retries, Scheduling
 from mgpu_jupyter.scheduler import invariants
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import (
@@ -26,7 +27,8 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.machine import handle
-from mgpu_jupyter.scheduler.model import ClusterState, Policy
+from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.state import ClusterState
 from tests.builders import a_spec, facts, job_id
 
 NODES = {"n1": 2, "n2": 1}
@@ -103,7 +105,7 @@ class World(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.state = ClusterState(Policy(max_failed_starts=1000))
+        self.state = ClusterState(Policy(scheduling=Scheduling(retries=Retries(max_failed_starts=1000))))
         self.agents = {name: FakeAgent(name) for name in NODES}
         self.down: list[Command] = []
         self.up: list[tuple[NodeId, Event]] = []

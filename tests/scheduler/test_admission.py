@@ -14,18 +14,18 @@ from tests.builders import Cluster, a_spec
 
 
 def test_with_no_node_known_everything_waits() -> None:
-    Admission(Cluster().state).check(a_spec(gpus=9, nodelist=("n1",)))
+    Admission(Cluster().state).check("ann", a_spec(gpus=9, nodelist=("n1",)))
 
 
 def test_what_a_node_could_run_if_it_were_free_or_there_is_taken() -> None:
     cluster = Cluster(("n1", 4))
     cluster.started(gpus=4)
     cluster.tell(NodeLeft(at=3.0, node_id=NodeId("n1"), reason="gone"))
-    Admission(cluster.state).check(a_spec(gpus=4, nodelist=("n1",)))
+    Admission(cluster.state).check("ann", a_spec(gpus=4, nodelist=("n1",)))
 
 
 def test_whoever_says_so_waits() -> None:
-    Admission(Cluster(("n1", 4)).state).check(a_spec(gpus=9, wait_for_nodes=True))
+    Admission(Cluster(("n1", 4)).state).check("ann", a_spec(gpus=9, wait_for_nodes=True))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], Conflict]] = {
@@ -61,5 +61,5 @@ def test_what_no_node_could_ever_run_is_refused(case: str) -> None:
     admission = Admission(Cluster(("gpu01", 2), ("gpu02", 4)).state)
     for _ in range(2):
         with pytest.raises(Conflict) as caught:
-            admission.check(a_spec(**spec))
+            admission.check("ann", a_spec(**spec))
         assert (caught.value.code, caught.value.message, caught.value.details) == (expected.code, expected.message, expected.details)

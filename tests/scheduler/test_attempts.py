@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.settings import Retries, Scheduling
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import (
@@ -150,7 +151,7 @@ def test_a_job_that_ends_well_while_it_is_cancelled_is_cancelled():
 
 
 def test_the_time_limit_counts_from_the_start_and_the_clusters_limit_is_the_upper_one():
-    cluster = Cluster(("n1", 2), policy=Policy(max_time_limit_s=50.0))
+    cluster = Cluster(("n1", 2), policy=Policy(scheduling=Scheduling(max_time_s=50.0)))
     job, other = cluster.started(time_limit_s=100.0), cluster.started(time_limit_s=20.0)
     report(cluster, status(job, started_at=10.0))
     report(cluster, status(other, started_at=10.0))
@@ -231,7 +232,7 @@ def test_a_delayed_job_that_was_cancelled_does_not_come_back():
 
 
 def test_after_the_last_try_the_job_fails_and_says_how_often():
-    cluster = Cluster(("n1", 1), policy=Policy(max_failed_starts=2))
+    cluster = Cluster(("n1", 1), policy=Policy(scheduling=Scheduling(retries=Retries(max_failed_starts=2))))
     job = cluster.started()
     cluster.tell(refusal(job, at=3.0))
     cluster.tell(TimePassed(at=100.0))
@@ -245,7 +246,9 @@ def test_after_the_last_try_the_job_fails_and_says_how_often():
 
 
 def test_pauses_grow_up_to_the_cap():
-    cluster = Cluster(("n1", 1), policy=Policy(max_failed_starts=9, backoff_base_s=1.0, backoff_cap_s=4.0))
+    cluster = Cluster(
+        ("n1", 1), policy=Policy(scheduling=Scheduling(retries=Retries(max_failed_starts=9, backoff_base_s=1.0, backoff_cap_s=4.0)))
+    )
     job, at, pauses = cluster.started(), 0.0, []
     for _ in range(5):
         cluster.tell(refusal(cluster.job(job.id), at=at))

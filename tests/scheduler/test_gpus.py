@@ -39,7 +39,7 @@ def test_a_blocked_gpu_is_not_handed_out_and_the_reason_says_why():
     new = cluster.submit()
     cluster.schedule()
     text = "Waits for 1 GPU free on one node: n1 has 0. GPU 0 of n1: In use outside mgpu by pid 8 of bob. GPU 1 of n1: 2.0 GB is not back."
-    assert waiting(cluster.state, new, 0.0) == Waiting(1, Reason("busy", text))
+    assert waiting(cluster.state, new, 0.0) == Waiting(1, Reason("busy", text), 3605.0)
 
     tell(cluster, g1=MEMORY)
     cluster.schedule()
@@ -53,7 +53,7 @@ def test_jobs_without_gpus_do_not_hear_of_them():
     new = cluster.submit(gpus=0, cpus=1)
     cluster.schedule()
 
-    assert waiting(cluster.state, new, 0.0) == Waiting(1, Reason("busy", "Waits for 1 CPU free on one node: n1 has 0."))
+    assert waiting(cluster.state, new, 0.0) == Waiting(1, Reason("busy", "Waits for 1 CPU free on one node: n1 has 0."), 3605.0)
 
 
 def test_a_held_gpu_in_trouble_is_not_named_as_the_reason():

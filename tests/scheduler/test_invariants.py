@@ -7,7 +7,9 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.model import GpuTrouble, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.invariants import check
-from tests.builders import Cluster, placement
+from mgpu_jupyter.scheduler.placement.shape import shape_of
+from mgpu_jupyter.scheduler.planning.queue import Entry
+from tests.builders import Cluster, a_spec, placement
 
 
 def a_cluster():
@@ -42,10 +44,10 @@ def test_a_queued_job_that_is_nowhere():
 
 def test_a_running_job_in_the_queue():
     _, state, job = a_cluster()
-    state.queue.add(job.id, (0, 1), "shape")
+    lane = state.queue.lane(shape_of(a_spec()))
+    state.queue.add(Entry(job.id, 1, lane, base=0.0, duration=1.0, user="ann", account="", qos="", array=None), 0.0)
 
     assert check(state) == ["JOB00001 is starting and still in the queue"]
-    assert state.queue.shape_of(job.id) == "shape"
 
 
 def test_a_stop_without_a_cause_and_an_epoch_from_the_future():

@@ -191,16 +191,16 @@ def test_a_lost_rank_of_a_cancelled_job_ends_it():
 
 def test_recovery_brings_back_queue_holders_deadlines_and_counters():
     before = Cluster(("n1", 3), ("n2", 1))
-    running, waiting_job = before.started(time_limit_s=60.0), before.submit(gpus=3)
+    running, waiting_job = before.started(time_limit_s=60.0, nodelist=("n1",)), before.submit(gpus=3)
     report(before, status(running))
-    delayed = before.started()
+    delayed = before.started(time_limit_s=10.0, nodelist=("n1",))
     before.tell(refusal(delayed, at=5.0))
     elsewhere = before.started(nodelist=("n2",))
 
     after = Cluster()
     jobs = tuple(before.state.jobs.values())
     event = StateRecovered(
-        at=100.0, jobs=jobs, nodes=(("n1", facts("n1", 3)), ("n2", facts("n2", 1))), epoch=before.state.epoch, number=before.state.number
+        at=5.5, jobs=jobs, nodes=(("n1", facts("n1", 3)), ("n2", facts("n2", 1))), epoch=before.state.epoch, number=before.state.number
     )
     assert after.tell(event) == []
 

@@ -6,13 +6,12 @@ import pytest
 
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.commands import LaunchTask, SaveJob, SaveNode
 from mgpu_jupyter.scheduler.events import JobSubmitted
 from mgpu_jupyter.scheduler.explain import NOT_LOOKED_AT, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Reason
-from mgpu_jupyter.scheduler.placement.fit import Never, NotNow, Placed, Shape, place, shape_of
-from mgpu_jupyter.scheduler.placement.scratch import Scratch
+from mgpu_jupyter.scheduler.placement.fit import Finder
+from mgpu_jupyter.scheduler.placement.shape import shape_of
 from tests.builders import Cluster, a_spec, job_id, key, placement
 
 
@@ -23,7 +22,7 @@ def test_a_submitted_job_is_saved_and_nothing_else_happens_before_the_pass():
 
     job = Job(id=job_id(1), number=1, user="ann", spec=a_spec(), submitted_at=1.0, key="k")
     assert commands == [SaveJob(job)]
-    assert cluster.state.wants_pass
+    assert cluster.state.pass_is_due
 
 
 def test_the_pass_saves_before_it_launches_and_names_all_that_the_node_needs():
@@ -58,7 +57,7 @@ def test_the_pass_saves_before_it_launches_and_names_all_that_the_node_needs():
         kill_grace_s=15.0,
     )
     assert commands == [SaveJob(job), LaunchTask(launch)]
-    assert not cluster.state.wants_pass
+    assert not cluster.state.pass_is_due
 
 
 def test_a_gang_takes_one_unit_on_each_of_its_nodes_with_one_epoch():
@@ -77,13 +76,14 @@ def test_when_the_kth_unit_fails_nothing_is_held(failing):
     cluster = Cluster(*((f"n{number}", 2) for number in range(4)))
     for number in range(failing, 4):
         cluster.started(gpus=1, nodelist=(f"n{number}",))
-    scratch = Scratch(cluster.state.nodes.values())
-    before = [(slot.id, list(slot.free_gpus), slot.free_cpus) for slot in scratch.slots]
+    before = [(slot.id, slot.free_mask, slot.free_cpus) for slot in cluster.state.pool.slots.values()]
+    new = cluster.submit(nodes=4, gpus_per_node=2)
 
-    answer = place(shape_of(a_spec(nodes=4, gpus_per_node=2)), scratch)
+    cluster.schedule()
 
-    assert isinstance(answer, NotNow)
-    assert [(slot.id, list(slot.free_gpus), slot.free_cpus) for slot in scratch.slots] == before
+    assert [(slot.id, slot.free_mask, slot.free_cpus) for slot in cluster.state.pool.slots.values()] == before
+    answer = waiting(cluster.state, new, 2.0)
+    assert answer is not None
     assert f"({4 - failing} missing)" in answer.reason.text
 
 
@@ -115,8 +115,10 @@ def test_one_refusal_answers_for_all_jobs_of_a_shape():
     cluster.schedule()
 
     reason = Reason("busy", "Waits for 1 GPU free on one node: n1 has 0.")
-    assert [waiting(cluster.state, new, 0.0) for new in jobs] == [None, *(Waiting(place, reason) for place in range(1, 5))]
-    assert len(cluster.state.reasons) == 1
+    promised = [3602.0, None, None, None]
+    expected = [Waiting(place, reason, promised[place - 1]) for place in range(1, 5)]
+    assert [waiting(cluster.state, new, 2.0) for new in jobs] == [None, *expected]
+    assert len(cluster.state.queue.lanes) == 1
 
 
 REASONS = [
@@ -177,7 +179,7 @@ def test_a_busy_cpu_and_a_long_list_of_nodes_are_said_in_one_sentence():
     cluster.schedule()
 
     text = "Waits for 1 CPU free on one node: n0 has 0, n1 has 0, n2 has 0, n3 has 0 and 2 more."
-    assert waiting(cluster.state, new, 0.0) == Waiting(1, Reason("busy", text))
+    assert waiting(cluster.state, new, 2.0) == Waiting(1, Reason("busy", text), 3602.0)
 
 
 def test_a_job_that_was_not_looked_at_yet_says_so():
@@ -190,23 +192,16 @@ def test_a_job_that_was_not_looked_at_yet_says_so():
 
 def test_nodes_where_it_failed_come_last_but_are_not_excluded():
     cluster = Cluster(("n1", 1), ("n2", 1))
-    shape = Shape(units_of(a_spec()), failed_nodes=("n1",))
+    finder = Finder(cluster.state.pool, {})
+    shape = shape_of(a_spec(), failed_nodes=("n1",), strategy="fill_first")
 
-    first = place(shape, scratch := Scratch(cluster.state.nodes.values()))
-    second = place(shape, scratch)
-
-    assert isinstance(first, Placed)
-    assert isinstance(second, Placed)
-    assert [answer.assigned[0].node_id for answer in (first, second)] == ["n2", "n1"]
-
-
-def test_exclusions_come_before_load():
-    cluster = Cluster(("n1", 1), ("n2", 1))
+    first = finder.find(shape, 0.0)
     cluster.started(nodelist=("n2",))
+    second = finder.find(shape, 0.0)
 
-    answer = place(shape_of(a_spec(exclude=("n1",), gpus=2)), Scratch(cluster.state.nodes.values()))
-
-    assert isinstance(answer, Never)
+    assert first is not None
+    assert second is not None
+    assert [found[0][0].id for found in (first, second)] == ["n2", "n1"]
 
 
 def test_a_node_is_saved_when_it_joins():

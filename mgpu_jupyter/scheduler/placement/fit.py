@@ -1,135 +1,122 @@
-"""First fit: every unit of a job on a node of its own, all or none, and a reason when it cannot be.
+"""All units of a job on nodes, or none of them: candidates by filters, preferences and strategy. Changes nothing by itself.
 
-Filters that mean *never* (no change of load can help) come before filters that mean *not now*. Every unit is tried even after
-one failed, so that the answer counts all that is missing.
+Theory of operation. Units that need the same are a group, and a group takes its nodes at once, so nothing must be undone when the
+last unit finds none: `find` only returns what it would take. Groups come largest first; a node serves one unit of a job.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.units import Unit, units_of
-from mgpu_jupyter.scheduler.model import Reason
-from mgpu_jupyter.scheduler.placement.scratch import Assigned, Scratch, Slot
+from mgpu_jupyter.model.units import Group, Need
+from mgpu_jupyter.scheduler.placement import strategies
+from mgpu_jupyter.scheduler.placement.filters import fits_between, room
+from mgpu_jupyter.scheduler.placement.gpus import pick
+from mgpu_jupyter.scheduler.placement.pool import FOREVER, Pool
+from mgpu_jupyter.scheduler.placement.shape import Shape
+from mgpu_jupyter.scheduler.placement.slots import Hold, Slot
+from mgpu_jupyter.scheduler.placement.strategies import FILL_FIRST, ROUND_ROBIN, SPREAD, TOPOLOGY, Strategy, Wanted
 
-NODES_NAMED_IN_A_REASON = 4  # more make a sentence that nobody reads
-GPUS_NAMED_IN_A_REASON = 2
-
-
-class Shape(msgspec.Struct, frozen=True):
-    """What decides about placement: two jobs of one shape are placed alike."""
-
-    units: tuple[Unit, ...]
-    nodelist: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    failed_nodes: tuple[NodeId, ...] = ()
+Found = list[tuple[Slot, Hold]]
+"""What each unit would get, in the order of the units."""
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """Every unit has a node."""
+class Finder:
+    """Looks for nodes in a pool, at one moment."""
 
-    assigned: tuple[Assigned, ...]
+    def __init__(self, pool: Pool, own: Mapping[str, Strategy], last_turn: str = "") -> None:
+        self._pool = pool
+        self._own = own
+        self.last_turn = last_turn
+        """The node that `round_robin` took last."""
 
+    def find(self, shape: Shape, now: float, end: float = FOREVER) -> Found | None:
+        """Return what every unit would get if the job ran from now to `end`, or None; promises are kept."""
+        found: Found = []
+        taken: set[NodeId] = set()
+        for group in shape.groups:
+            slots = self._choose(shape, group, taken, now, end)
+            if len(slots) < group.count:
+                return None
+            for slot in slots:
+                taken.add(slot.id)
+                found.append((slot, _hold(slot, group.need, room(slot, group.need, shape.rules))))
+        if shape.strategy == ROUND_ROBIN:
+            self.last_turn = found[-1][0].id
+        return found
 
-class NotNow(msgspec.Struct, frozen=True):
-    """It could run, but not at this moment."""
+    def missing(self, shape: Shape, now: float, end: float = FOREVER) -> list[int]:
+        """Return, for each group, how many of its units find no node; every unit is tried."""
+        missing = []
+        taken: set[NodeId] = set()
+        for group in shape.groups:
+            slots = self._choose(shape, group, taken, now, end)
+            taken.update(slot.id for slot in slots)
+            missing.append(group.count - len(slots))
+        return missing
 
-    reason: Reason
+    def _choose(self, shape: Shape, group: Group, taken: set[NodeId], now: float, end: float) -> list[Slot]:
+        """Return nodes for the units of a group, best first; too few when there are too few."""
+        need, rules = group.need, shape.rules
+        capable = self._pool.capable(rules, need)
+        everywhere = len(capable) == len(self._pool.slots)
 
+        def would_do(slot: Slot) -> bool:
+            return (
+                (everywhere or slot.id in capable)
+                and slot.id not in taken
+                and room(slot, need, rules) >= 0
+                and (not slot.promises or fits_between(slot, need, (now, end), now, self._pool.end_of))
+            )
 
-class Never(msgspec.Struct, frozen=True):
-    """No node that is known could ever run it."""
+        is_plain = not (shape.prefer or shape.failed_nodes or rules.nodelist or need.node)
+        if is_plain and shape.strategy == FILL_FIRST:
+            return list(islice(filter(would_do, self._by_bucket(need, end)), group.count))
+        slots = [slot for slot in map(self._pool.slots.__getitem__, capable) if would_do(slot)]
+        return self._ranked(shape, group, slots)[: group.count]
 
-    reason: Reason
+    def _by_bucket(self, need: Need, end: float) -> Iterator[Slot]:
+        """Yield the tightest first, straight from the index; who ends in time goes to promised nodes before others."""
+        slots = self._pool.slots
+        if not need.gpus:
+            yield from map(slots.__getitem__, self._pool.without_gpus)
+        for bucket in range(need.gpus, len(self._pool.buckets)):
+            ids = self._pool.buckets[bucket]
+            if ids and end <= self._pool.first_promise:
+                promised = self._pool.promised_in(bucket)
+                yield from map(slots.__getitem__, promised)
+                ids = [node_id for node_id in ids if not slots[node_id].promises] if promised else ids
+            for node_id in ids:
+                slot = slots[node_id]
+                if need.gpus or slot.gpus:
+                    yield slot
 
+    def _ranked(self, shape: Shape, group: Group, slots: list[Slot]) -> list[Slot]:
+        """Return the nodes sorted by strategy, and before that by preferences."""
+        ranked = self._by_strategy(shape.strategy, slots, group)
+        if not group.need.gpus:
+            ranked.sort(key=lambda slot: bool(slot.gpus))
+        if shape.prefer:
+            ranked.sort(key=lambda slot: slot.id not in shape.prefer)
+        if shape.failed_nodes:
+            ranked.sort(key=lambda slot: slot.id in shape.failed_nodes)
+        return ranked
 
-def shape_of(spec: JobSpec, failed_nodes: tuple[NodeId, ...] = ()) -> Shape:
-    """Return the shape of a request."""
-    return Shape(units_of(spec), tuple(sorted(spec.nodelist)), tuple(sorted(spec.exclude)), failed_nodes)
-
-
-def place(shape: Shape, scratch: Scratch) -> Placed | NotNow | Never:
-    """Reserve a node for every unit, or say why not; a refusal leaves `scratch` as it was."""
-    if not scratch.slots:
-        return NotNow(Reason("no-nodes", "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine."))
-    capable = find_capable(shape, scratch.slots)
-    if isinstance(capable, Never):
-        return capable
-    capable.sort(key=lambda slot: (slot.id in shape.failed_nodes, slot.id))
-    missing = sum(not _place_unit(unit, capable, scratch) for unit in shape.units)
-    if missing:
-        scratch.rollback()
-        return NotNow(_not_now(shape, capable, missing))
-    return Placed(scratch.commit())
-
-
-def find_capable(shape: Shape, slots: list[Slot]) -> list[Slot] | Never:
-    """Return the nodes that could run a unit if nothing else did, or why there are too few of them."""
-    allowed = [slot for slot in slots if _is_allowed(slot, shape)]
-    capable = [slot for slot in allowed if _is_capable(slot, shape.units[0])]
-    return capable if len(capable) >= len(shape.units) else Never(_never(shape, slots, allowed, capable))
-
-
-def _place_unit(unit: Unit, slots: list[Slot], scratch: Scratch) -> bool:
-    taken = scratch.reserved_nodes()
-    for slot in slots:
-        if slot.takes_work and slot.id not in taken and len(slot.free_gpus) >= unit.gpus and slot.free_cpus >= unit.cpus:
-            scratch.reserve(unit.index, slot, unit.gpus, unit.cpus)
-            return True
-    return False
-
-
-def _is_allowed(slot: Slot, shape: Shape) -> bool:
-    return slot.id not in shape.exclude and (not shape.nodelist or slot.id in shape.nodelist)
-
-
-def _is_capable(slot: Slot, unit: Unit) -> bool:
-    return slot.gpus_total >= unit.gpus and slot.cpus_total >= unit.cpus
-
-
-def _never(shape: Shape, slots: list[Slot], allowed: list[Slot], capable: list[Slot]) -> Reason:
-    unit, wanted = shape.units[0], len(shape.units)
-    unknown = [name for name in shape.nodelist if name not in {slot.id for slot in slots}]
-    if unknown:
-        return Reason("unknown-node", f"Waits for {_names(unknown)} to join: no such node is known yet; see `mgpu nodes`.", never=True)
-    if len(allowed) < wanted:
-        text = f"Needs {_count(wanted, 'node')}, but only {len(allowed)} may be used: ask for fewer --nodes."
-        return Reason("too-few-nodes", text, never=True)
-    what = _what(unit)
-    if capable:
-        text = f"Needs {what} on each of {wanted} nodes, but only {len(capable)} are that large: ask for less, or add a machine."
-    else:
-        largest = max(allowed, key=lambda slot: (slot.gpus_total, slot.cpus_total))
-        has = f"{_count(largest.gpus_total, 'GPU')} and {_count(largest.cpus_total, 'CPU')}"
-        text = f"Needs {what} on one node, but the largest, {largest.id}, has {has}: ask for less, or use --nodes."
-    return Reason("too-large", text, never=True)
-
-
-def _not_now(shape: Shape, capable: list[Slot], missing: int) -> Reason:
-    unit, wanted = shape.units[0], len(shape.units)
-    up = [slot for slot in capable if slot.takes_work]
-    if len(up) < wanted:
-        away = [f"{slot.id} is {slot.state}" for slot in capable if not slot.takes_work]
-        return Reason("nodes-away", f"Waits for {_count(wanted - len(up), 'node')} to take work again: {_names(away)}.")
-    where = f"on each of {wanted} nodes ({missing} missing)" if wanted > 1 else "on one node"
-    free = [f"{slot.id} has {len(slot.free_gpus)}" for slot in up] if unit.gpus else [f"{slot.id} has {slot.free_cpus}" for slot in up]
-    blocked = [text for slot in up for text in slot.blocked] if unit.gpus else []
-    more = "".join(f" {text}" for text in blocked[:GPUS_NAMED_IN_A_REASON])
-    return Reason("busy", f"Waits for {_what(unit)} free {where}: {_names(free)}.{more}")
-
-
-def _what(unit: Unit) -> str:
-    parts = [_count(unit.gpus, "GPU")] if unit.gpus or not unit.cpus else []
-    return " and ".join(parts + ([_count(unit.cpus, "CPU")] if unit.cpus else []))
+    def _by_strategy(self, name: str, slots: list[Slot], group: Group) -> list[Slot]:
+        if name == SPREAD:
+            return strategies.by_spread(slots)
+        if name == TOPOLOGY:
+            return strategies.by_topology(slots, group.count)
+        if name == ROUND_ROBIN:
+            return strategies.by_turn(slots, self.last_turn)
+        if name in self._own:
+            need = group.need
+            return strategies.by_own(slots, self._own[name], Wanted(group.count, need.gpus, need.cpus, need.mem_bytes))
+        return strategies.by_fill(slots)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _names(words: list[str]) -> str:
-    shown = ", ".join(words[:NODES_NAMED_IN_A_REASON])
-    rest = len(words) - NODES_NAMED_IN_A_REASON
-    return f"{shown} and {rest} more" if rest > 0 else shown
+def _hold(slot: Slot, need: Need, free: int) -> Hold:
+    mask = free if need.gpu_ids else pick(slot, free, need.gpus)
+    return Hold(mask, need.cpus, need.mem_bytes)

@@ -1,0 +1,214 @@
+"""All nodes as placement sees them, indexed by free GPUs, kept in step by the books instead of being built for every pass.
+
+Theory of operation. A slot that takes work stands in the bucket of its free GPUs, sorted by id; the tightest node for a unit is
+the first in the lowest bucket that is large enough. Which nodes could *ever* serve a need is remembered until a node changes.
+`held` knows for each job what it has and until when it is expected to; `ends` is sorted by that time, for promises.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable
+
+from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.model.units import Need
+from mgpu_jupyter.scheduler.model import Node
+from mgpu_jupyter.scheduler.placement.filters import never
+from mgpu_jupyter.scheduler.placement.shape import Rules
+from mgpu_jupyter.scheduler.placement.slots import Hold, Promised, Slot
+
+FOREVER = float("inf")
+
+
+class Held:
+    """A job that has something, and until when it is expected to."""
+
+    __slots__ = ("begun", "end", "holds")
+
+    def __init__(self, begun: float, end: float, holds: list[tuple[Slot, Hold]]) -> None:
+        self.begun, self.end, self.holds = begun, end, holds
+
+
+class Pool:
+    """The nodes, what is free, and who holds the rest until when."""
+
+    def __init__(self) -> None:
+        self.slots: dict[NodeId, Slot] = {}
+        self.buckets: list[list[NodeId]] = [[]]
+        self.without_gpus: list[NodeId] = []
+        """Nodes that take work and have no GPU at all, by id."""
+        self.held: dict[JobId, Held] = {}
+        self.ends: list[tuple[float, JobId]] = []
+        self.version = 0
+        """Counts changes of what nodes are, not of what is free on them."""
+        self.homes: Counter[str] = Counter()
+        """Host names of nodes."""
+        self._restricted = 0
+        self._capable: dict[tuple[Rules, Need], frozenset[NodeId]] = {}
+        self._promised: set[NodeId] = set()
+        self.first_promise = -FOREVER
+        """When the first promise begins; without one, before all time, so that nobody looks for promised nodes."""
+
+    # --- nodes ----------------------------------------------------------------------------------
+
+    def put(self, node: Node, partitions: frozenset[str]) -> Slot:
+        """Take in a node that is new or said Hello again; the caller then tells who holds what on it."""
+        self._drop(node.id)
+        slot = self.slots[node.id] = Slot(node, partitions)
+        self.homes[slot.host] += 1
+        self._restricted += bool(slot.lists)
+        self._changed()
+        self._list(slot)
+        return slot
+
+    def refresh(self, node: Node) -> None:
+        """Take over a node's new state, lists, load or blocked GPUs."""
+        slot = self.slots.get(node.id)
+        if slot is None:
+            return
+        lists = slot.lists
+        self._unlist(slot)
+        slot.refresh(node)
+        self._list(slot)
+        if slot.lists != lists:
+            self._restricted += bool(slot.lists) - bool(lists)
+            self._changed()
+
+    def remove(self, node_id: NodeId) -> None:
+        """Forget a node that holds nothing."""
+        self._drop(node_id)
+        self._changed()
+
+    @property
+    def is_restricted(self) -> bool:
+        """Tell whether some node keeps somebody out."""
+        return self._restricted > 0
+
+    @property
+    def widest(self) -> int:
+        """The most GPUs that one node has."""
+        return len(self.buckets) - 1
+
+    def capable(self, rules: Rules, need: Need) -> frozenset[NodeId]:
+        """Return the nodes that could serve this need if nobody else did."""
+        key = (rules, need)
+        found = self._capable.get(key)
+        if found is None:
+            names: Iterable[NodeId] = (NodeId(name) for name in rules.nodelist) if rules.nodelist else self.slots
+            near = (self.slots[name] for name in names if name in self.slots)
+            found = self._capable[key] = frozenset(slot.id for slot in near if never(slot, need, rules, self.homes) is None)
+        return found
+
+    # --- jobs -----------------------------------------------------------------------------------
+
+    def take(self, job_id: JobId, begun: float, end: float, holds: list[tuple[Slot, Hold]]) -> None:
+        """Give a job what was found for it."""
+        for slot, hold in holds:
+            slot.take(job_id, hold)
+            if slot.bucket >= 0 and hold.mask:
+                self._relist(slot)
+        self.held[job_id] = Held(begun, end, holds)
+        insort(self.ends, (end, job_id))
+
+    def give(self, job_id: JobId) -> None:
+        """Take all back that a job has."""
+        held = self.held.pop(job_id, None)
+        if held is None:
+            return
+        del self.ends[bisect_left(self.ends, (held.end, job_id))]
+        for slot, hold in held.holds:
+            if self.slots.get(slot.id) is slot and job_id in slot.holds:
+                slot.give(job_id)
+                if slot.bucket >= 0 and hold.mask:
+                    self._relist(slot)
+
+    def expect_end(self, job_id: JobId, end: float) -> None:
+        """Set anew until when a job is expected to hold what it has."""
+        held = self.held.get(job_id)
+        if held is None:
+            return
+        del self.ends[bisect_left(self.ends, (held.end, job_id))]
+        held.end = end
+        insort(self.ends, (end, job_id))
+
+    def extend_overdue(self, at: float) -> None:
+        """Expect jobs that outlived their time to run as long again as they did; nothing better is known of them."""
+        while self.ends and self.ends[0][0] <= at:
+            _, job_id = self.ends[0]
+            self.expect_end(job_id, at + max(1.0, at - self.held[job_id].begun))
+
+    # --- promises -------------------------------------------------------------------------------
+
+    def promise(self, slot: Slot, promised: Promised) -> None:
+        """Keep something free on a node from a time on."""
+        slot.promises.append(promised)
+        self._promised.add(slot.id)
+        self.first_promise = promised.at if self.first_promise == -FOREVER else min(self.first_promise, promised.at)
+
+    def clear_promises(self) -> None:
+        """Forget all promises; each pass makes them anew."""
+        for node_id in self._promised:
+            if node_id in self.slots:
+                self.slots[node_id].promises = []
+        self._promised = set()
+        self.first_promise = -FOREVER
+
+    @property
+    def promised(self) -> list[Slot]:
+        """Nodes on which something is promised."""
+        return [self.slots[node_id] for node_id in sorted(self._promised) if node_id in self.slots]
+
+    @property
+    def has_promises(self) -> bool:
+        """Tell whether something is promised."""
+        return bool(self._promised)
+
+    def end_of(self, job_id: JobId) -> float:
+        """Return until when a job is expected to hold what it has."""
+        held = self.held.get(job_id)
+        return FOREVER if held is None else held.end
+
+    def promised_in(self, bucket: int) -> list[NodeId]:
+        """Return nodes of a bucket on which something is promised, by id."""
+        return sorted(node_id for node_id in self._promised if node_id in self.slots and self.slots[node_id].bucket == bucket)
+
+    # --- the index ------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._capable.clear()
+
+    def _drop(self, node_id: NodeId) -> None:
+        slot = self.slots.pop(node_id, None)
+        if slot is not None:
+            self._unlist(slot)
+            self._restricted -= bool(slot.lists)
+            self.homes[slot.host] -= 1
+            if not self.homes[slot.host]:
+                del self.homes[slot.host]
+
+    def _list(self, slot: Slot) -> None:
+        if not slot.up:
+            return
+        while self.widest < len(slot.gpus):
+            self.buckets.append([])
+        slot.bucket = slot.free
+        insort(self.buckets[slot.free], slot.id)
+        if not slot.gpus:
+            insort(self.without_gpus, slot.id)
+
+    def _unlist(self, slot: Slot) -> None:
+        if slot.bucket < 0:
+            return
+        bucket = self.buckets[slot.bucket]
+        del bucket[bisect_left(bucket, slot.id)]
+        slot.bucket = -1
+        if not slot.gpus:
+            del self.without_gpus[bisect_left(self.without_gpus, slot.id)]
+
+    def _relist(self, slot: Slot) -> None:
+        bucket = self.buckets[slot.bucket]
+        del bucket[bisect_left(bucket, slot.id)]
+        slot.bucket = slot.free
+        insort(self.buckets[slot.free], slot.id)

@@ -1,0 +1,144 @@
+"""One node as placement sees it: what is free, who holds what until when, what is promised. Mutable; owned by the pool."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_agent.protocol.model import GpuInfo
+from mgpu_jupyter.model.settings import Lists
+from mgpu_jupyter.model.units import Need
+from mgpu_jupyter.scheduler.model import Load, Node
+
+NO_LISTS = Lists()
+
+
+class Hold:
+    """What one job has on one node. GPUs are bits, in the order in which the node names them."""
+
+    __slots__ = ("cpus", "gpus", "mask", "mem_bytes")
+
+    def __init__(self, mask: int, cpus: int, mem_bytes: int) -> None:
+        self.mask = mask
+        self.gpus = mask.bit_count()
+        self.cpus = cpus
+        self.mem_bytes = mem_bytes
+
+
+class Slot:
+    """One node: its totals, what is left of them, and who has the rest."""
+
+    __slots__ = (
+        "_by_index",
+        "_eligible",
+        "arch",
+        "blocked",
+        "bucket",
+        "cpus",
+        "failures",
+        "free",
+        "free_cpus",
+        "free_mask",
+        "free_mem",
+        "full_mask",
+        "gpus",
+        "holds",
+        "host",
+        "id",
+        "incarnation",
+        "labels",
+        "lists",
+        "load",
+        "mem_bytes",
+        "partitions",
+        "promises",
+        "rack",
+        "state",
+        "switch",
+        "up",
+        "usable",
+    )
+
+    def __init__(self, node: Node, partitions: frozenset[str]) -> None:
+        facts = node.facts
+        self.id: NodeId = node.id
+        self.host = facts.host
+        self.incarnation = facts.incarnation
+        self.arch = facts.arch
+        self.labels = facts.labels
+        self.rack, self.switch = facts.rack, facts.switch
+        self.gpus: tuple[GpuInfo, ...] = facts.gpus
+        self.cpus, self.mem_bytes = facts.cpus, facts.memory_bytes
+        self.partitions = partitions
+        self.full_mask = (1 << len(facts.gpus)) - 1
+        self.holds: dict[JobId, Hold] = {}
+        self.promises: list[Promised] = []
+        self.bucket = -1
+        """Where the pool's index has it: free GPUs, or -1 for nowhere."""
+        self._by_index = {gpu.index: 1 << bit for bit, gpu in enumerate(facts.gpus)}
+        self._eligible: dict[tuple[str, int], int] = {}
+        self.free_mask, self.free_cpus, self.free_mem = self.full_mask, self.cpus, self.mem_bytes
+        self.refresh(node)
+
+    def refresh(self, node: Node) -> None:
+        """Take over what changes without a new Hello: state, lists, load, GPUs that are out."""
+        self.state, self.up = node.state.value, node.takes_work
+        self.lists = node.lists
+        self.load: Load = node.load
+        self.failures = node.failures
+        self.blocked = {gpu.index: node.blocked[gpu.uuid].text for gpu in self.gpus if gpu.uuid in node.blocked}
+        self.usable = self.full_mask & ~self.mask_of(tuple(self.blocked))
+        held = 0
+        for hold in self.holds.values():
+            held |= hold.mask
+        self.free_mask = self.usable & ~held
+        self.free = self.free_mask.bit_count()
+
+    def mask_of(self, indices: tuple[int, ...]) -> int:
+        """Return the bits of GPUs by index; those it does not have are left out."""
+        mask = 0
+        for index in indices:
+            mask |= self._by_index.get(index, 0)
+        return mask
+
+    def mask_of_uuids(self, uuids: tuple[str, ...]) -> int:
+        """Return the bits of GPUs by UUID."""
+        wanted = set(uuids)
+        return sum(1 << bit for bit, gpu in enumerate(self.gpus) if gpu.uuid in wanted)
+
+    def eligible(self, gpu_type: str, gpu_mem_bytes: int) -> int:
+        """Return the bits of GPUs that are of this type and have this much memory."""
+        if not gpu_type and not gpu_mem_bytes:
+            return self.full_mask
+        key = (gpu_type, gpu_mem_bytes)
+        if key not in self._eligible:
+            self._eligible[key] = sum(
+                1 << bit for bit, gpu in enumerate(self.gpus) if gpu_type in gpu.name.casefold() and gpu.memory_bytes >= gpu_mem_bytes
+            )
+        return self._eligible[key]
+
+    def take(self, job_id: JobId, hold: Hold) -> None:
+        """Give this to a job."""
+        self.holds[job_id] = hold
+        self.free_mask &= ~hold.mask
+        self.free = self.free_mask.bit_count()
+        self.free_cpus -= hold.cpus
+        self.free_mem -= hold.mem_bytes
+
+    def give(self, job_id: JobId) -> None:
+        """Take back what a job has here."""
+        hold = self.holds.pop(job_id)
+        self.free_mask |= hold.mask & self.usable
+        self.free = self.free_mask.bit_count()
+        self.free_cpus += hold.cpus
+        self.free_mem += hold.mem_bytes
+
+
+class Promised:
+    """What a promise keeps free on one node from `at` to `end`."""
+
+    __slots__ = ("at", "cpus", "end", "exact", "gpus", "mem_bytes")
+
+    def __init__(self, need: Need, at: float, end: float, *, exact: bool) -> None:
+        self.at, self.end = at, end
+        self.gpus, self.cpus, self.mem_bytes = need.gpus, need.cpus, need.mem_bytes
+        self.exact = exact
+        """It needs certain GPUs of the node, so nobody else may be on it then."""

@@ -1,0 +1,140 @@
+"""When a job that cannot start now will be able to, on which nodes, if all others end as expected. Changes nothing by itself.
+
+Theory of operation. Walk through the expected ends of what runs; keep, for each node that something ended on, what would be free.
+A node satisfies a need from some moment on and stays so, unless something is promised on it, in which case it is looked at anew
+at each moment. The first moment at which every group finds its nodes is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import groupby
+
+from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.model.units import Need
+from mgpu_jupyter.scheduler.placement.filters import fits_between, room
+from mgpu_jupyter.scheduler.placement.pool import Pool
+from mgpu_jupyter.scheduler.placement.shape import Rules, Shape
+from mgpu_jupyter.scheduler.placement.slots import Promised, Slot
+
+
+class Promise:
+    """A start at a time on certain nodes."""
+
+    __slots__ = ("at", "end", "job_id", "units")
+
+    def __init__(self, job_id: JobId, at: float, end: float, units: list[tuple[Slot, Need]]) -> None:
+        self.job_id, self.at, self.end, self.units = job_id, at, end, units
+
+
+def look_ahead(pool: Pool, job_id: JobId, shape: Shape, now: float, duration: float) -> Promise | None:
+    """Return the earliest start of a job, or None when nodes that are up will never do."""
+    view = _View(pool, shape, now, duration)
+    if (units := view.units(now)) is not None:
+        return Promise(job_id, now, now + duration, units)
+    for moment, ended in _moments(pool, now):
+        for ended_id in ended:
+            view.end(ended_id)
+        if view.may_fit and (units := view.units(moment)) is not None:
+            return Promise(job_id, moment, moment + duration, units)
+    return None
+
+
+def keep(pool: Pool, promise: Promise, rules: Rules) -> None:
+    """Let the nodes of a promise know of it."""
+    for slot, need in promise.units:
+        exact = bool(need.gpu_ids) or slot.eligible(rules.gpu_type, rules.gpu_mem_bytes) != slot.full_mask
+        pool.promise(slot, Promised(need, promise.at, promise.end, exact=exact))
+
+
+def _moments(pool: Pool, now: float) -> Iterator[tuple[float, list[JobId]]]:
+    """Yield each moment at which something becomes free, with the jobs that end then; what is overdue may end at any moment."""
+    over: list[tuple[float, JobId | None]] = [
+        (promised.end, None) for slot in pool.promised for promised in slot.promises if promised.end > now
+    ]
+    steps: Iterable[tuple[float, JobId | None]] = pool.ends
+    if over:
+        steps = merge(pool.ends, sorted(over, key=_time), key=_time)
+    for moment, together in groupby(steps, key=lambda step: max(step[0], now)):
+        yield moment, [job_id for _, job_id in together if job_id is not None]
+
+
+def _time(step: tuple[float, JobId | None]) -> float:
+    return step[0]
+
+
+class _View:
+    """What would be free, as far as the walk has come."""
+
+    def __init__(self, pool: Pool, shape: Shape, now: float, duration: float) -> None:
+        self._pool, self._shape, self._now, self._duration = pool, shape, now, duration
+        self._rules = shape.rules
+        self._capable = [pool.capable(shape.rules, group.need) for group in shape.groups]
+        self._free: dict[NodeId, tuple[int, int, int]] = {}
+        # For each group, the nodes that satisfy it by what is free; promises are looked at later.
+        self._good: list[dict[NodeId, Slot]] = []
+        for group, capable in zip(shape.groups, self._capable, strict=True):
+            near = self._near(capable, group.need)
+            self._good.append({slot.id: slot for slot in near if room(slot, group.need, shape.rules) >= 0})
+
+    @property
+    def may_fit(self) -> bool:
+        return all(len(good) >= group.count for good, group in zip(self._good, self._shape.groups, strict=True))
+
+    def end(self, job_id: JobId) -> None:
+        for slot, hold in self._pool.held[job_id].holds:
+            if not slot.up:
+                continue
+            mask, cpus, mem = self._free.get(slot.id) or (slot.free_mask, slot.free_cpus, slot.free_mem)
+            mask, cpus, mem = mask | hold.mask & slot.usable, cpus + hold.cpus, mem + hold.mem_bytes
+            self._free[slot.id] = (mask, cpus, mem)
+            for index, group in enumerate(self._shape.groups):
+                good = self._good[index]
+                if slot.id not in good and slot.id in self._capable[index] and self._satisfies(slot, group.need, mask, cpus, mem):
+                    good[slot.id] = slot
+
+    def units(self, moment: float) -> list[tuple[Slot, Need]] | None:
+        if not self.may_fit:
+            return None
+        units: list[tuple[Slot, Need]] = []
+        taken: set[NodeId] = set()
+        for group, good in zip(self._shape.groups, self._good, strict=True):
+            chosen = self._choose(list(good.values()), group.need, group.count, taken, moment)
+            if len(chosen) < group.count:
+                return None
+            taken.update(slot.id for slot in chosen)
+            units += [(slot, group.need) for slot in chosen]
+        return units
+
+    def _choose(self, slots: list[Slot], need: Need, count: int, taken: set[NodeId], moment: float) -> list[Slot]:
+        # The fullest first: what is free now stays free for those who can use it now.
+        chosen: list[Slot] = []
+        for slot in sorted(slots, key=lambda slot: (slot.free, slot.id)):
+            if slot.id in taken or (slot.promises and not self._fits(slot, need, moment)):
+                continue
+            chosen.append(slot)
+            if len(chosen) == count:
+                break
+        return chosen
+
+    def _fits(self, slot: Slot, need: Need, moment: float) -> bool:
+        return fits_between(slot, need, (moment, moment + self._duration), self._now, self._pool.end_of)
+
+    def _satisfies(self, slot: Slot, need: Need, mask: int, cpus: int, mem: int) -> bool:
+        if need.cpus > cpus or need.mem_bytes > mem:
+            return False
+        if self._rules.gpu_type or self._rules.gpu_mem_bytes:
+            mask &= slot.eligible(self._rules.gpu_type, self._rules.gpu_mem_bytes)
+        if need.gpu_ids:
+            wanted = slot.mask_of(need.gpu_ids)
+            return wanted & mask == wanted
+        return mask.bit_count() >= need.gpus
+
+    def _near(self, capable: frozenset[NodeId], need: Need) -> Iterator[Slot]:
+        """Yield capable nodes with enough free GPUs, from the index where that is shorter."""
+        if len(capable) < len(self._pool.slots):
+            yield from map(self._pool.slots.__getitem__, capable)
+            return
+        for bucket in self._pool.buckets[need.gpus :]:
+            yield from map(self._pool.slots.__getitem__, bucket)

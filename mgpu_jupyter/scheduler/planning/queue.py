@@ -1,0 +1,111 @@
+"""Waiting jobs in the order of their priority, and what jobs of one shape have in common. Knows nothing of nodes.
+
+Theory of operation. A priority is a sum of terms in hours of waiting. All jobs age alike, so time alone changes no order: the
+part that is sorted by (`base`) leaves the age out. Only fair share moves jobs against each other; then `reorder` sorts anew.
+Jobs of one shape share a *lane*. Within one pass resources only shrink, so what one job of a lane could not have no later one
+that ends no sooner can have: `until` says from which end on there is nothing for this lane.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.scheduler.placement.shape import Shape
+
+ANY_TIME = float("inf")
+NOTHING = -float("inf")
+
+
+class Lane:
+    """What waiting jobs of one shape have in common."""
+
+    __slots__ = ("gpus", "shape", "until", "waiting")
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.gpus = shape.gpus
+        self.waiting = 0
+        self.until = ANY_TIME
+
+
+class Entry:
+    """A waiting job as the queue sees it."""
+
+    __slots__ = ("account", "array", "base", "duration", "gpus", "job_id", "key", "lane", "number", "qos", "user")
+
+    def __init__(
+        self, job_id: JobId, number: int, lane: Lane, *, base: float, duration: float, user: str, account: str, qos: str, array: str | None
+    ) -> None:
+        self.job_id, self.number, self.lane = job_id, number, lane
+        self.base = base
+        """Priority without age and fair share."""
+        self.duration = duration
+        """How long it is expected to run, for planning."""
+        self.user, self.account, self.qos, self.array = user, account, qos, array
+        self.gpus = lane.gpus
+        self.key = (-base, number)
+
+
+class Queue:
+    """All that waits and may start, first come first in order."""
+
+    def __init__(self) -> None:
+        self.order: list[Entry] = []
+        self.lanes: dict[Shape, Lane] = {}
+        self._entries: dict[JobId, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __contains__(self, job_id: JobId) -> bool:
+        return job_id in self._entries
+
+    def __iter__(self) -> Iterator[JobId]:
+        return (entry.job_id for entry in self.order)
+
+    def lane(self, shape: Shape) -> Lane:
+        """Return the lane of a shape."""
+        found = self.lanes.get(shape)
+        if found is None:
+            found = self.lanes[shape] = Lane(shape)
+        return found
+
+    def add(self, entry: Entry, bonus: float) -> None:
+        """Put a job in its place; `bonus` is what its user's share adds."""
+        entry.key = (-(entry.base + bonus), entry.number)
+        entry.lane.waiting += 1
+        self._entries[entry.job_id] = entry
+        insort(self.order, entry, key=_key)
+
+    def remove(self, job_id: JobId) -> Entry:
+        """Take a job out."""
+        entry = self._entries.pop(job_id)
+        del self.order[bisect_left(self.order, entry.key, key=_key)]
+        entry.lane.waiting -= 1
+        if not entry.lane.waiting:
+            del self.lanes[entry.lane.shape]
+        return entry
+
+    def entry(self, job_id: JobId) -> Entry | None:
+        """Return a job's entry."""
+        return self._entries.get(job_id)
+
+    def place_of(self, job_id: JobId) -> int:
+        """Return 1 for the next job, 2 for the one after it."""
+        return bisect_left(self.order, self._entries[job_id].key, key=_key) + 1
+
+    def reorder(self, bonus: Callable[[str, str], float]) -> None:
+        """Sort anew by what each user's share adds now."""
+        bonuses: dict[tuple[str, str], float] = {}
+        for entry in self.order:
+            who = (entry.user, entry.account)
+            if who not in bonuses:
+                bonuses[who] = bonus(*who)
+            entry.key = (-(entry.base + bonuses[who]), entry.number)
+        self.order.sort(key=_key)
+
+
+def _key(entry: Entry) -> tuple[float, int]:
+    return entry.key

@@ -1,0 +1,92 @@
+"""Who has how much now, and whether quotas and throttles let a job start or be queued. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from mgpu_jupyter.model.settings import Quota
+from mgpu_jupyter.scheduler.planning.queue import Entry
+from mgpu_jupyter.scheduler.site import Site
+from mgpu_jupyter.scheduler.words import count
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What counts of a job."""
+
+    user: str
+    account: str
+    qos: str
+    array: str | None
+    gpus: int
+
+
+class Quotas:
+    """Counts of what runs and waits, and the limits on them."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._jobs: Counter[tuple[str, ...]] = Counter()
+        self._gpus: Counter[tuple[str, ...]] = Counter()
+        self._queued: Counter[tuple[str, ...]] = Counter()
+        self._arrays: Counter[str] = Counter()
+        self.throttles: dict[str, int] = {}
+        """How many jobs of an array may run at once."""
+
+    def hold(self, claim: Claim, sign: int) -> None:
+        """Count a job that has resources from now on (1), or no more (-1)."""
+        for key in _keys(claim.user, claim.account, claim.qos):
+            self._jobs[key] += sign
+            self._gpus[key] += sign * claim.gpus
+        if claim.array is not None:
+            self._arrays[claim.array] += sign
+
+    def wait(self, claim: Claim, sign: int) -> None:
+        """Count a job that waits from now on (1), or no more (-1)."""
+        for key in _keys(claim.user, claim.account, claim.qos):
+            self._queued[key] += sign
+
+    def may_start(self, entry: Entry) -> bool:
+        """Tell whether nothing but resources keeps a job from starting."""
+        return not self.why_not(entry.user, entry.account, entry.qos, entry.array, entry.gpus)
+
+    def why_not(self, user: str, account: str, qos: str, array: str | None, gpus: int) -> str:
+        """Return the sentence about the first limit that a start would break; empty when there is none."""
+        if array is not None and self.throttles.get(array) and self._arrays[array] >= self.throttles[array]:
+            return f"{count(self._arrays[array], 'job')} of its array run, as many as it may have at once."
+        for key, quota, whose in self._limits(user, account, qos):
+            if quota.gpus is not None and self._gpus[key] + gpus > quota.gpus:
+                return f"{whose} may have {count(quota.gpus, 'GPU')} at once and has {self._gpus[key]}; this asks for {gpus}."
+            if quota.running is not None and self._jobs[key] >= quota.running:
+                return f"{whose} may run {count(quota.running, 'job')} at once, and does."
+        return ""
+
+    def why_not_queued(self, user: str, account: str, qos: str, jobs: int) -> str:
+        """Return the sentence about the limit on waiting jobs that so many more would break; empty when there is none."""
+        for key, quota, whose in self._limits(user, account, qos):
+            if quota.queued is not None and self._queued[key] + jobs > quota.queued:
+                has = f"{whose} may have {count(quota.queued, 'job')} waiting and has {self._queued[key]}"
+                return f"{has}: wait until some have started, or cancel some."
+        return ""
+
+    def can_ever(self, user: str, account: str, qos: str, gpus: int) -> str:
+        """Return the sentence about a quota that this job breaks all by itself; empty when there is none."""
+        for _, quota, whose in self._limits(user, account, qos):
+            if quota.gpus is not None and gpus > quota.gpus:
+                return f"It asks for {count(gpus, 'GPU')}, but {whose[0].lower() + whose[1:]} may have {quota.gpus} at once: ask for fewer."
+            if quota.running == 0:
+                return f"{whose} may run no jobs: ask an administrator."
+        return ""
+
+    def _limits(self, user: str, account: str, qos: str) -> list[tuple[tuple[str, ...], Quota, str]]:
+        limits: list[tuple[tuple[str, ...], Quota, str]] = [(("user", user), self._site.quota_of(user), f"User {user}")]
+        if account in self._site.settings.accounts:
+            limits.append((("account", account), self._site.settings.accounts[account].quota, f"Account {account}"))
+        if qos:
+            limits.append((("qos", qos, user), self._site.qos(qos).quota, f"User {user} in QoS {qos}"))
+        return limits
+
+
+def _keys(user: str, account: str, qos: str) -> tuple[tuple[str, ...], ...]:
+    return (("user", user), ("account", account), ("qos", qos, user))

@@ -1,0 +1,59 @@
+"""Jobs that wait for other jobs: let in, or ended, when those start or end. Part of the machine; changes jobs only through the books."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.waits import After, Dependency
+from mgpu_jupyter.scheduler import books
+from mgpu_jupyter.scheduler.commands import Command, SaveJob
+from mgpu_jupyter.scheduler.model import Job, Reason
+from mgpu_jupyter.scheduler.state import ClusterState
+
+_WORDS = {After.OK: "succeed", After.NOT_OK: "fail"}
+
+
+def is_met(dependency: Dependency, other: Job) -> bool | None:
+    """Tell whether what another job became is what was waited for; None while that is open."""
+    if dependency.kind is After.STARTED:
+        return True if other.started_at is not None or other.state.is_final else None
+    if not other.state.is_final:
+        return None
+    if dependency.kind is After.ANY:
+        return True
+    return (other.state is JobState.COMPLETED) == (dependency.kind is After.OK)
+
+
+def why_never(dependency: Dependency, other: Job) -> Reason:
+    """Return why this wait can have no end."""
+    text = f"It waited for job {other.id} to {_WORDS[dependency.kind]}, and that one {other.state.past}."
+    return Reason("dependency-never", text, never=True)
+
+
+def settle(state: ClusterState) -> list[Command]:
+    """Tell all who wait for jobs that started or ended just now; who waits in vain is cancelled."""
+    commands: list[Command] = []
+    while state.news:
+        other = state.news.pop(0)
+        for job_id in list(state.dependents.get(other.id, ())):
+            commands += _tell(state, job_id, other)
+        if other.state.is_final:
+            state.dependents.pop(other.id, None)
+    return commands
+
+
+def _tell(state: ClusterState, job_id: JobId, other: Job) -> list[Command]:
+    job = state.jobs.get(job_id)
+    if job is None:
+        return []
+    left = []
+    for dependency in job.after:
+        met = is_met(dependency, other) if dependency.job_id == other.id else None
+        if met is False:
+            reason = why_never(dependency, other)
+            return [SaveJob(books.move(state, job, state_=JobState.CANCELLED, ended_at=state.now, reason=reason, after=()))]
+        if met is None:
+            left.append(dependency)
+    if len(left) == len(job.after):
+        return []
+    return [SaveJob(books.change(state, job, after=tuple(left)))]
