@@ -31,6 +31,7 @@ def test_a_final_job_in_the_books():
     assert check(state) == [
         "JOB00001 is completed and still in the books",
         "JOB00001 is completed with 1 placements",
+        "the pool knows of ['JOB00001']",
     ]
 
 
@@ -74,4 +75,17 @@ def test_a_lost_gpu_that_a_job_goes_on_with_and_one_that_is_not_there():
     lost = GpuTrouble(Trouble.LOST, "Gone.")
     state.nodes["n1"].blocked = {"GPU-n1-0": lost, "GPU-n1-1": lost, "GPU-n9-0": lost}
 
-    assert check(state) == ["n1 blocks GPU-n9-0, which it does not have", "JOB00001 goes on with GPU-n1-0 of n1, which is lost"]
+    assert check(state) == [
+        "n1 blocks GPU-n9-0, which it does not have",
+        "JOB00001 goes on with GPU-n1-0 of n1, which is lost",
+        "n1 is placed by ['GPU-n1-1'], but [] is free",
+    ]
+
+
+def test_a_pool_that_is_not_in_step():
+    _, state, _ = a_cluster()
+    slot = state.pool.slots["n1"]
+    slot.free_cpus -= 1
+    slot.bucket = 7
+
+    assert check(state) == ["n1 is placed by 7 CPUs, but 8 are free", "n1 with 1 free GPUs is in bucket 7"]

@@ -194,13 +194,13 @@ def test_recovery_brings_back_queue_holders_deadlines_and_counters():
     running, waiting_job = before.started(time_limit_s=60.0, nodelist=("n1",)), before.submit(gpus=3)
     report(before, status(running))
     delayed = before.started(time_limit_s=10.0, nodelist=("n1",))
-    before.tell(refusal(delayed, at=5.0))
+    before.tell(refusal(delayed, at=30.0))
     elsewhere = before.started(nodelist=("n2",))
 
     after = Cluster()
     jobs = tuple(before.state.jobs.values())
     event = StateRecovered(
-        at=5.5, jobs=jobs, nodes=(("n1", facts("n1", 3)), ("n2", facts("n2", 1))), epoch=before.state.epoch, number=before.state.number
+        at=30.5, jobs=jobs, nodes=(("n1", facts("n1", 3)), ("n2", facts("n2", 1))), epoch=before.state.epoch, number=before.state.number
     )
     assert after.tell(event) == []
 
