@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from mgpu_agent.protocol.ids import GpuUuid
-from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, Trouble
-from mgpu_jupyter.model.job import JobState, NodeState
-from mgpu_jupyter.scheduler import attempts, books
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveJob, SaveNode
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler import attempts, books, nodes
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
@@ -32,11 +30,9 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import ClusterState, Job, Node, Placement, Reason, StopCause
+from mgpu_jupyter.scheduler.model import ClusterState, Job, Placement, Reason, StopCause
 from mgpu_jupyter.scheduler.placement.fit import Placed, place
 from mgpu_jupyter.scheduler.placement.scratch import Assigned, Scratch
-
-NOT_SEEN = "It has not connected since the master started."
 
 
 def handle(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911 - one return per kind of event
@@ -53,18 +49,17 @@ def handle(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911
         case CancelRequested():
             return _on_cancel_requested(state, event)
         case NodeJoined():
-            return _on_node_joined(state, event)
+            return nodes.on_joined(state, event)
         case GpusChanged():
-            return _on_gpus_changed(state, event)
+            return nodes.on_gpus_changed(state, event)
         case NodeSilent():
-            return _set_node_state(state, event.node_id, NodeState.SUSPECT, event.reason)
+            return nodes.on_silent(state, event)
         case NodeLeft():
-            return _set_node_state(state, event.node_id, NodeState.OFFLINE, event.reason)
+            return nodes.on_left(state, event)
         case NodeDeclaredLost():
-            offline = _set_node_state(state, event.node_id, NodeState.OFFLINE, event.reason)
-            return offline + attempts.on_node_declared_lost(state, event)
+            return nodes.on_declared_lost(state, event)
         case NodeHeard():
-            return _on_node_heard(state, event)
+            return nodes.on_heard(state, event)
         case TimePassed():
             return _on_time_passed(state, event)
         case StateRecovered():
@@ -92,47 +87,6 @@ def _on_cancel_requested(state: ClusterState, event: CancelRequested) -> list[Co
     return attempts.stop_attempt(state, job, StopCause.CANCELLED, reason)
 
 
-def _on_node_joined(state: ClusterState, event: NodeJoined) -> list[Command]:
-    blocked = _blocked(state, event.facts, event.troubles)
-    node = Node(id=event.node_id, facts=event.facts, state=NodeState.ONLINE, blocked=blocked)
-    state.nodes[node.id] = node
-    books.recount(state, node)
-    state.wants_pass = True
-    return [SaveNode(node.id), *attempts.reconcile(state, event), *attempts.end_on_lost_gpus(state, node, event.at)]
-
-
-def _on_gpus_changed(state: ClusterState, event: GpusChanged) -> list[Command]:
-    node = state.nodes.get(event.node_id)
-    if node is None or (blocked := _blocked(state, node.facts, event.troubles)) == node.blocked:
-        return []
-    node.blocked = blocked
-    state.wants_pass = True
-    return [SaveNode(node.id), *attempts.end_on_lost_gpus(state, node, event.at)]
-
-
-def _blocked(state: ClusterState, facts: NodeFacts, troubles: dict[GpuUuid, GpuTrouble]) -> dict[GpuUuid, GpuTrouble]:
-    """Return the troubles that keep GPUs of this node from being handed out."""
-    known = {gpu.uuid for gpu in facts.gpus}
-    shared = (Trouble.OUTSIDE,) if state.policy.share_busy_gpus else ()
-    return {uuid: trouble for uuid, trouble in troubles.items() if uuid in known and trouble.kind not in shared}
-
-
-def _on_node_heard(state: ClusterState, event: NodeHeard) -> list[Command]:
-    node = state.nodes.get(event.node_id)
-    if node is None or node.state is not NodeState.SUSPECT:
-        return []
-    state.wants_pass = True
-    return _set_node_state(state, node.id, NodeState.ONLINE, "")
-
-
-def _set_node_state(state: ClusterState, node_id: str, node_state: NodeState, reason: str) -> list[Command]:
-    for node in state.nodes.values():
-        if node.id == node_id and (node.state, node.reason) != (node_state, reason):
-            node.state, node.reason = node_state, reason
-            return [SaveNode(node.id)]
-    return []
-
-
 def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     commands: list[Command] = []
     for job in books.due_deadlines(state, event.at):
@@ -145,8 +99,7 @@ def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
 
 def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Command]:
     state.epoch, state.number = event.epoch, event.number
-    for node_id, facts in event.nodes:
-        state.nodes[node_id] = Node(id=node_id, facts=facts, state=NodeState.OFFLINE, reason=event.reasons.get(node_id, NOT_SEEN))
+    nodes.recover(state, event)
     for job in sorted(event.jobs, key=lambda job: job.number):
         books.admit(state, job)
     for node in state.nodes.values():
