@@ -81,7 +81,10 @@ def recount(state: ClusterState, node: Node) -> None:
     node.holders, node.cpus_taken = {}, 0
     before = state.pool.slots.get(node.id)
     near = list(state.pool.held if before is None else before.holds)
+    was_restricted = state.pool.is_restricted
     state.pool.put(node, state.site.partitions_of(node.id))
+    if state.pool.is_restricted != was_restricted:
+        reshape(state)
     for job_id in near:
         job = state.jobs[job_id]
         on_node = [placement for placement in job.placements if placement.node_id == node.id]

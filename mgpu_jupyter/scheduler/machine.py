@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from mgpu_agent.protocol.ids import GpuUuid, NodeId
-from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, Trouble
-from mgpu_jupyter.model.job import JobState, NodeState
-from mgpu_jupyter.scheduler import attempts, books, waits
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, SaveJob, SaveNode
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler import attempts, books, nodes, waits
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
@@ -33,14 +31,13 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import Job, Node, Placement, Reason, StopCause
+from mgpu_jupyter.scheduler.model import Job, Placement, Reason, StopCause
 from mgpu_jupyter.scheduler.placement.fit import Finder, Found
 from mgpu_jupyter.scheduler.planning.estimates import Ran
 from mgpu_jupyter.scheduler.planning.queue import Entry
 from mgpu_jupyter.scheduler.state import ClusterState
 
 LAST_TURN = "last_turn"
-NOT_SEEN = "It has not connected since the master started."
 
 
 def handle(state: ClusterState, event: Event) -> list[Command]:
@@ -64,18 +61,17 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
         case CancelRequested():
             return _on_cancel_requested(state, event)
         case NodeJoined():
-            return _on_node_joined(state, event)
+            return nodes.on_joined(state, event)
         case GpusChanged():
-            return _on_gpus_changed(state, event)
+            return nodes.on_gpus_changed(state, event)
         case NodeSilent():
-            return _set_node_state(state, event.node_id, NodeState.SUSPECT, event.reason)
+            return nodes.on_silent(state, event)
         case NodeLeft():
-            return _set_node_state(state, event.node_id, NodeState.OFFLINE, event.reason)
+            return nodes.on_left(state, event)
         case NodeDeclaredLost():
-            offline = _set_node_state(state, event.node_id, NodeState.OFFLINE, event.reason)
-            return offline + attempts.on_node_declared_lost(state, event)
+            return nodes.on_declared_lost(state, event)
         case NodeHeard():
-            return _on_node_heard(state, event)
+            return nodes.on_heard(state, event)
         case TimePassed():
             return _on_time_passed(state, event)
         case StateRecovered():
@@ -126,49 +122,6 @@ def _on_cancel_requested(state: ClusterState, event: CancelRequested) -> list[Co
     return attempts.stop_attempt(state, job, StopCause.CANCELLED, reason)
 
 
-def _on_node_joined(state: ClusterState, event: NodeJoined) -> list[Command]:
-    blocked = _blocked(state, event.facts, event.troubles)
-    node = Node(id=event.node_id, facts=event.facts, state=NodeState.ONLINE, blocked=blocked)
-    state.nodes[node.id] = node
-    books.recount(state, node)
-    books.reshape(state)
-    return [SaveNode(node.id), *attempts.reconcile(state, event), *attempts.end_on_lost_gpus(state, node, event.at)]
-
-
-def _on_gpus_changed(state: ClusterState, event: GpusChanged) -> list[Command]:
-    node = state.nodes.get(event.node_id)
-    if node is None or (blocked := _blocked(state, node.facts, event.troubles)) == node.blocked:
-        return []
-    node.blocked = blocked
-    books.refresh(state, node)
-    state.wants_pass = True
-    return [SaveNode(node.id), *attempts.end_on_lost_gpus(state, node, event.at)]
-
-
-def _blocked(state: ClusterState, facts: NodeFacts, troubles: dict[GpuUuid, GpuTrouble]) -> dict[GpuUuid, GpuTrouble]:
-    """Return the troubles that keep GPUs of this node from being handed out."""
-    known = {gpu.uuid for gpu in facts.gpus}
-    shared = (Trouble.OUTSIDE,) if state.policy.share_busy_gpus else ()
-    return {uuid: trouble for uuid, trouble in troubles.items() if uuid in known and trouble.kind not in shared}
-
-
-def _on_node_heard(state: ClusterState, event: NodeHeard) -> list[Command]:
-    node = state.nodes.get(event.node_id)
-    if node is None or node.state is not NodeState.SUSPECT:
-        return []
-    state.wants_pass = True
-    return _set_node_state(state, node.id, NodeState.ONLINE, "")
-
-
-def _set_node_state(state: ClusterState, node_id: str, node_state: NodeState, reason: str) -> list[Command]:
-    node = state.nodes.get(NodeId(node_id))
-    if node is None or (node.state, node.reason) == (node_state, reason):
-        return []
-    node.state, node.reason = node_state, reason
-    books.refresh(state, node)
-    return [SaveNode(node.id)]
-
-
 def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     commands: list[Command] = []
     for job in books.due_deadlines(state, event.at):
@@ -186,8 +139,7 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
     state.last_turn = event.memos.get(LAST_TURN, "")
     state.shares.restore(event.memos)
     _learn(state, event.ended)
-    for node_id, facts in event.nodes:
-        state.nodes[node_id] = Node(id=node_id, facts=facts, state=NodeState.OFFLINE, reason=event.reasons.get(node_id, NOT_SEEN))
+    nodes.recover(state, event)
     for node in state.nodes.values():
         books.recount(state, node)
     for job in sorted(event.jobs, key=lambda job: job.number):

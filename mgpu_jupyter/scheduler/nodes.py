@@ -1,0 +1,85 @@
+"""What is heard of nodes and ordered about them, and what follows: who takes work, which GPUs are out.
+
+It changes nodes only; what becomes of the jobs on them is decided in `attempts`, and it places nothing.
+"""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.ids import GpuUuid, NodeId
+from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, Trouble
+from mgpu_jupyter.model.job import NodeState
+from mgpu_jupyter.scheduler import attempts, books
+from mgpu_jupyter.scheduler.commands import Command, SaveNode
+from mgpu_jupyter.scheduler.events import GpusChanged, NodeDeclaredLost, NodeHeard, NodeJoined, NodeLeft, NodeSilent, StateRecovered
+from mgpu_jupyter.scheduler.model import Node
+from mgpu_jupyter.scheduler.state import ClusterState
+
+NOT_SEEN = "It has not connected since the master started."
+
+
+def on_joined(state: ClusterState, event: NodeJoined) -> list[Command]:
+    """Take in a node that connected, with what it says it runs."""
+    blocked = _blocked(state, event.facts, event.troubles)
+    node = Node(id=event.node_id, facts=event.facts, state=NodeState.ONLINE, blocked=blocked)
+    state.nodes[node.id] = node
+    books.recount(state, node)
+    state.wants_pass = True
+    return [SaveNode(node.id), *attempts.reconcile(state, event), *attempts.end_on_lost_gpus(state, node, event.at)]
+
+
+def on_gpus_changed(state: ClusterState, event: GpusChanged) -> list[Command]:
+    """Take in which GPUs of a node must not be handed out now."""
+    node = state.nodes.get(event.node_id)
+    if node is None or (blocked := _blocked(state, node.facts, event.troubles)) == node.blocked:
+        return []
+    node.blocked = blocked
+    books.refresh(state, node)
+    state.wants_pass = True
+    return [SaveNode(node.id), *attempts.end_on_lost_gpus(state, node, event.at)]
+
+
+def _blocked(state: ClusterState, facts: NodeFacts, troubles: dict[GpuUuid, GpuTrouble]) -> dict[GpuUuid, GpuTrouble]:
+    """Return the troubles that keep GPUs of this node from being handed out."""
+    known = {gpu.uuid for gpu in facts.gpus}
+    shared = (Trouble.OUTSIDE,) if state.policy.share_busy_gpus else ()
+    return {uuid: trouble for uuid, trouble in troubles.items() if uuid in known and trouble.kind not in shared}
+
+
+def on_heard(state: ClusterState, event: NodeHeard) -> list[Command]:
+    """Believe a node again that was silent."""
+    node = state.nodes.get(event.node_id)
+    if node is None or node.state is not NodeState.SUSPECT:
+        return []
+    state.wants_pass = True
+    return _set_state(state, node.id, NodeState.ONLINE, "")
+
+
+def on_silent(state: ClusterState, event: NodeSilent) -> list[Command]:
+    """Give a silent node nothing more."""
+    return _set_state(state, event.node_id, NodeState.SUSPECT, event.reason)
+
+
+def on_left(state: ClusterState, event: NodeLeft) -> list[Command]:
+    """Note that a node said goodbye."""
+    return _set_state(state, event.node_id, NodeState.OFFLINE, event.reason)
+
+
+def on_declared_lost(state: ClusterState, event: NodeDeclaredLost) -> list[Command]:
+    """Give up what ran on a node, on an operator's word."""
+    offline = _set_state(state, event.node_id, NodeState.OFFLINE, event.reason)
+    return offline + attempts.on_node_declared_lost(state, event)
+
+
+def recover(state: ClusterState, event: StateRecovered) -> None:
+    """Bring back the nodes that were known before."""
+    for node_id, facts in event.nodes:
+        state.nodes[node_id] = Node(id=node_id, facts=facts, state=NodeState.OFFLINE, reason=event.reasons.get(node_id, NOT_SEEN))
+
+
+def _set_state(state: ClusterState, node_id: str, node_state: NodeState, reason: str) -> list[Command]:
+    node = state.nodes.get(NodeId(node_id))
+    if node is None or (node.state, node.reason) == (node_state, reason):
+        return []
+    node.state, node.reason = node_state, reason
+    books.refresh(state, node)
+    return [SaveNode(node.id)]
