@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
@@ -14,7 +15,7 @@ from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
 from mgpu_jupyter.scheduler.placement.slots import Hold, Slot
 from mgpu_jupyter.scheduler.planning import priority
-from mgpu_jupyter.scheduler.planning.estimates import MARGIN
+from mgpu_jupyter.scheduler.planning.estimates import MARGIN, Ran
 from mgpu_jupyter.scheduler.planning.queue import Entry
 from mgpu_jupyter.scheduler.planning.quotas import Claim
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -164,6 +165,13 @@ def planned_s(state: ClusterState, job: Job) -> float:
     return state.policy.scheduling.default_time_s if learnt is None else learnt * MARGIN
 
 
+def learn(state: ClusterState, jobs: Iterable[Job]) -> None:
+    """Remember how long jobs ran that ended by themselves."""
+    for job in jobs:
+        if job.state in (JobState.COMPLETED, JobState.FAILED) and job.started_at is not None and job.ended_at is not None:
+            state.estimates.learn(Ran(job.user, job.spec.name, max(0.0, job.ended_at - job.started_at)))
+
+
 # --- the queue -----------------------------------------------------------------------------------
 
 
@@ -193,7 +201,7 @@ def facts(state: ClusterState, job: Job, gpus: int) -> priority.Facts:
 
 
 def _enqueue(state: ClusterState, job: Job) -> None:
-    state.quotas.wait(_claim(job), 1)
+    state.quotas.wait(_claim(state, job), 1)
     if job.not_before > state.now:
         heappush(state.delayed, (job.not_before, job.id))
     elif job.may_line_up(state.now):
@@ -201,7 +209,7 @@ def _enqueue(state: ClusterState, job: Job) -> None:
 
 
 def _dequeue(state: ClusterState, job: Job) -> None:
-    state.quotas.wait(_claim(job), -1)
+    state.quotas.wait(_claim(state, job), -1)
     if job.id in state.queue:
         state.queue.remove(job.id)
         if any(promise.job_id == job.id for promise in state.planner.promises):
@@ -245,8 +253,8 @@ def _release(state: ClusterState, job: Job) -> None:
             for uuid in placement.gpus:
                 node.holders.pop(uuid, None)
             node.cpus_taken -= placement.cpus
-    state.pool.give(job.id)
     _count_hold(state, job, -1)
+    state.pool.give(job.id)
     state.wants_pass = True
 
 
@@ -262,13 +270,14 @@ def _take(state: ClusterState, job: Job) -> None:
 
 
 def _count_hold(state: ClusterState, job: Job, sign: int) -> None:
-    claim = _claim(job)
+    claim = _claim(state, job)
     state.quotas.hold(claim, sign)
     state.shares.hold(claim.user, claim.account, sign * claim.gpus, state.now)
 
 
-def _claim(job: Job) -> Claim:
-    gpus = sum(len(placement.gpus) for placement in job.placements)
+def _claim(state: ClusterState, job: Job) -> Claim:
+    held = state.pool.held.get(job.id)
+    gpus = sum(hold.gpus for _, hold in held.holds) if held is not None else 0
     return Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
 
 

@@ -8,7 +8,6 @@ that many events cost one pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
@@ -32,8 +31,8 @@ from mgpu_jupyter.scheduler.events import (
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Job, Placement, Reason, StopCause
-from mgpu_jupyter.scheduler.placement.fit import Finder, Found
-from mgpu_jupyter.scheduler.planning.estimates import Ran
+from mgpu_jupyter.scheduler.passing import run_pass
+from mgpu_jupyter.scheduler.placement.fit import Found
 from mgpu_jupyter.scheduler.planning.queue import Entry
 from mgpu_jupyter.scheduler.state import ClusterState
 
@@ -44,7 +43,7 @@ def handle(state: ClusterState, event: Event) -> list[Command]:
     """Take one event in, return the commands that follow from it, in order."""
     state.now = max(state.now, event.at)
     commands = _decide(state, event)
-    _learn(state, state.news)
+    books.learn(state, state.news)
     return commands + waits.settle(state) + _remember(state)
 
 
@@ -78,13 +77,6 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
             return _on_state_recovered(state, event)
         case _:  # pragma: no cover - mypy proves that this cannot be reached
             assert_never(event)
-
-
-def _learn(state: ClusterState, jobs: Iterable[Job]) -> None:
-    """Remember how long jobs ran that ended by themselves."""
-    for job in jobs:
-        if job.state in (JobState.COMPLETED, JobState.FAILED) and job.started_at is not None and job.ended_at is not None:
-            state.estimates.learn(Ran(job.user, job.spec.name, max(0.0, job.ended_at - job.started_at)))
 
 
 def _remember(state: ClusterState) -> list[Command]:
@@ -138,7 +130,7 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
     state.epoch, state.number = event.epoch, event.number
     state.last_turn = event.memos.get(LAST_TURN, "")
     state.shares.restore(event.memos)
-    _learn(state, event.ended)
+    books.learn(state, event.ended)
     nodes.recover(state, event)
     for node in state.nodes.values():
         books.recount(state, node)
@@ -148,30 +140,19 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
 
 
 def _on_pass_due(state: ClusterState) -> list[Command]:
-    whole, state.wants_pass = state.wants_pass, False
-    if whole:
-        _reorder(state)
     saves: list[Command] = []
     launches: list[Command] = []
-    finder = Finder(state.pool, state.site.own, state.last_turn)
 
     def start(entry: Entry, found: Found) -> None:
         job = _start(state, state.jobs[entry.job_id], found)
         saves.append(SaveJob(job))
         launches.extend(LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s)) for placement in job.placements)
 
-    state.planner.run(state.now, finder, state.quotas.may_start, start, whole=whole)
-    if finder.last_turn != state.last_turn:
-        state.last_turn = finder.last_turn
+    last_turn = state.last_turn
+    run_pass(state, start)
+    if state.last_turn != last_turn:
         saves.append(Remember(LAST_TURN, state.last_turn))
     return saves + launches
-
-
-def _reorder(state: ClusterState) -> None:
-    settings = state.policy.scheduling
-    if settings.planning.weights.fair_share and state.now - state.ordered_at >= settings.reorder_s:
-        state.ordered_at = state.now
-        state.queue.reorder(lambda user, account: state.shares.bonus(user, account, state.now))
 
 
 def _start(state: ClusterState, job: Job, found: Found) -> Job:
