@@ -102,13 +102,15 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """What counts how much in a job's priority. The unit is hours of waiting: each hour in the queue is worth `age` points."""
 
     age: NotNegative = 1.0
-    duration: float = 0.0
+    duration: float = 3.0
     """Taken off for each hour it is expected to run."""
+    duration_cap_h: NotNegative = 24.0
+    """Hours beyond this count no more, so that no job falls behind for ever."""
     work: float = 0.0
     """Taken off for each GPU-hour it is expected to use."""
     size: float = 0.0
     """Added for each GPU."""
-    fair_share: NotNegative = 0.0
+    fair_share: NotNegative = 12.0
     """Added whole to one who used nothing, half to one who used exactly their share."""
     priority: NotNegative = 1_000.0
     """For each step of --priority."""

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import LocalProtocolError
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.units import gpus_of
 from mgpu_jupyter.scheduler.model import Job, Node
 from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
 from mgpu_jupyter.scheduler.placement.slots import Hold, Slot
 from mgpu_jupyter.scheduler.planning import priority
-from mgpu_jupyter.scheduler.planning.estimates import MARGIN, Ran
+from mgpu_jupyter.scheduler.planning.estimates import Ran
 from mgpu_jupyter.scheduler.planning.queue import Entry
 from mgpu_jupyter.scheduler.planning.quotas import Claim
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -151,7 +152,7 @@ def time_limit_s(state: ClusterState, job: Job) -> float | None:
 def expected_s(state: ClusterState, job: Job) -> float:
     """Return how long a job is expected to run, for its place in the order."""
     limit = time_limit_s(state, job) if job.time_limit_s is not None else None
-    learnt = state.estimates.expect(job.user, job.spec.name) if state.policy.scheduling.planning.learn else None
+    learnt = _learnt_s(state, job)
     if learnt is None:
         return limit if limit is not None else state.policy.scheduling.default_time_s
     return learnt if limit is None else min(learnt, limit)
@@ -161,15 +162,21 @@ def planned_s(state: ClusterState, job: Job) -> float:
     """Return how long a job is planned to hold what it has: its limit, since nothing else binds it."""
     if job.time_limit_s is not None:
         return time_limit_s(state, job) or FOREVER
-    learnt = state.estimates.expect(job.user, job.spec.name) if state.policy.scheduling.planning.learn else None
-    return state.policy.scheduling.default_time_s if learnt is None else learnt * MARGIN
+    learnt = _learnt_s(state, job)
+    return state.policy.scheduling.default_time_s if learnt is None else learnt
+
+
+def _learnt_s(state: ClusterState, job: Job) -> float | None:
+    if not state.policy.scheduling.planning.learn:
+        return None
+    return state.estimates.expect(job.user, job.spec.name, gpus_of(job.spec))
 
 
 def learn(state: ClusterState, jobs: Iterable[Job]) -> None:
     """Remember how long jobs ran that ended by themselves."""
     for job in jobs:
         if job.state in (JobState.COMPLETED, JobState.FAILED) and job.started_at is not None and job.ended_at is not None:
-            state.estimates.learn(Ran(job.user, job.spec.name, max(0.0, job.ended_at - job.started_at)))
+            state.estimates.learn(Ran(job.user, job.spec.name, gpus_of(job.spec), max(0.0, job.ended_at - job.started_at)))
 
 
 # --- the queue -----------------------------------------------------------------------------------

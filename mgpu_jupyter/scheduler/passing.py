@@ -1,4 +1,4 @@
-"""One pass over the state: priorities anew when they are due, then who starts. Used by the machine and, in virtual time, by the simulator."""
+"""One pass over the state: priorities anew when due, then who starts. Used by the machine and, in virtual time, by the simulator."""
 
 from __future__ import annotations
 

@@ -19,6 +19,9 @@ from mgpu_jupyter.scheduler.placement.shape import Rules
 from mgpu_jupyter.scheduler.placement.slots import Hold, Promised, Slot
 
 FOREVER = float("inf")
+OVERRUN = 4.0
+"""A job that outlived its time is expected to run this many times as long as it did."""
+OVERRUN_S = 30.0
 
 
 class Held:
@@ -133,10 +136,11 @@ class Pool:
         insort(self.ends, (end, job_id))
 
     def extend_overdue(self, at: float) -> None:
-        """Expect jobs that outlived their time to run as long again as they did; nothing better is known of them."""
+        """Expect jobs that outlived their time to run four times as long as they did; nothing better is known of them."""
         while self.ends and self.ends[0][0] <= at:
             _, job_id = self.ends[0]
-            self.expect_end(job_id, at + max(1.0, at - self.held[job_id].begun))
+            begun = self.held[job_id].begun
+            self.expect_end(job_id, begun + OVERRUN * max(at - begun, OVERRUN_S))
 
     # --- promises -------------------------------------------------------------------------------
 

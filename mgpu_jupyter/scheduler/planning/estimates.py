@@ -1,16 +1,22 @@
-"""How long a job is expected to run, learnt from what this user's jobs of this name took before. Pure."""
+"""How long a job is expected to run, learnt from what jobs like it took before. Pure.
+
+The median of the last three of this user, name and size; else of this user and size; else of this user; else the mean of all.
+Few and recent ones say more than many old ones, and a median is not upset by one run that crashed at once.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 
 import msgspec
 
 REMEMBERED = 3
-"""Jobs of one user and name that are looked back at."""
-MARGIN = 1.5
-"""A job is planned to run this much longer than those before it, since one that outlives its plan delays a promise."""
-MAX_KEYS = 10_000
+ENOUGH = 5
+"""So many jobs must have ended before the mean of all says something."""
+MAX_KEYS = 30_000
+
+_Key = tuple[str, str | None, int | None]
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -18,6 +24,7 @@ class Ran(msgspec.Struct, frozen=True):
 
     user: str
     name: str
+    gpus: int
     seconds: float
 
 
@@ -25,19 +32,30 @@ class Estimates:
     """What was learnt from jobs that ended by themselves."""
 
     def __init__(self) -> None:
-        self._past: dict[tuple[str, str | None], deque[float]] = {}
+        self._past: dict[_Key, deque[float]] = {}
+        self._count = 0
+        self._total = 0.0
 
     def learn(self, ran: Ran) -> None:
         """Take in how long a job ran."""
-        for name in (ran.name, None):
-            past = self._past.get((ran.user, name))
+        self._count += 1
+        self._total += ran.seconds
+        for key in _keys(ran.user, ran.name, ran.gpus):
+            past = self._past.get(key)
             if past is None:
                 if len(self._past) >= MAX_KEYS:
                     self._past.pop(next(iter(self._past)))
-                past = self._past[ran.user, name] = deque(maxlen=REMEMBERED)
+                past = self._past[key] = deque(maxlen=REMEMBERED)
             past.append(ran.seconds)
 
-    def expect(self, user: str, name: str) -> float | None:
+    def expect(self, user: str, name: str, gpus: int) -> float | None:
         """Return how long such a job is expected to run, or None when nothing is known."""
-        past = self._past.get((user, name)) or self._past.get((user, None))
-        return sum(past) / len(past) if past else None
+        for key in _keys(user, name, gpus):
+            past = self._past.get(key)
+            if past:
+                return max(1.0, median(past))
+        return max(1.0, self._total / self._count) if self._count >= ENOUGH else None
+
+
+def _keys(user: str, name: str, gpus: int) -> tuple[_Key, ...]:
+    return ((user, name, gpus), (user, None, gpus), (user, None, None))

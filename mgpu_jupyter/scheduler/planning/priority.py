@@ -37,7 +37,7 @@ def terms(weights: Weights, facts: Facts, at: float, fair_share: float) -> tuple
     expected_h = facts.expected_s / HOUR_S
     amounts = (
         ("age", (at - facts.submitted_at) / HOUR_S, weights.age),
-        ("duration", expected_h, -weights.duration),
+        ("duration", min(expected_h, weights.duration_cap_h), -weights.duration),
         ("work", expected_h * facts.gpus, -weights.work),
         ("size", float(facts.gpus), weights.size),
         ("fair share", fair_share, weights.fair_share),
