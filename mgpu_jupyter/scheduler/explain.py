@@ -53,7 +53,7 @@ def why(state: ClusterState, shape: Shape, end: float) -> Reason:
     reason = why_never(state, shape)
     if reason is not None:
         return reason
-    missing = Finder(state.pool, state.site.own, state.last_turn).missing(shape, state.now, state.now)
+    missing = Finder(state.pool, state.site.own, state.last_turn).missing(shape, state.now)
     if any(missing):
         return _not_now(state, shape, sum(missing))
     ahead = next((promise for promise in state.planner.promises if promise.at < end), None)

@@ -195,9 +195,9 @@ def test_nodes_where_it_failed_come_last_but_are_not_excluded():
     finder = Finder(cluster.state.pool, {})
     shape = shape_of(a_spec(), failed_nodes=("n1",), strategy="fill_first")
 
-    first = finder.find(shape, 0.0)
+    first = finder.find(shape)
     cluster.started(nodelist=("n2",))
-    second = finder.find(shape, 0.0)
+    second = finder.find(shape)
 
     assert first is not None
     assert second is not None

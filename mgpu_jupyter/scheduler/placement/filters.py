@@ -9,11 +9,10 @@ from collections.abc import Callable, Container
 
 import msgspec
 
-from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.constraint import holds
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.placement.shape import Rules
-from mgpu_jupyter.scheduler.placement.slots import Promised, Slot
+from mgpu_jupyter.scheduler.placement.slots import Slot
 from mgpu_jupyter.scheduler.words import count, gib
 
 
@@ -53,39 +52,6 @@ def room(slot: Slot, need: Need, rules: Rules) -> int:
         wanted = slot.mask_of(need.gpu_ids)
         return wanted if wanted & mask == wanted else -1
     return mask if mask.bit_count() >= need.gpus else -1
-
-
-def fits_between(slot: Slot, need: Need, span: tuple[float, float], now: float, ends: Callable[[JobId], float]) -> bool:
-    """Tell whether a unit could be on this node for a span of time without touching what is promised there.
-
-    What is free only shrinks when a promise begins, so those moments and the start are all that must be looked at.
-    """
-    start, end = span
-    moments = [start, *(promised.at for promised in slot.promises if start < promised.at < end)]
-    for moment in moments:
-        beside = [promised for promised in slot.promises if promised.at <= moment < promised.end]
-        if any(promised.exact for promised in beside) or (need.gpu_ids and beside):
-            return False
-        gpus, cpus, mem = _free_at(slot, moment, now, ends, beside)
-        if need.gpus > gpus or need.cpus > cpus or need.mem_bytes > mem:
-            return False
-    return True
-
-
-def _free_at(slot: Slot, moment: float, now: float, ends: Callable[[JobId], float], beside: list[Promised]) -> tuple[int, int, int]:
-    mask, cpus, mem = slot.free_mask, slot.free_cpus, slot.free_mem
-    if moment > now:
-        for job_id, hold in slot.holds.items():
-            if ends(job_id) <= moment:
-                mask |= hold.mask & slot.usable
-                cpus += hold.cpus
-                mem += hold.mem_bytes
-    gpus = mask.bit_count()
-    for promised in beside:
-        gpus -= promised.gpus
-        cpus -= promised.cpus
-        mem -= promised.mem_bytes
-    return gpus, cpus, mem
 
 
 # --- never ---------------------------------------------------------------------------------------

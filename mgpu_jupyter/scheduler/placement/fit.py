@@ -7,12 +7,11 @@ last unit finds none: `find` only returns what it would take. Groups come larges
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.units import Group, Need
 from mgpu_jupyter.scheduler.placement import strategies
-from mgpu_jupyter.scheduler.placement.filters import fits_between, room
+from mgpu_jupyter.scheduler.placement.filters import room
 from mgpu_jupyter.scheduler.placement.gpus import pick
 from mgpu_jupyter.scheduler.placement.pool import FOREVER, Pool
 from mgpu_jupyter.scheduler.placement.shape import Shape
@@ -31,13 +30,18 @@ class Finder:
         self._own = own
         self.last_turn = last_turn
         """The node that `round_robin` took last."""
+        self.is_held_back = False
+        """Whether the last search left a node out for a promise: one who ends sooner might have it."""
 
-    def find(self, shape: Shape, now: float, end: float = FOREVER) -> Found | None:
+    def find(self, shape: Shape, end: float = FOREVER) -> Found | None:
         """Return what every unit would get if the job ran from now to `end`, or None; promises are kept."""
+        self.is_held_back = False
         found: Found = []
         taken: set[NodeId] = set()
         for group in shape.groups:
-            slots = self._choose(shape, group, taken, now, end)
+            if sum(map(len, self._pool.buckets[group.need.gpus :])) < group.count:
+                return None  # seen without a look at any node
+            slots = self._choose(shape, group, taken, end)
             if len(slots) < group.count:
                 return None
             for slot in slots:
@@ -47,38 +51,57 @@ class Finder:
             self.last_turn = found[-1][0].id
         return found
 
-    def missing(self, shape: Shape, now: float, end: float = FOREVER) -> list[int]:
+    def missing(self, shape: Shape, end: float = FOREVER) -> list[int]:
         """Return, for each group, how many of its units find no node; every unit is tried."""
         missing = []
         taken: set[NodeId] = set()
         for group in shape.groups:
-            slots = self._choose(shape, group, taken, now, end)
+            slots = self._choose(shape, group, taken, end)
             taken.update(slot.id for slot in slots)
             missing.append(group.count - len(slots))
         return missing
 
-    def _choose(self, shape: Shape, group: Group, taken: set[NodeId], now: float, end: float) -> list[Slot]:
+    def _choose(self, shape: Shape, group: Group, taken: set[NodeId], end: float) -> list[Slot]:
         """Return nodes for the units of a group, best first; too few when there are too few."""
         need, rules = group.need, shape.rules
         capable = self._pool.capable(rules, need)
-        everywhere = len(capable) == len(self._pool.slots)
-
-        def would_do(slot: Slot) -> bool:
-            return (
-                (everywhere or slot.id in capable)
-                and slot.id not in taken
-                and room(slot, need, rules) >= 0
-                and (not slot.promises or fits_between(slot, need, (now, end), now, self._pool.end_of))
-            )
-
         is_plain = not (shape.prefer or shape.failed_nodes or rules.nodelist or need.node)
         if is_plain and shape.strategy == FILL_FIRST:
-            return list(islice(filter(would_do, self._by_bucket(need, end)), group.count))
-        slots = [slot for slot in map(self._pool.slots.__getitem__, capable) if would_do(slot)]
+            return self._choose_tightest(shape, group, capable, taken, end)
+        slots = []
+        for node_id in capable:
+            slot = self._pool.slots[node_id]
+            if node_id not in taken and room(slot, need, rules) >= 0 and self._is_let(slot, need, end):
+                slots.append(slot)
         return self._ranked(shape, group, slots)[: group.count]
 
+    def _choose_tightest(self, shape: Shape, group: Group, capable: frozenset[NodeId], taken: set[NodeId], end: float) -> list[Slot]:
+        """Do the same straight from the index, which costs no look at nodes that are too full."""
+        need, rules = group.need, shape.rules
+        everywhere = len(capable) == len(self._pool.slots)
+        # The bucket alone answers for most requests.
+        is_simple = everywhere and not (need.cpus or need.mem_bytes or need.gpu_ids or rules.gpu_type or rules.gpu_mem_bytes)
+        chosen: list[Slot] = []
+        for slot in self._by_bucket(need, end):
+            if taken and slot.id in taken:
+                continue
+            if not is_simple and not ((everywhere or slot.id in capable) and room(slot, need, rules) >= 0):
+                continue
+            if slot.promises and not self._is_let(slot, need, end):
+                continue
+            chosen.append(slot)
+            if len(chosen) == group.count:
+                break
+        return chosen
+
+    def _is_let(self, slot: Slot, need: Need, end: float) -> bool:
+        if slot.promises and not slot.lets(need, end):
+            self.is_held_back = True
+            return False
+        return True
+
     def _by_bucket(self, need: Need, end: float) -> Iterator[Slot]:
-        """Yield the tightest first, straight from the index; who ends in time goes to promised nodes before others."""
+        """Yield the tightest first; who ends in time goes to promised nodes before others."""
         slots = self._pool.slots
         if not need.gpus:
             yield from map(slots.__getitem__, self._pool.without_gpus)

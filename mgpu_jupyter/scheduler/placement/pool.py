@@ -108,7 +108,7 @@ class Pool:
     def take(self, job_id: JobId, begun: float, end: float, holds: list[tuple[Slot, Hold]]) -> None:
         """Give a job what was found for it."""
         for slot, hold in holds:
-            slot.take(job_id, hold)
+            slot.take(job_id, hold, end)
             if slot.bucket >= 0 and hold.mask:
                 self._relist(slot)
         self.held[job_id] = Held(begun, end, holds)

@@ -115,9 +115,16 @@ class Slot:
             )
         return self._eligible[key]
 
-    def take(self, job_id: JobId, hold: Hold) -> None:
-        """Give this to a job."""
+    def lets(self, need: Need, end: float) -> bool:
+        """Tell whether one who starts now and ends then takes nothing from what is promised here."""
+        return all(promised.at >= end or promised.leaves(need) for promised in self.promises)
+
+    def take(self, job_id: JobId, hold: Hold, end: float) -> None:
+        """Give this to a job that is expected to end then."""
         self.holds[job_id] = hold
+        for promised in self.promises:
+            if promised.at < end:
+                promised.lose(hold.gpus, hold.cpus, hold.mem_bytes)
         self.free_mask &= ~hold.mask
         self.free = self.free_mask.bit_count()
         self.free_cpus -= hold.cpus
@@ -133,12 +140,28 @@ class Slot:
 
 
 class Promised:
-    """What a promise keeps free on one node from `at` to `end`."""
+    """What a promise keeps free on one node from `at` to `end`, and what it leaves to others at that moment."""
 
-    __slots__ = ("at", "cpus", "end", "exact", "gpus", "mem_bytes")
+    __slots__ = ("at", "end", "exact", "need", "spare_cpus", "spare_gpus", "spare_mem")
 
-    def __init__(self, need: Need, at: float, end: float, *, exact: bool) -> None:
-        self.at, self.end = at, end
-        self.gpus, self.cpus, self.mem_bytes = need.gpus, need.cpus, need.mem_bytes
+    def __init__(self, need: Need, at: float, end: float, spare: tuple[int, int, int], *, exact: bool) -> None:
+        self.need, self.at, self.end = need, at, end
+        self.spare_gpus, self.spare_cpus, self.spare_mem = spare
         self.exact = exact
         """It needs certain GPUs of the node, so nobody else may be on it then."""
+
+    def leaves(self, need: Need) -> bool:
+        """Tell whether one who is still there when it begins takes nothing from it."""
+        return (
+            not self.exact
+            and not need.gpu_ids
+            and need.gpus <= self.spare_gpus
+            and need.cpus <= self.spare_cpus
+            and need.mem_bytes <= self.spare_mem
+        )
+
+    def lose(self, gpus: int, cpus: int, mem_bytes: int) -> None:
+        """Note that somebody else will have this when it begins."""
+        self.spare_gpus -= gpus
+        self.spare_cpus -= cpus
+        self.spare_mem -= mem_bytes

@@ -121,10 +121,9 @@ class _Pass:
 
     def _try(self, entry: Entry, end: float) -> bool:
         lane = entry.lane
-        found = self._finder.find(lane.shape, self._now, end)
+        found = self._finder.find(lane.shape, end)
         if found is None:
-            is_hopeless = not self._pool.has_promises or self._finder.find(lane.shape, self._now, self._now) is None
-            lane.until = NOTHING if is_hopeless else end
+            lane.until = end if self._finder.is_held_back else NOTHING
             return False
         self._pool.take(entry.job_id, self._now, end, found)
         self._start(entry, found)
@@ -134,7 +133,7 @@ class _Pass:
         promise = look_ahead(self._pool, entry.job_id, entry.lane.shape, self._now, entry.duration)
         if promise is None:
             return  # its nodes are away: nobody can say when
-        keep(self._pool, promise, entry.lane.shape.rules)
+        keep(self._pool, promise, entry.lane.shape.rules, self._now)
         planner = self._planner
         planner.promises.append(promise)
         planner._last_order = max(planner._last_order, entry.key)  # noqa: SLF001 - one thing in two parts

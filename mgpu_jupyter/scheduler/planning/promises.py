@@ -13,7 +13,7 @@ from itertools import groupby
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.units import Need
-from mgpu_jupyter.scheduler.placement.filters import fits_between, room
+from mgpu_jupyter.scheduler.placement.filters import room
 from mgpu_jupyter.scheduler.placement.pool import Pool
 from mgpu_jupyter.scheduler.placement.shape import Rules, Shape
 from mgpu_jupyter.scheduler.placement.slots import Promised, Slot
@@ -41,11 +41,35 @@ def look_ahead(pool: Pool, job_id: JobId, shape: Shape, now: float, duration: fl
     return None
 
 
-def keep(pool: Pool, promise: Promise, rules: Rules) -> None:
+def keep(pool: Pool, promise: Promise, rules: Rules, now: float) -> None:
     """Let the nodes of a promise know of it."""
+    any_gpu = not rules.gpu_type and not rules.gpu_mem_bytes
     for slot, need in promise.units:
-        exact = bool(need.gpu_ids) or slot.eligible(rules.gpu_type, rules.gpu_mem_bytes) != slot.full_mask
-        pool.promise(slot, Promised(need, promise.at, promise.end, exact=exact))
+        exact = bool(need.gpu_ids) or not (any_gpu or slot.eligible(rules.gpu_type, rules.gpu_mem_bytes) == slot.full_mask)
+        gpus, cpus, mem = free_at(pool, slot, promise.at, now)
+        spare = (gpus - need.gpus, cpus - need.cpus, mem - need.mem_bytes)
+        for other in slot.promises:
+            if promise.at <= other.at < promise.end:
+                other.lose(need.gpus, need.cpus, need.mem_bytes)
+        pool.promise(slot, Promised(need, promise.at, promise.end, spare, exact=exact))
+
+
+def free_at(pool: Pool, slot: Slot, moment: float, now: float) -> tuple[int, int, int]:
+    """Return the GPUs, CPUs and memory of a node that nobody has or is promised at a moment, if all end as expected."""
+    mask, cpus, mem = slot.free_mask, slot.free_cpus, slot.free_mem
+    if moment > now:
+        for job_id, hold in slot.holds.items():
+            if pool.held[job_id].end <= moment:
+                mask |= hold.mask & slot.usable
+                cpus += hold.cpus
+                mem += hold.mem_bytes
+    gpus = mask.bit_count()
+    for promised in slot.promises:
+        if promised.at <= moment < promised.end:
+            gpus -= promised.need.gpus
+            cpus -= promised.need.cpus
+            mem -= promised.need.mem_bytes
+    return gpus, cpus, mem
 
 
 def _moments(pool: Pool, now: float) -> Iterator[tuple[float, list[JobId]]]:
@@ -119,7 +143,15 @@ class _View:
         return chosen
 
     def _fits(self, slot: Slot, need: Need, moment: float) -> bool:
-        return fits_between(slot, need, (moment, moment + self._duration), self._now, self._pool.end_of)
+        """Tell whether nothing that is promised on this node is touched; what is free only shrinks when a promise begins."""
+        end = moment + self._duration
+        if any(promised.exact and promised.at < end and moment < promised.end for promised in slot.promises):
+            return False
+        for then in (moment, *(promised.at for promised in slot.promises if moment < promised.at < end)):
+            gpus, cpus, mem = free_at(self._pool, slot, then, self._now)
+            if need.gpus > gpus or need.cpus > cpus or need.mem_bytes > mem:
+                return False
+        return True
 
     def _satisfies(self, slot: Slot, need: Need, mask: int, cpus: int, mem: int) -> bool:
         if need.cpus > cpus or need.mem_bytes > mem:
