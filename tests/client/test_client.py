@@ -61,7 +61,13 @@ def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"gpus": -1}, "--gpus is not valid: expected int >= 0."),
         ({"gpus": "2"}, "--gpus is not valid: expected int | null, got str."),
         ({"time_limit": 0}, "--time-limit is not valid: expected float > 0.0."),
-        ({"nodelist": ["a b"]}, "--nodelist is not valid: some characters are not allowed here."),
+        (
+            {"nodelist": ["a b"]},
+            "--nodelist is not valid: some characters are not allowed here; write it like --nodelist node1,node2.",
+        ),
+        ({"gpu_ids": 0}, "--gpu-ids is not valid: expected array, got int; write it like --gpu-ids 0,1."),
+        ({"gpu_mem": True}, "--gpu-mem True: write an amount of memory, like 20G, or a plain number of MB."),
+        ({"begin": -1}, "--begin is not valid: expected float >= 0.0; write it like --begin now+1hour."),
     ],
 )
 def test_mistakes_are_found_before_anything_is_sent(keywords: dict[str, object], sentence: str) -> None:
