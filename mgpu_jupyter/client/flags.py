@@ -135,7 +135,7 @@ def _add_conduct(add: Add) -> None:
     add("--no-requeue", action="store_true", help="do not run again when its node is lost")
     add("--interactive", action="store_true", help="stream the output (default)")
     add("--background", action="store_true", help="return at once")
-    add("--json", action="store_true", help="with --background: print one JSON document")
+    add("--json", action="store_true", help="with --background or --array: print one JSON document")
 
 
 def parse(
