@@ -205,6 +205,15 @@ def test_final_states() -> None:
     assert frozenset(state for state in JobState if state.is_final) == FINAL_STATES
 
 
+def test_the_end_of_a_sentence() -> None:
+    assert {state.value: state.past for state in FINAL_STATES} == {
+        "completed": "completed",
+        "failed": "failed",
+        "cancelled": "was cancelled",
+        "timeout": "ran into its time limit",
+    }
+
+
 def test_names_that_users_and_scripts_know() -> None:
     assert " ".join(JobState) == "queued starting running stopping completed failed cancelled timeout"
     assert " ".join(NodeState) == "online suspect offline draining maintenance unhealthy"
