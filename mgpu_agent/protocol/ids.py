@@ -15,7 +15,7 @@ GpuUuid = NewType("GpuUuid", str)
 JOB_ID_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 JOB_ID_LENGTH = 8
 JOB_ID_PATTERN = r"^[A-Z0-9]{8}$"
-NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)"  # `$` alone lets a newline follow
 
 
 class AttemptKey(msgspec.Struct, frozen=True, array_like=True, order=True):

@@ -25,7 +25,7 @@ INTERRUPT_EXIT = 130  # 128 + SIGINT
 
 def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     """Run one job; return its exit code."""
-    request = parse(argv, environ=os.environ, cwd=os.getcwd())
+    request = parse(argv, environ=os.environ)
     if isinstance(request, Help):
         print(request.text, end="")
         return 0

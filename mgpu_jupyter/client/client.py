@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.discovery import Address, Locator
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.login import Login
-from mgpu_jupyter.client.spec import checked, spec_of
+from mgpu_jupyter.client.spec import Here, checked, spec_of
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.transport import HttpTransport, Request, Transport
 from mgpu_jupyter.model.job import JobSpec, JobState
@@ -70,36 +70,72 @@ class Client:
         gpus: int | None = None,
         nodes: int | None = None,
         gpus_per_node: int | None = None,
+        gpu_ids: Sequence[int] | str | None = None,
+        node_gpu_ids: Mapping[str, Sequence[int]] | str | None = None,
+        gpu_type: str | None = None,
+        gpu_mem: int | str | None = None,
+        mem: int | None = None,
+        cpus: int | None = None,
+        mem_per_node: int | str | None = None,
+        parts: Sequence[Mapping[str, object]] | None = None,
         nodelist: Sequence[str] | str | None = None,
         exclude: Sequence[str] | str | None = None,
-        cpus: int | None = None,
-        name: str | None = None,
+        prefer: Sequence[str] | str | None = None,
+        partition: str | None = None,
+        constraint: str | None = None,
+        arch: str | None = None,
+        policy: str | None = None,
+        wait_for_nodes: bool | None = None,
         time_limit: float | None = None,
         priority: int | None = None,
+        qos: str | None = None,
+        account: str | None = None,
+        begin: str | float | datetime | None = None,
+        hold: bool | None = None,
+        dependency: str | None = None,
+        array: str | None = None,
+        name: str | None = None,
         env: Mapping[str, str] | None = None,
         chdir: str | None = None,
         python: str | None = None,
         requeue: bool | None = None,
-        wait_for_nodes: bool | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`."""
         keywords: dict[str, object] = {
             "gpus": gpus,
             "nodes": nodes,
             "gpus_per_node": gpus_per_node,
+            "gpu_ids": gpu_ids,
+            "node_gpu_ids": node_gpu_ids,
+            "gpu_type": gpu_type,
+            "gpu_mem": gpu_mem,
+            "mem": mem,
+            "cpus": cpus,
+            "mem_per_node": mem_per_node,
+            "parts": parts,
             "nodelist": nodelist,
             "exclude": exclude,
-            "cpus": cpus,
-            "name": name,
+            "prefer": prefer,
+            "partition": partition,
+            "constraint": constraint,
+            "arch": arch,
+            "policy": policy,
+            "wait_for_nodes": wait_for_nodes,
             "time_limit": time_limit,
             "priority": priority,
+            "qos": qos,
+            "account": account,
+            "begin": begin,
+            "hold": hold,
+            "dependency": dependency,
+            "array": array,
+            "name": name,
             "env": env,
             "chdir": chdir,
             "python": python,
             "requeue": requeue,
-            "wait_for_nodes": wait_for_nodes,
         }
-        return self.submit_spec(spec_of(command, script, keywords, os.getcwd()))
+        return self.submit_spec(spec_of(command, script, keywords, Here.real()))
 
     def submit_spec(self, spec: JobSpec, *, key: str | None = None, retry_s: float | None = None) -> Job:
         """Submit `spec`; the same `key` means the same job, so that it may be sent again."""
@@ -123,8 +159,8 @@ class Client:
 
         Each request is accepted whole or not at all; more than 10,000 jobs or 12 MB take several requests.
         """
-        cwd = os.getcwd()
-        specs = [_spec_of_item(item, keywords, cwd) for item in jobs]
+        here = Here.real()
+        specs = [_spec_of_item(item, keywords, here) for item in jobs]
         answers: list[Job] = []
         for part in _parts(specs):
             body = models.BulkSubmit(jobs=tuple(models.BulkItem(spec=spec, key=new_key()) for spec in part))
@@ -228,15 +264,15 @@ def new_key() -> str:
     return uuid.uuid4().hex
 
 
-def _spec_of_item(item: JobSpec | Mapping[str, object] | Sequence[str] | str, keywords: Mapping[str, object], cwd: str) -> JobSpec:
+def _spec_of_item(item: JobSpec | Mapping[str, object] | Sequence[str] | str, keywords: Mapping[str, object], here: Here) -> JobSpec:
     if isinstance(item, JobSpec):
         return checked(item)
     if isinstance(item, Mapping):
         merged = {**keywords, **item}
         command, script = merged.pop("command", None), merged.pop("script", None)
         words = command if command is None or isinstance(command, str) else [str(word) for word in _items(command)]
-        return spec_of(words, None if script is None else str(script), merged, cwd)
-    return spec_of(item, None, keywords, cwd)
+        return spec_of(words, None if script is None else str(script), merged, here)
+    return spec_of(item, None, keywords, here)
 
 
 def _items(command: object) -> Iterable[object]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.client.spec import command_words, convert, directory, kernel_fields, split_names
+from mgpu_jupyter.client import values as kinds
+from mgpu_jupyter.client.spec import KEYWORDS, Here, spec_of
 from mgpu_jupyter.model.job import JobSpec
 
 SECRET_VARIABLES = frozenset(("MGPU_TOKEN",))
-TIME_HINT = "write hours, minutes and seconds, like -t 02:00:00"
+Add = Callable[..., argparse.Action]
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,35 +80,62 @@ class Parser(argparse.ArgumentParser):
 def srun_parser(prog: str, *, in_notebook: bool = False) -> Parser:
     """Return the parser of the flags before the command; `--as` exists where there are variables."""
     parser = Parser(prog, f"{prog} [flags] -- COMMAND…", "Run a command on GPUs of the pool and stream its output.")
-    add = parser.add_argument
-    add(
-        "--gpus",
-        "-G",
-        type=_count("--gpus"),
-        metavar="N",
-        help="GPUs in total, on one node unless --nodes is given (default 1; 0 for none)",
-    )
-    add("--nodes", "-N", type=_count("--nodes"), metavar="N", help="number of nodes")
-    add("--gpus-per-node", type=_count("--gpus-per-node"), metavar="G", help="GPUs on each node")
+    _add_amounts(parser.add_argument_group("how much").add_argument)
+    _add_places(parser.add_argument_group("where").add_argument)
+    _add_times(parser.add_argument_group("when").add_argument)
+    _add_conduct(parser.add_argument_group("how").add_argument)
+    if in_notebook:
+        parser.add_argument("--as", dest="variable", type=kinds.identifier, metavar="NAME", help="put the job into this variable")
+    return parser
+
+
+def _add_amounts(add: Add) -> None:
+    gpus = "GPUs in total, on one node unless --nodes is given (default 1; 0 for none)"
+    add("--gpus", "-G", type=kinds.count("--gpus"), metavar="N", help=gpus)
+    add("--nodes", "-N", type=kinds.count("--nodes"), metavar="N", help="number of nodes")
+    add("--gpus-per-node", type=kinds.count("--gpus-per-node"), metavar="G", help="GPUs on each node")
+    add("--gpu-ids", metavar="0,1", help="exactly these GPUs (also 0-3) on each node of --nodelist; else on this machine, if it is a node")
+    add("--node-gpu-ids", metavar='"A:0,1;B:2"', help="exactly these GPUs of exactly these nodes")
+    add("--gpu-type", metavar="NAME", help="part of the GPU's name, like A100")
+    add("--gpu-mem", metavar="20G", help="free memory on each GPU; K, M, G or T, a plain number is MB")
+    add("--mem", metavar="MB", help="the same as --gpu-mem, in MB")
+    add("--cpus", type=kinds.count("--cpus"), metavar="N", help="CPUs on each node")
+    add("--mem-per-node", metavar="64G", help="the host's memory on each node; a plain number is MB")
+
+
+def _add_places(add: Add) -> None:
     add("--nodelist", "-w", metavar="A,B", help="all of these nodes; with --nodes K, K of them")
     add("--exclude", "-x", metavar="A,B", help="never these nodes")
-    add("--cpus", type=_count("--cpus"), metavar="N", help="CPUs on each node")
+    add("--prefer", metavar="A,B", help="these nodes first, others if they cannot")
+    add("--partition", "-p", metavar="NAME", help="nodes of this partition")
+    add("--constraint", "-C", metavar="EXPR", help="labels of the node, like a100&(rack=r1|!old)")
+    add("--arch", metavar="ARCH", help="architecture of the node, like x86_64")
+    add("--policy", metavar="NAME", help="how nodes are picked: fill_first, spread, topology, round_robin, or one of your own")
+    add("--wait-for-nodes", action="store_true", help="wait even if no machine that is known could ever run it")
+
+
+def _add_times(add: Add) -> None:
+    add("--time-limit", type=kinds.seconds, metavar="S", help="time limit in seconds")
+    add("-t", dest="slurm_time", type=kinds.slurm_time, metavar="HH:MM:SS", help="time limit; also D-HH:MM:SS, MM:SS or minutes")
+    add("--priority", type=kinds.priority, metavar="N", help="higher goes first")
+    add("--qos", metavar="NAME", help="class of service")
+    add("--account", "-A", metavar="NAME", help="account that it is counted for")
+    add("--begin", metavar="TIME", help="not before: now+1hour, 18:30, tomorrow, noon, midnight, 2030-01-31T08:00")
+    add("--hold", "-H", action="store_true", help="wait until it is released")
+    add("--dependency", "-d", metavar="AFTER", help="wait for other jobs: after, afterok, afterany or afternotok, like afterok:ID:ID")
+    add("--array", "-a", metavar="RANGE", help="many jobs, like 1-100%%8 (8 at once), 0,3,7 or 0-20:5; returns at once")
+
+
+def _add_conduct(add: Add) -> None:
     add("--name", "-J", metavar="NAME", help="name of the job")
-    add("--time-limit", type=_seconds, metavar="S", help="time limit in seconds")
-    add("-t", dest="slurm_time", type=_slurm_time, metavar="HH:MM:SS", help="time limit; also D-HH:MM:SS, MM:SS or minutes")
-    add("--priority", type=_priority, metavar="N", help="higher goes first")
     add("--env", action="append", default=[], metavar="K=V", help="set a variable for the job (repeatable)")
     add("--export", action="append", default=[], metavar="NAMES", help="copy these variables from here")
     add("--chdir", metavar="DIR", help="directory of the job (default: this one, if it exists there)")
     add("--python", metavar="PATH", help="interpreter of a cell")
     add("--no-requeue", action="store_true", help="do not run again when its node is lost")
-    add("--wait-for-nodes", action="store_true", help="wait even if no machine that is known could ever run it")
     add("--interactive", action="store_true", help="stream the output (default)")
     add("--background", action="store_true", help="return at once")
-    add("--json", action="store_true", help="with --background: print one JSON document")
-    if in_notebook:
-        add("--as", dest="variable", type=_identifier, metavar="NAME", help="put the job into this variable")
-    return parser
+    add("--json", action="store_true", help="with --background or --array: print one JSON document")
 
 
 def parse(
@@ -116,38 +143,26 @@ def parse(
     *,
     cell: str | None = None,
     environ: Mapping[str, str],
-    cwd: str,
     prog: str = "mgpu_srun",
     in_notebook: bool = False,
+    here: Here | None = None,
 ) -> Submission | Help:
-    """Return what the words ask for; `cell` is the body of a cell magic."""
+    """Return what the words ask for; `cell` is the body of a cell magic, `here` is this process's own place and time unless given."""
     parser = srun_parser(prog, in_notebook=in_notebook)
     flags, command = split_command(parser, argv)
     values = parser.read(flags)
     if isinstance(values, Help):
         return values
-    if values.interactive and values.background:
-        raise InvalidRequest("contradiction", "--interactive and --background exclude each other: leave one out.")
-    if values.json and not values.background:
-        raise InvalidRequest("contradiction", "--json goes with --background; without it stdout is the job's own.")
-    if values.time_limit is not None and values.slurm_time is not None:
-        raise InvalidRequest("contradiction", "--time-limit and -t say the same: leave one out.")
-    fields: dict[str, object] = {
-        "name": values.name or "",
-        "nodelist": split_names(values.nodelist or ""),
-        "exclude": split_names(values.exclude or ""),
-        "env": _environment(values.env, values.export, environ),
-        "cwd": directory(values.chdir or "", cwd),
-        "requeue": not values.no_requeue,
-        "wait_for_nodes": values.wait_for_nodes,
-    }
-    optional = {key: getattr(values, key) for key in ("gpus", "nodes", "gpus_per_node", "cpus", "priority", "python")}
-    optional["time_limit_s"] = values.slurm_time if values.time_limit is None else values.time_limit
-    fields |= {key: value for key, value in optional.items() if value is not None}
-    fields |= _what_to_run(command, cell, prog)
+    _refuse_contradictions(values)
+    keywords = {name: value for name, value in vars(values).items() if name in KEYWORDS}
+    keywords["time_limit"] = values.slurm_time if values.time_limit is None else values.time_limit
+    keywords["env"] = _environment(values.env, values.export, environ)
+    keywords["requeue"] = not values.no_requeue
+    _check_what_runs(command, cell, prog)
+    spec = spec_of(command or None, cell, keywords, here or Here.real())
     return Submission(
-        spec=convert(fields),
-        background=values.background,
+        spec=spec,
+        background=values.background or bool(spec.array),
         json=values.json,
         variable=values.variable if in_notebook else None,
     )
@@ -176,22 +191,31 @@ def _is_attached(parser: Parser, word: str) -> bool:
     return parser.takes_value(word[:2]) is True
 
 
-def _what_to_run(command: list[str], cell: str | None, prog: str) -> dict[str, object]:
+def _refuse_contradictions(values: argparse.Namespace) -> None:
+    if values.interactive and values.background:
+        raise InvalidRequest("contradiction", "--interactive and --background exclude each other: leave one out.")
+    if values.interactive and values.array:
+        raise InvalidRequest("contradiction", "--array is many jobs, which no one place can show: leave --interactive out.")
+    if values.json and not (values.background or values.array):
+        raise InvalidRequest("contradiction", "--json goes with --background; without it stdout is the job's own.")
+    if values.time_limit is not None and values.slurm_time is not None:
+        raise InvalidRequest("contradiction", "--time-limit and -t say the same: leave one out.")
+
+
+def _check_what_runs(command: list[str], cell: str | None, prog: str) -> None:
     if cell is None:
         if not command:
             raise InvalidRequest("no-command", f"Name the command after `--`, as in `{prog} --gpus 1 -- python train.py`.")
-        return {"command": command_words(command)}
-    if command:
+    elif command:
         raise InvalidRequest("contradiction", f"The cell's body is what runs: take {command[0]!r} out of the first line.")
-    if not cell.strip():
+    elif not cell.strip():
         raise InvalidRequest("no-command", "The cell has no body: write what is to run below the first line.")
-    return {"script": cell, **kernel_fields()}
 
 
 def _environment(pairs: Sequence[str], exports: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     result: dict[str, str] = {}
     for names in exports:
-        for name in split_names(names):
+        for name in kinds.names(names):
             if name not in environ:
                 raise InvalidRequest(
                     "no-such-variable", f"--export {name}: it is not set here; set it, or give its value by --env {name}=…"
@@ -205,61 +229,6 @@ def _environment(pairs: Sequence[str], exports: Sequence[str], environ: Mapping[
     for name in SECRET_VARIABLES & result.keys():
         raise InvalidRequest("secret", f"{name} never enters a job: give the job a token of its own under another name.")
     return result
-
-
-# --- kinds of values; a message that names the flag is worth more than argparse's -----------------
-
-
-class _count:  # noqa: N801 - reads as a function where it is used
-    def __init__(self, flag: str) -> None:
-        self._flag = flag
-
-    def __call__(self, text: str) -> int:
-        if not (text.isascii() and text.isdecimal()):
-            raise InvalidRequest("bad-number", f"{self._flag} {text}: write a whole number.")
-        return int(text)
-
-
-def _identifier(text: str) -> str:
-    if not text.isidentifier() or keyword.iskeyword(text):
-        raise InvalidRequest("bad-name", f"--as {text}: write the name of a variable, like job.")
-    return text
-
-
-def _priority(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidRequest("bad-number", f"--priority {text}: write a whole number; higher goes first.") from None
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise InvalidRequest("bad-time", f"--time-limit {text}: this flag takes seconds; otherwise {TIME_HINT}.") from None
-    if not 0 < seconds < float("inf"):
-        raise InvalidRequest("bad-time", f"--time-limit {text}: write a number of seconds above 0.")
-    return seconds
-
-
-def _slurm_time(text: str) -> float:
-    """Read MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
-    days, dash, clock = text.rpartition("-")
-    parts = clock.split(":")
-    if len(parts) > 3 or not all(part.isascii() and part.isdecimal() for part in (*parts, *([days] if dash else []))):
-        raise InvalidRequest("bad-time", f"-t {text} is not a time: {TIME_HINT}.")
-    numbers = [int(part) for part in parts]
-    if dash:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-    elif len(numbers) == 3:
-        hours, minutes, seconds = numbers
-    else:
-        hours, minutes, seconds = 0, *(*numbers, 0)[:2]
-    total = int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds
-    if total <= 0:
-        raise InvalidRequest("bad-time", f"-t {text}: a limit of nothing lets nothing run; {TIME_HINT}.")
-    return float(total)
 
 
 def _plain(message: str) -> str:

@@ -5,38 +5,87 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Self
 
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.places import host_name
+from mgpu_jupyter.client import values as kinds
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 
 FLAG_OF_FIELD = {
     "time_limit_s": "--time-limit",
+    "begin_at": "--begin",
+    "gpu_mem_bytes": "--gpu-mem",
+    "mem_per_node_bytes": "--mem-per-node",
     "cwd": "--chdir",
     "command": "the command",
     "script": "the cell",
     "kernel_python": "the kernel's interpreter",
     "kernel_python_version": "the kernel's version",
 }
-KEYWORDS = (
-    "name",
-    "gpus",
-    "nodes",
-    "gpus_per_node",
-    "nodelist",
-    "exclude",
-    "cpus",
-    "priority",
-    "env",
-    "python",
-    "requeue",
-    "wait_for_nodes",
+EXAMPLE_OF_FIELD = {
+    "nodelist": "node1,node2",
+    "exclude": "node1,node2",
+    "prefer": "node1,node2",
+    "partition": "gpu",
+    "gpu_ids": "0,1",
+    "node_gpu_ids": '"node1:0,1;node2:2"',
+    "gpu_type": "A100",
+    "gpu_mem_bytes": "20G",
+    "mem_per_node_bytes": "64G",
+    "constraint": '"a100&(rack=r1|!old)"',
+    "arch": "x86_64",
+    "policy": "spread",
+    "qos": "normal",
+    "account": "physics",
+    "begin_at": "now+1hour",
+    "dependency": "afterok:ABCD1234",
+    "array": "1-100%8",
+}
+SAME_IN_SPEC = (
+    *("name", "gpus", "nodes", "gpus_per_node", "gpu_ids", "node_gpu_ids", "gpu_type", "cpus", "parts"),
+    *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
+    *("priority", "qos", "account", "hold", "dependency", "array", "env", "python", "requeue"),
 )
-RENAMED = {"time_limit": "time_limit_s", "chdir": "cwd"}
+RENAMED = {
+    "time_limit": "time_limit_s",
+    "chdir": "cwd",
+    "gpu_mem": "gpu_mem_bytes",
+    "mem_per_node": "mem_per_node_bytes",
+    "begin": "begin_at",
+}
+KEYWORDS = (*SAME_IN_SPEC, *RENAMED, "mem")
+READERS = {
+    "nodelist": kinds.names,
+    "exclude": kinds.names,
+    "prefer": kinds.names,
+    "gpu_ids": kinds.gpu_ids,
+    "node_gpu_ids": kinds.node_gpu_ids,
+}
+"""What these mean when they are given as text."""
+NODE_FIELDS = ("nodes", "nodelist", "exclude", "prefer", "partition", "constraint", "arch")
+"""Who says something about nodes does not mean the machine that they sit at."""
 _PATH = re.compile(r"^(?P<what>.*) - at (?:`key` in )?`\$\.(?P<field>\w+)[^`]*`$", re.DOTALL)
+
+
+class Here(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when a request is made."""
+
+    cwd: str
+    now: float
+    host: str
+    """This machine's name, as an agent on it would tell it."""
+
+    @classmethod
+    def real(cls, cwd: str | None = None) -> Self:
+        """Return this process's own."""
+        return cls(cwd=os.getcwd() if cwd is None else cwd, now=time.time(), host=host_name())
 
 
 def command_words(command: Sequence[str] | str) -> tuple[str, ...]:
@@ -47,24 +96,41 @@ def command_words(command: Sequence[str] | str) -> tuple[str, ...]:
     return words
 
 
-def spec_of(command: Sequence[str] | str | None, script: str | None, keywords: Mapping[str, object], cwd: str | None = None) -> JobSpec:
-    """Return the request that `Client.submit` means; `cwd` is the submitter's directory."""
+def spec_of(command: Sequence[str] | str | None, script: str | None, keywords: Mapping[str, object], here: Here) -> JobSpec:
+    """Return the request that flags and `Client.submit` mean."""
     fields: dict[str, object] = {}
     for key, value in keywords.items():
-        if key not in KEYWORDS and key not in RENAMED:
-            raise InvalidRequest("unknown-keyword", f"There is no keyword {key!r}: the keywords are {', '.join((*KEYWORDS, *RENAMED))}.")
+        if key not in KEYWORDS:
+            raise InvalidRequest("unknown-keyword", f"There is no keyword {key!r}: the keywords are {', '.join(KEYWORDS)}.")
         if value is not None:
-            fields[RENAMED.get(key, key)] = value
-    for key in ("nodelist", "exclude"):
-        if isinstance(names := fields.get(key), str):
-            fields[key] = split_names(names)
-    if (chdir := fields.pop("cwd", None)) or cwd:
-        fields["cwd"] = directory(str(chdir) if chdir else "", cwd or os.getcwd())
+            fields[RENAMED.get(key, key)] = READERS[key](value) if key in READERS and isinstance(value, str) else value
+    _read_memory(fields)
+    if (begin := fields.get("begin_at")) is not None:
+        fields["begin_at"] = _begin(begin, here.now)
+    if fields.get("gpu_ids") and not any(fields.get(field) for field in NODE_FIELDS):
+        fields["home"] = here.host
+    fields["cwd"] = directory(str(fields.get("cwd") or ""), here.cwd)
     if command is not None:
         fields["command"] = command_words(command)
     if script is not None:
         fields |= {"script": script, **kernel_fields()}
     return convert(fields)
+
+
+def _read_memory(fields: dict[str, object]) -> None:
+    for field in ("gpu_mem_bytes", "mem_per_node_bytes"):
+        if field in fields:
+            fields[field] = kinds.size(str(fields[field]), FLAG_OF_FIELD[field])
+    if (mem := fields.pop("mem", None)) is not None:
+        wanted = kinds.gpu_megabytes(str(mem))
+        if fields.setdefault("gpu_mem_bytes", wanted) != wanted:
+            raise InvalidRequest("contradiction", "--mem and --gpu-mem are both the memory of each GPU: leave one out.")
+
+
+def _begin(begin: object, now: float) -> object:
+    if isinstance(begin, datetime):
+        return begin.timestamp()
+    return kinds.begin_time(begin, now) if isinstance(begin, str) else begin
 
 
 def kernel_fields() -> dict[str, object]:
@@ -76,11 +142,6 @@ def kernel_fields() -> dict[str, object]:
 def directory(chdir: str, cwd: str) -> str:
     """Return `chdir` as seen from `cwd`, with `~` for the home."""
     return os.path.normpath(os.path.join(cwd, os.path.expanduser(chdir)))
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    """Return the names of a list with commas."""
-    return tuple(name for name in (part.strip() for part in text.split(",")) if name)
 
 
 def convert(fields: Mapping[str, object]) -> JobSpec:
@@ -105,4 +166,5 @@ def _sentence(text: str) -> str:
     what = found["what"].replace("`", "")
     if "matching regex" in what:
         what = "Some characters are not allowed here"
-    return f"{flag} is not valid: {what[:1].lower()}{what[1:]}."
+    example = EXAMPLE_OF_FIELD.get(found["field"])
+    return f"{flag} is not valid: {what[:1].lower()}{what[1:]}{f'; write it like {flag} {example}' if example else ''}."

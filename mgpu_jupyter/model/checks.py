@@ -25,6 +25,9 @@ def check(spec: JobSpec) -> JobSpec:
     both = sorted(set(spec.nodelist) & set(spec.exclude))
     if both:
         raise InvalidRequest("node-contradiction", f"{', '.join(both)} is in both --nodelist and --exclude: take it out of one.")
+    both = sorted(set(spec.node_gpu_ids) & set(spec.exclude))
+    if both:
+        raise InvalidRequest("node-contradiction", f"{', '.join(both)} is in both --node-gpu-ids and --exclude: take it out of one.")
     if spec.gpu_ids and spec.gpu_type:
         raise InvalidRequest("gpu-contradiction", "--gpu-ids names the GPUs already: leave --gpu-type out.")
     parse_constraint(spec.constraint)

@@ -50,8 +50,8 @@ def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
             return not holds(one, labels)
         case AllOf(several):
             return all(holds(one, labels) for one in several)
-        case AnyOf(several):
-            return any(holds(one, labels) for one in several)
+        case _:
+            return any(holds(one, labels) for one in expression.several)
 
 
 def parse_constraint(text: str) -> Expression | None:
@@ -90,7 +90,7 @@ class _Reader:
 
     def _one(self, depth: int) -> Expression:
         if depth > _MAX_DEPTH:
-            raise self._refusal()
+            raise InvalidRequest("bad-constraint", f"--constraint goes more than {_MAX_DEPTH} brackets or ! deep: write it flatter.")
         if self._take("!"):
             return Not(self._one(depth + 1))
         if self._take("("):

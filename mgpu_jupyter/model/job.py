@@ -19,10 +19,10 @@ MAX_NODES = 10_000
 MAX_GPUS_PER_NODE = 1_024
 
 NodeName = Annotated[str, Meta(pattern=NODE_ID_PATTERN)]
-EnvironmentName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
-PLAIN_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+EnvironmentName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)", max_length=200)]
+PLAIN_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$(?!\n)"
 PlainText = Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=200)]
-Word = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,63})?$")]
+Word = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,63})?$(?!\n)")]
 """A name in the configuration; empty for none."""
 GpuIndex = Annotated[int, Meta(ge=0, lt=MAX_GPUS_PER_NODE)]
 Argument = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
@@ -97,7 +97,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     cwd: Annotated[str, Meta(pattern=r"^/[^\x00]*$", max_length=4096)] | None = None
     python: Annotated[str, Meta(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
     kernel_python: Annotated[str, Meta(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
-    kernel_python_version: Annotated[str, Meta(pattern=r"^\d+\.\d+$")] | None = None
+    kernel_python_version: Annotated[str, Meta(pattern=r"^\d+\.\d+$(?!\n)")] | None = None
     requeue: bool = True
     """Run again when its node is lost."""
     wait_for_nodes: bool = False

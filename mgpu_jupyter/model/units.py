@@ -86,9 +86,9 @@ def _units_of_map(spec: JobSpec) -> tuple[Unit, ...]:
         raise InvalidRequest(
             "gpu-contradiction", f"--node-gpu-ids names {total} GPUs on {len(spec.node_gpu_ids)} nodes: leave --gpus and --nodes out."
         )
-    strange = [name for name in spec.node_gpu_ids if spec.nodelist and name not in spec.nodelist]
+    strange = sorted(set(spec.nodelist) ^ set(spec.node_gpu_ids)) if spec.nodelist else []
     if strange:
-        raise InvalidRequest("node-contradiction", f"{strange[0]} is in --node-gpu-ids but not in --nodelist: leave --nodelist out.")
+        raise InvalidRequest("node-contradiction", f"{strange[0]} is in only one of --node-gpu-ids and --nodelist: leave --nodelist out.")
     return tuple(
         Unit(
             index=index,

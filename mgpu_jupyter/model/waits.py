@@ -12,7 +12,7 @@ from mgpu_agent.protocol.ids import JOB_ID_ALPHABET, JOB_ID_LENGTH
 
 MAX_ARRAY = 10_000
 _JOB_ID = re.compile(f"[{JOB_ID_ALPHABET}]{{{JOB_ID_LENGTH}}}")
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 
 
 class After(StrEnum):
@@ -45,6 +45,7 @@ def parse_dependency(text: str) -> tuple[Dependency, ...]:
         kind, *ids = clause.split(":")
         if kind not in list(After):
             raise InvalidRequest("bad-dependency", f"--dependency {clause}: begin it with {', '.join(After)}, as in afterok:ABCD1234.")
+        ids = [one.strip().upper() for one in ids]
         if not ids or not all(_JOB_ID.fullmatch(one) for one in ids):
             raise InvalidRequest("bad-dependency", f"--dependency {clause}: name jobs by their ids, as in {kind}:ABCD1234.")
         found |= dict.fromkeys(Dependency(After(kind), one) for one in ids)
@@ -58,17 +59,17 @@ def parse_array(text: str) -> Array | None:
     ranges, percent, throttle = text.partition("%")
     if percent and not (throttle.isascii() and throttle.isdecimal() and int(throttle) > 0):
         raise InvalidRequest("bad-array", f"--array {text}: after % write how many may run at once, as in 1-100%8.")
-    indices: set[int] = set()
+    indices: list[int] = []
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
             raise InvalidRequest("bad-array", f"--array {text}: write numbers and ranges, as in 1-100, 0,3,7 or 0-20:5%4.")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if last < first or step < 1:
+        if last < first:
             raise InvalidRequest("bad-array", f"--array {text}: {part} is an empty range; write the smaller number first.")
-        if (last - first) // step >= MAX_ARRAY:
+        if step < 1:
+            raise InvalidRequest("bad-array", f"--array {text}: {part} has a step of 0; write 1 or more.")
+        if len(indices) + (last - first) // step >= MAX_ARRAY:
             raise InvalidRequest("bad-array", f"--array {text}: at most {MAX_ARRAY} jobs in one array; submit it in parts.")
-        indices.update(range(first, last + 1, step))
-    if len(indices) > MAX_ARRAY:
-        raise InvalidRequest("bad-array", f"--array {text}: at most {MAX_ARRAY} jobs in one array; submit it in parts.")
-    return Array(tuple(sorted(indices)), int(throttle or 0))
+        indices += range(first, last + 1, step)
+    return Array(tuple(sorted(set(indices))), int(throttle or 0))

@@ -90,7 +90,7 @@ class MgpuMagics:
         """
         prog = "%mgpu_srun" if cell is None else "%%mgpu_srun"
         words_of_line = split_line(line, variables(self._shell.user_ns, os.environ), self._evaluate)
-        request = parse(words_of_line, cell=cell, environ=os.environ, cwd=os.getcwd(), prog=prog, in_notebook=True)
+        request = parse(words_of_line, cell=cell, environ=os.environ, prog=prog, in_notebook=True)
         if isinstance(request, Help):
             _show(request)
             return None

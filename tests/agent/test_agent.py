@@ -12,6 +12,7 @@ import pytest
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.messages import Bye, Launch, Resync, Stop
 from mgpu_agent.protocol.model import PythonWish, TaskSpec
+from mgpu_jupyter.client.spec import Here
 from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
 
@@ -29,6 +30,7 @@ def test_hello_says_who_and_what(joined: SmallMaster, node: Node) -> None:
     hello = joined.hellos[0]
 
     assert (hello.node_id, hello.tasks, hello.facts.pid, hello.facts.address) == ("n1", (), node.process.pid, "127.0.0.1")
+    assert hello.facts.host == Here.real().host  # what --gpu-ids without a node goes by
     assert [(gpu.uuid, gpu.index, gpu.memory_bytes, gpu.simulated) for gpu in hello.facts.gpus] == [
         (GPUS[0], 0, 24 * 1024**3, True),
         (GPUS[1], 1, 24 * 1024**3, True),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
+from mgpu_jupyter.client.flags import srun_parser
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
 from mgpu_jupyter.scheduler.transitions import TRANSITIONS
 
@@ -37,6 +38,12 @@ def test_readme_mentions_every_program(script: str) -> None:
 def test_readme_mentions_every_magic() -> None:
     text = _text("README.md")
     assert [magic for magic in ("%mgpu_srun", "%%mgpu_srun", "%mgpu_queue", "%mgpu_nodes", "%mgpu_cancel") if magic not in text] == []
+
+
+def test_readme_mentions_every_flag_of_srun() -> None:
+    flags = set(srun_parser("mgpu_srun").flag_names()) - {"--help", "--interactive"}
+    text = _text("README.md")
+    assert [flag for flag in sorted(flags) if not re.search(rf"{flag}(?![\w-])", text)] == []
 
 
 def test_readme_mentions_every_make_target() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import socket
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -14,7 +17,8 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client import client as client_module
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node, lost
-from mgpu_jupyter.model.job import JobSpec, JobState
+from mgpu_jupyter.client.spec import KEYWORDS, RENAMED, SAME_IN_SPEC
+from mgpu_jupyter.model.job import JobSpec, JobState, Part
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -56,12 +60,54 @@ def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("keywords", "changes"),
+    [
+        ({"gpu_ids": [0, 1]}, {"gpu_ids": (0, 1), "home": socket.gethostname()}),
+        ({"gpu_ids": "0-2", "nodelist": "a"}, {"gpu_ids": (0, 1, 2), "nodelist": ("a",)}),
+        ({"node_gpu_ids": {"a": [0], "b": [1, 2]}}, {"node_gpu_ids": {"a": (0,), "b": (1, 2)}}),
+        ({"node_gpu_ids": "a:0;b:1,2"}, {"node_gpu_ids": {"a": (0,), "b": (1, 2)}}),
+        ({"gpu_type": "A100", "gpu_mem": "20G"}, {"gpu_type": "A100", "gpu_mem_bytes": 20 * 2**30}),
+        ({"gpu_mem": 1024, "mem": 1024}, {"gpu_mem_bytes": 2**30}),
+        ({"mem": 1024, "mem_per_node": 2048}, {"gpu_mem_bytes": 2**30, "mem_per_node_bytes": 2**31}),
+        ({"parts": [{"gpus": 1}, {"cpus": 2}]}, {"parts": (Part(gpus=1), Part(cpus=2))}),
+        ({"prefer": "a,b", "partition": "gpu"}, {"prefer": ("a", "b"), "partition": "gpu"}),
+        ({"constraint": "a100", "arch": "x86_64", "policy": "spread"}, {"constraint": "a100", "arch": "x86_64", "policy": "spread"}),
+        ({"qos": "high", "account": "bio", "hold": True}, {"qos": "high", "account": "bio", "hold": True}),
+        ({"begin": 1e9}, {"begin_at": 1e9}),
+        ({"begin": datetime(2030, 1, 31, 8)}, {"begin_at": datetime(2030, 1, 31, 8).timestamp()}),
+        ({"begin": "2030-01-31T08:00"}, {"begin_at": datetime(2030, 1, 31, 8).timestamp()}),
+        ({"dependency": "afterok:ABCD1234", "array": "1-3"}, {"dependency": "afterok:ABCD1234", "array": "1-3"}),
+    ],
+)
+def test_keywords_about_place_and_time(keywords: dict[str, object], changes: dict[str, object]) -> None:
+    mock = MockTransport()
+    Client(transport=mock).submit(["x"], **keywords)  # type: ignore[arg-type]
+    assert mock.specs == [msgspec.structs.replace(JobSpec(command=("x",), cwd=os.getcwd()), **changes)]
+
+
+def test_submit_has_every_keyword() -> None:
+    named = inspect.signature(Client.submit).parameters.keys() - {"self", "command", "script"}
+    assert named == set(KEYWORDS)
+
+
+def test_every_field_of_a_request_can_be_said() -> None:
+    by_itself = {"command", "script", "kernel_python", "kernel_python_version", "home"}
+    assert {*SAME_IN_SPEC, *RENAMED.values()} == set(JobSpec.__struct_fields__) - by_itself
+
+
+@pytest.mark.parametrize(
     ("keywords", "sentence"),
     [
         ({"gpus": -1}, "--gpus is not valid: expected int >= 0."),
         ({"gpus": "2"}, "--gpus is not valid: expected int | null, got str."),
         ({"time_limit": 0}, "--time-limit is not valid: expected float > 0.0."),
-        ({"nodelist": ["a b"]}, "--nodelist is not valid: some characters are not allowed here."),
+        (
+            {"nodelist": ["a b"]},
+            "--nodelist is not valid: some characters are not allowed here; write it like --nodelist node1,node2.",
+        ),
+        ({"gpu_ids": 0}, "--gpu-ids is not valid: expected array, got int; write it like --gpu-ids 0,1."),
+        ({"gpu_mem": True}, "--gpu-mem True: write an amount of memory, like 20G, or a plain number of MB."),
+        ({"begin": -1}, "--begin is not valid: expected float >= 0.0; write it like --begin now+1hour."),
     ],
 )
 def test_mistakes_are_found_before_anything_is_sent(keywords: dict[str, object], sentence: str) -> None:

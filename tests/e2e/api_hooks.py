@@ -9,7 +9,8 @@ import schemathesis
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.api.models import BulkSubmit
-from mgpu_jupyter.model.job import JobSpec, check
+from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.server.handlers.base import decode_body
 
 

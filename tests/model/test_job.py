@@ -2,54 +2,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import FINAL_STATES, MAX_COMMAND_CHARS, JobSpec, JobState, NodeState
-from mgpu_jupyter.model.units import Unit, units_of
 
 
 def _spec(**fields: object) -> JobSpec:
     return msgspec.convert({"command": ["true"], **fields}, JobSpec)
-
-
-# --- what a request means --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "gpus_of_each_unit"),
-    [
-        ({}, [1]),
-        ({"gpus": 0}, [0]),
-        ({"gpus": 4}, [4]),
-        ({"nodes": 2}, [1, 1]),
-        ({"nodes": 2, "gpus": 4}, [2, 2]),
-        ({"nodes": 2, "gpus": 0}, [0, 0]),
-        ({"nodes": 2, "gpus_per_node": 3}, [3, 3]),
-        ({"nodes": 2, "gpus_per_node": 3, "gpus": 6}, [3, 3]),
-        ({"gpus_per_node": 3}, [3]),
-        ({"nodelist": ["a", "b", "c"]}, [1, 1, 1]),
-        ({"nodelist": ["a", "b", "c"], "nodes": 2}, [1, 1]),
-        ({"nodelist": ["a", "b", "c"], "gpus": 6}, [2, 2, 2]),
-        ({"nodelist": ["a"], "nodes": 1, "gpus_per_node": 0}, [0]),
-    ],
-)
-def test_units(fields: dict[str, object], gpus_of_each_unit: list[int]) -> None:
-    expected = tuple(Unit(index=index, gpus=gpus, cpus=0) for index, gpus in enumerate(gpus_of_each_unit))
-    assert units_of(check(_spec(**fields))) == expected
-
-
-def test_cpus_are_for_each_node() -> None:
-    assert units_of(_spec(nodes=2, cpus=8)) == (Unit(index=0, gpus=1, cpus=8), Unit(index=1, gpus=1, cpus=8))
-
-
-@given(nodes=st.integers(1, 50), per_node=st.integers(0, 16))
-def test_total_and_per_node_mean_the_same(nodes: int, per_node: int) -> None:
-    by_total = units_of(_spec(nodes=nodes, gpus=nodes * per_node))
-    by_node = units_of(_spec(nodes=nodes, gpus_per_node=per_node))
-    assert by_total == by_node == tuple(Unit(index=index, gpus=per_node, cpus=0) for index in range(nodes))
 
 
 # --- what contradicts itself -----------------------------------------------------------------------
@@ -89,6 +49,20 @@ TOO_LONG = "x" * (MAX_COMMAND_CHARS // 2 + 1)
             "gpu-contradiction",
             "--gpus 3 cannot be shared evenly by 2 nodes: give --gpus-per-node instead.",
         ),
+        (
+            {"node_gpu_ids": {"a": [0], "b": [1]}, "exclude": ["b"]},
+            "node-contradiction",
+            "b is in both --node-gpu-ids and --exclude: take it out of one.",
+        ),
+        ({"gpu_ids": [0], "gpu_type": "A100"}, "gpu-contradiction", "--gpu-ids names the GPUs already: leave --gpu-type out."),
+        ({"gpu_ids": [1, 1]}, "gpu-contradiction", "--gpu-ids names a GPU twice: name each once."),
+        (
+            {"constraint": "a100&"},
+            "bad-constraint",
+            "--constraint a100&: write labels with & | ! and brackets, as in a100&(rack=r1|!old).",
+        ),
+        ({"dependency": "afterok"}, "bad-dependency", "--dependency afterok: name jobs by their ids, as in afterok:ABCD1234."),
+        ({"array": "1-3%0"}, "bad-array", "--array 1-3%0: after % write how many may run at once, as in 1-100%8."),
     ],
 )
 def test_contradictions(fields: dict[str, object], code: str, message: str) -> None:
@@ -141,6 +115,36 @@ def test_a_sound_request_comes_back_as_it_is(fields: dict[str, object]) -> None:
         {"kernel_python_version": "3.11.2"},
         {"requeue": 1},
         {"gpu": 1},
+        {"parts": [{"gpu": 1}]},
+        {"parts": [{"gpus": 1_025}]},
+        {"prefer": ["bad name"]},
+        {"partition": "a b"},
+        {"partition": "-a"},
+        {"gpu_ids": [-1]},
+        {"gpu_ids": [1_024]},
+        {"gpu_ids": "0,1"},
+        {"node_gpu_ids": {"n1": []}},
+        {"node_gpu_ids": {"bad name": [0]}},
+        {"gpu_type": "a\nb"},
+        {"gpu_mem_bytes": -1},
+        {"constraint": "a\tb"},
+        {"constraint": "x" * 1_001},
+        {"arch": "x86 64"},
+        {"mem_per_node_bytes": 2**60 + 1},
+        {"policy": "?"},
+        {"qos": "?"},
+        {"account": "?"},
+        {"begin_at": -1},
+        {"begin_at": 1e13},
+        {"hold": 1},
+        {"dependency": "\n"},
+        {"array": "1\n"},
+        {"name": "run\n"},
+        {"nodelist": ["a\n"]},
+        {"env": {"A\n": "x"}},
+        {"policy": "spread\n"},
+        {"kernel_python_version": "3.11\n"},
+        {"home": "\x1b"},
     ],
     ids=lambda fields: str(fields)[:40],
 )
@@ -167,6 +171,22 @@ def test_everything_at_once_survives_json() -> None:
         "kernel_python": "/usr/bin/python3",
         "kernel_python_version": "3.11",
         "requeue": False,
+        "wait_for_nodes": True,
+        "prefer": ["a"],
+        "partition": "gpu",
+        "gpu_type": "A100",
+        "gpu_mem_bytes": 20 * 2**30,
+        "constraint": "a100&!old",
+        "arch": "x86_64",
+        "mem_per_node_bytes": 64 * 2**30,
+        "policy": "spread",
+        "qos": "high",
+        "account": "physics",
+        "begin_at": 1_900_000_000.5,
+        "hold": True,
+        "dependency": "afterok:ABCD1234",
+        "array": "1-3%2",
+        "home": "laptop",
     }
     spec = check(_spec(**fields))
     assert msgspec.json.decode(msgspec.json.encode(spec)) == fields
@@ -183,6 +203,15 @@ def test_defaults_are_left_out() -> None:
 def test_final_states() -> None:
     assert [state.value for state in JobState if state.is_final] == ["completed", "failed", "cancelled", "timeout"]
     assert frozenset(state for state in JobState if state.is_final) == FINAL_STATES
+
+
+def test_the_end_of_a_sentence() -> None:
+    assert {state.value: state.past for state in FINAL_STATES} == {
+        "completed": "completed",
+        "failed": "failed",
+        "cancelled": "was cancelled",
+        "timeout": "ran into its time limit",
+    }
 
 
 def test_names_that_users_and_scripts_know() -> None:

@@ -53,6 +53,42 @@ def test_a_cell_is_the_script(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp
     ]
 
 
+def test_flags_about_place_and_time(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell.run("ids = '0-1'; free = 20")
+    assert shell.run("%mgpu_srun --gpu-ids $ids --gpu-mem {free}G -w a,b --constraint a100&(rack=r1|!old) --hold -- x").success
+    assert shell.run("%%mgpu_srun --node-gpu-ids n1:0,1;n2:2 --policy spread --dependency afterok:ABCD1234\nprint(1)").success
+    assert shell.mock.specs == [
+        JobSpec(
+            command=("x",),
+            cwd=str(tmp_path),
+            gpu_ids=(0, 1),
+            gpu_mem_bytes=20 * 2**30,
+            nodelist=("a", "b"),
+            constraint="a100&(rack=r1|!old)",
+            hold=True,
+        ),
+        JobSpec(
+            script="print(1)\n",
+            cwd=str(tmp_path),
+            kernel_python=sys.executable,
+            kernel_python_version=VERSION,
+            node_gpu_ids={"n1": (0, 1), "n2": (2,)},
+            policy="spread",
+            dependency="afterok:ABCD1234",
+        ),
+    ]
+
+
+def test_an_array_returns_at_once(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell.plays(lambda spec: Play(hold=True))
+    result = shell.run("%%mgpu_srun --array 1-100%8 --as many\nprint(1)").result
+    assert isinstance(result, Job)
+    assert result is shell.shell.user_ns["many"]
+    assert [spec.array for spec in shell.mock.specs] == ["1-100%8"]
+
+
 def test_lines_of_several_ranks_are_labelled(shell: Shell, capsys: Captured) -> None:
     shell.plays(lambda spec: Play(output=(Say(b"a"), Say("ü\n".encode(), rank=1), Say(b"b\nrest"))))
     assert shell.run("%mgpu_srun --nodes 2 -- x").success
