@@ -21,7 +21,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: help setup fmt check test demo lab bench clean lint types imports unit e2e bench-small
+.PHONY: help setup fmt check test demo lab bench bench-scheduler clean lint types imports unit e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -60,8 +60,11 @@ lab: $(STAMP) ## start JupyterLab with a master and local agents; ARGS="--no-bro
 bench: $(STAMP) ## measure job rate and latency, print tables, write bench.json
 	@exec $(BIN)/python -m tests.bench --out bench.json $(ARGS)
 
+bench-scheduler: $(STAMP) ## measure what a pass of the scheduler costs at scale, print a table, write bench-scheduler.json
+	@exec $(BIN)/python -m tests.bench.scheduler $(ARGS)
+
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json dist build
+	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-scheduler.json dist build
 
 # --- parts of the gate ---------------------------------------------------------------------------
 
@@ -85,4 +88,5 @@ e2e: $(STAMP)
 	@exec $(BIN)/python -m pytest -q tests/e2e
 
 bench-small: $(STAMP)
-	@exec $(BIN)/python -m tests.bench --small --out .mgpu/bench-small.json
+	@$(BIN)/python -m tests.bench --small --out .mgpu/bench-small.json
+	@exec $(BIN)/python -m tests.bench.scheduler --small --out .mgpu/bench-scheduler-small.json

@@ -53,15 +53,21 @@ def units_of(spec: JobSpec) -> tuple[Unit, ...]:
     """Return the placement units of a request, or refuse one that contradicts itself."""
     if spec.node_gpu_ids:
         return _units_of_map(spec)
-    nodes = _node_count(spec)
     if spec.parts:
-        return _units_of_parts(spec, nodes)
-    per_node = _gpus_per_node(spec, nodes)
-    ids = tuple(sorted(spec.gpu_ids))
+        return _units_of_parts(spec, _node_count(spec))
+    need, count = _alike(spec)
     return tuple(
-        Unit(index=index, gpus=per_node, cpus=spec.cpus, mem_bytes=spec.mem_per_node_bytes, arch=spec.arch, gpu_ids=ids)
-        for index in range(nodes)
+        Unit(index=index, gpus=need.gpus, cpus=need.cpus, mem_bytes=need.mem_bytes, arch=need.arch, gpu_ids=need.gpu_ids)
+        for index in range(count)
     )
+
+
+def groups_of_request(spec: JobSpec) -> tuple[Group, ...]:
+    """Return the groups of a request, without a value for each unit of a large one."""
+    if spec.node_gpu_ids or spec.parts:
+        return groups_of(units_of(spec))
+    need, count = _alike(spec)
+    return (Group(need, 0, count),)
 
 
 def groups_of(units: tuple[Unit, ...]) -> tuple[Group, ...]:
@@ -75,7 +81,14 @@ def groups_of(units: tuple[Unit, ...]) -> tuple[Group, ...]:
 
 def gpus_of(spec: JobSpec) -> int:
     """Return how many GPUs a request asks for in all."""
-    return sum(unit.gpus for unit in units_of(spec))
+    return sum(group.need.gpus * group.count for group in groups_of_request(spec))
+
+
+def _alike(spec: JobSpec) -> tuple[Need, int]:
+    """Return what each node must give and how many nodes, for a request whose units are all alike."""
+    nodes = _node_count(spec)
+    gpus = _gpus_per_node(spec, nodes)
+    return Need(gpus, spec.cpus, spec.mem_per_node_bytes, spec.arch, tuple(sorted(spec.gpu_ids))), nodes
 
 
 def _units_of_map(spec: JobSpec) -> tuple[Unit, ...]:

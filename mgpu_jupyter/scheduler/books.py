@@ -236,7 +236,7 @@ def _line_up(state: ClusterState, job: Job) -> None:
         qos=job.spec.qos,
         array=job.array.id if job.array else None,
     )
-    state.queue.add(entry, state.shares.bonus(job.user, job.account, state.now))
+    state.queue.add(entry, lambda user, account: state.shares.bonus(user, account, state.now))
     state.planner.arrived(entry)
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from mgpu_agent.protocol.errors import Forbidden, InvalidRequest
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.settings import Partition, Qos, Quota, Scheduling
-from mgpu_jupyter.model.units import units_of
+from mgpu_jupyter.model.units import groups_of_request
 from mgpu_jupyter.scheduler.placement.strategies import BUILT_IN, Strategy
 from mgpu_jupyter.scheduler.words import nearest
 
@@ -85,9 +85,9 @@ class Site:
             raise Forbidden(
                 "partition-forbidden", f"{user} may not use the partition {name}: ask an administrator, or name another with -p."
             )
-        units = units_of(spec)
-        gpus = sum(unit.gpus for unit in units)
-        if rules.max_nodes is not None and len(units) > rules.max_nodes:
+        groups = groups_of_request(spec)
+        gpus = sum(group.need.gpus * group.count for group in groups)
+        if rules.max_nodes is not None and sum(group.count for group in groups) > rules.max_nodes:
             raise InvalidRequest("partition-limit", f"The partition {name} gives at most {rules.max_nodes} nodes to a job: ask for fewer.")
         if rules.max_gpus is not None and gpus > rules.max_gpus:
             raise InvalidRequest("partition-limit", f"The partition {name} gives at most {rules.max_gpus} GPUs to a job: ask for fewer.")

@@ -11,7 +11,7 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.units import Group, Need, Unit, gpus_of, groups_of, units_of
+from mgpu_jupyter.model.units import Group, Need, Unit, gpus_of, groups_of, groups_of_request, units_of
 
 
 def _spec(**fields: object) -> JobSpec:
@@ -166,6 +166,13 @@ def test_units_that_need_the_same_are_one_group() -> None:
     units = units_of(_spec(nodes=4, parts=[{"gpus": 1}, {"gpus": 2, "cpus": 1, "mem_bytes": 5}, {"gpus": 1}, {"gpus": 1}]))
     assert groups_of(units) == (Group(Need(2, 1, 5), 0, 1), Group(Need(1), 1, 3))
     assert groups_of(()) == ()
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"nodes": 3, "gpus_per_node": 2, "cpus": 1}, {"gpu_ids": [1, 0]}, {"node_gpu_ids": {"a": [0], "b": [1]}}]
+)
+def test_groups_of_a_request_are_those_of_its_units(fields: dict[str, object]) -> None:
+    assert groups_of_request(_spec(**fields)) == groups_of(units_of(_spec(**fields)))
 
 
 def test_gpus_in_all() -> None:

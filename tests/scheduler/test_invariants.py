@@ -46,7 +46,7 @@ def test_a_queued_job_that_is_nowhere():
 def test_a_running_job_in_the_queue():
     _, state, job = a_cluster()
     lane = state.queue.lane(shape_of(a_spec()))
-    state.queue.add(Entry(job.id, 1, lane, base=0.0, duration=1.0, user="ann", account="", qos="", array=None), 0.0)
+    state.queue.add(Entry(job.id, 1, lane, base=0.0, duration=1.0, user="ann", account="", qos="", array=None), lambda *_: 0.0)
 
     assert check(state) == ["JOB00001 is starting and still in the queue"]
 

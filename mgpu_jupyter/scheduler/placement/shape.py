@@ -7,7 +7,7 @@ import msgspec
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.constraint import Expression, parse_constraint
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.units import Group, groups_of, units_of
+from mgpu_jupyter.model.units import Group, groups_of_request
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,4 +68,4 @@ def shape_of(
         account=account,
     )
     prefer = tuple(sorted(set(spec.prefer)))
-    return Shape(groups=groups_of(units_of(spec)), rules=rules, strategy=strategy, prefer=prefer, failed_nodes=failed_nodes)
+    return Shape(groups=groups_of_request(spec), rules=rules, strategy=strategy, prefer=prefer, failed_nodes=failed_nodes)

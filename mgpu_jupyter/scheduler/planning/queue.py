@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.scheduler.placement.shape import Shape
 
+_key = attrgetter("key")
 ANY_TIME = float("inf")
 NOTHING = -float("inf")
+STEP = 0.05
+"""Hours of waiting: a share that changed by less moves nobody."""
 
 
 class Lane:
@@ -33,7 +37,7 @@ class Lane:
 class Entry:
     """A waiting job as the queue sees it."""
 
-    __slots__ = ("account", "array", "base", "duration", "gpus", "job_id", "key", "lane", "number", "qos", "user")
+    __slots__ = ("account", "array", "base", "duration", "gpus", "job_id", "key", "lane", "number", "qos", "user", "who")
 
     def __init__(
         self, job_id: JobId, number: int, lane: Lane, *, base: float, duration: float, user: str, account: str, qos: str, array: str | None
@@ -44,6 +48,7 @@ class Entry:
         self.duration = duration
         """How long it is expected to run, for planning."""
         self.user, self.account, self.qos, self.array = user, account, qos, array
+        self.who = (user, account)
         self.gpus = lane.gpus
         self.key = (-base, number)
 
@@ -55,6 +60,8 @@ class Queue:
         self.order: list[Entry] = []
         self.lanes: dict[Shape, Lane] = {}
         self._entries: dict[JobId, Entry] = {}
+        self._bonuses: dict[tuple[str, str], float] = {}
+        """What the share of each user and account added when jobs were ordered last."""
 
     def __len__(self) -> int:
         return len(self.order)
@@ -72,9 +79,11 @@ class Queue:
             found = self.lanes[shape] = Lane(shape)
         return found
 
-    def add(self, entry: Entry, bonus: float) -> None:
-        """Put a job in its place; `bonus` is what its user's share adds."""
-        entry.key = (-(entry.base + bonus), entry.number)
+    def add(self, entry: Entry, bonus: Callable[[str, str], float]) -> None:
+        """Put a job in its place; `bonus` tells what its user's share adds."""
+        if entry.who not in self._bonuses:
+            self._bonuses[entry.who] = bonus(*entry.who)
+        entry.key = (-(entry.base + self._bonuses[entry.who]), entry.number)
         entry.lane.waiting += 1
         self._entries[entry.job_id] = entry
         insort(self.order, entry, key=_key)
@@ -97,15 +106,17 @@ class Queue:
         return bisect_left(self.order, self._entries[job_id].key, key=_key) + 1
 
     def reorder(self, bonus: Callable[[str, str], float]) -> None:
-        """Sort anew by what each user's share adds now."""
-        bonuses: dict[tuple[str, str], float] = {}
+        """Sort anew by what each user's share adds now; who is told by less than `STEP` stays where they are."""
+        moved: dict[tuple[str, str], float] = {}
+        for who, before in self._bonuses.items():
+            now = bonus(*who)
+            if abs(now - before) >= STEP:
+                moved[who] = now
+        if not moved:
+            return
+        self._bonuses.update(moved)
         for entry in self.order:
-            who = (entry.user, entry.account)
-            if who not in bonuses:
-                bonuses[who] = bonus(*who)
-            entry.key = (-(entry.base + bonuses[who]), entry.number)
+            new = moved.get(entry.who)
+            if new is not None:
+                entry.key = (-(entry.base + new), entry.number)
         self.order.sort(key=_key)
-
-
-def _key(entry: Entry) -> tuple[float, int]:
-    return entry.key

@@ -34,9 +34,11 @@ class Shares:
         self.users: dict[str, Use] = {}
         self.accounts: dict[str, Use] = {}
         self._changed: set[tuple[bool, str]] = set()
+        self._known_totals: dict[tuple[bool, float], tuple[float, float]] = {}
 
     def hold(self, user: str, account: str, gpus: int, at: float) -> None:
         """Note that so many GPUs more are held (or fewer, when negative)."""
+        self._known_totals.clear()
         for uses, name in ((self.users, user), (self.accounts, account)):
             if name:
                 use = uses.setdefault(name, Use(at=at))
@@ -84,11 +86,18 @@ class Shares:
         use = uses.get(name)
         if use is None:
             return 1.0
-        total = sum(self._at(one, at) for one in uses.values())
+        total, rights = self._totals(uses, shares, at)
         if total <= 0.0:
             return 1.0
-        rights = sum(shares.get(one, 1.0) for one in uses)
         return float(2.0 ** -((self._at(use, at) / total) / (shares.get(name, 1.0) / rights)))
+
+    def _totals(self, uses: dict[str, Use], shares: dict[str, float], at: float) -> tuple[float, float]:
+        """Return what all used together and the sum of their shares; asked for many names at one time, it is counted once."""
+        key = (uses is self.users, at)
+        if key not in self._known_totals:
+            total = sum(self._at(one, at) for one in uses.values())
+            self._known_totals[key] = (total, sum(shares.get(one, 1.0) for one in uses))
+        return self._known_totals[key]
 
     def _bring_to(self, use: Use, at: float) -> None:
         use.amount, use.at = self._at(use, at), max(at, use.at)
