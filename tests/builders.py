@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
@@ -19,8 +21,10 @@ def a_gpu(node: str, index: int) -> GpuInfo:
     return GpuInfo(index=index, uuid=GpuUuid(f"GPU-{node}-{index}"), name="Test GPU", memory_bytes=24 << 30, simulated=True)
 
 
-def facts(node: str = "n1", gpus: int = 4, cpus: int = 8, incarnation: str = "boot-1/ledger-1") -> NodeFacts:
-    return NodeFacts(
+def facts(
+    node: str = "n1", gpus: int | tuple[GpuInfo, ...] = 4, cpus: int = 8, incarnation: str = "boot-1/ledger-1", **changes: Any
+) -> NodeFacts:
+    values = NodeFacts(
         host=f"host-{node}",
         address="127.0.0.1",
         arch="x86_64",
@@ -31,8 +35,9 @@ def facts(node: str = "n1", gpus: int = 4, cpus: int = 8, incarnation: str = "bo
         agent_version="0.1.0",
         python="/usr/bin/python3",
         pid=100,
-        gpus=tuple(a_gpu(node, index) for index in range(gpus)),
+        gpus=gpus if isinstance(gpus, tuple) else tuple(a_gpu(node, index) for index in range(gpus)),
     )
+    return replace(values, **changes)
 
 
 def a_spec(**changes: Any) -> JobSpec:
@@ -80,7 +85,9 @@ class Cluster:
         self.memos.update({command.name: command.value for command in commands if isinstance(command, Remember)})
         return [command for command in commands if not isinstance(command, Remember)]
 
-    def join(self, node: str, gpus: int = 4, *, at: float = 0.0, tasks: tuple[TaskStatus, ...] = (), **changes: Any) -> list[Command]:
+    def join(
+        self, node: str, gpus: int | tuple[GpuInfo, ...] = 4, *, at: float = 0.0, tasks: tuple[TaskStatus, ...] = (), **changes: Any
+    ) -> list[Command]:
         return self.tell(NodeJoined(at=at, node_id=NodeId(node), facts=facts(node, gpus, **changes), tasks=tasks))
 
     def submit(self, *, at: float = 1.0, user: str = "ann", **spec: Any) -> JobId:

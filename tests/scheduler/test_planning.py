@@ -1,0 +1,450 @@
+"""Who starts, who is promised a start, and who may overtake: small histories with all numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.settings import Account, Planning, Scheduling, Weights
+from mgpu_jupyter.scheduler import books
+from mgpu_jupyter.scheduler.events import CancelRequested, GpusChanged, NodeSilent, TaskReported, TimePassed
+from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.model import Job, Policy, Reason
+from mgpu_jupyter.scheduler.planning.priority import Facts, Term, base, terms
+from mgpu_jupyter.scheduler.planning.promises import look_ahead
+from mgpu_jupyter.scheduler.planning.shares import Shares, Use
+from tests.builders import Cluster, ended, status
+
+ARRIVAL = Weights(duration=0.0, fair_share=0.0)
+
+
+def a_cluster(*nodes: tuple[str, int], **planning: object) -> Cluster:
+    values = {"weights": ARRIVAL, "learn": False, **planning}
+    return Cluster(*nodes, policy=Policy(scheduling=Scheduling(planning=Planning(**values))))
+
+
+def running(cluster: Cluster, *jobs: object) -> list[str]:
+    return [job for job in jobs if cluster.state.jobs[job].state is JobState.STARTING]
+
+
+def over(cluster: Cluster, job: Job, at: float) -> None:
+    cluster.tell(TaskReported(at=at, status=status(job, started_at=at - 1)))
+    cluster.tell(TaskReported(at=at, status=ended(cluster.job(job.id), at=at)))
+
+
+def promises(cluster: Cluster) -> list[tuple[str, float, list[str]]]:
+    return [(one.job_id, one.at, [slot.id for slot, _ in one.units]) for one in cluster.state.planner.promises]
+
+
+def test_the_head_is_promised_the_moment_at_which_enough_ends_and_only_short_jobs_overtake_it():
+    cluster = a_cluster(("n1", 4))
+    cluster.started(gpus=3, time_limit_s=100.0)
+    head = cluster.submit(gpus=4, time_limit_s=10.0)
+    long, short = cluster.submit(gpus=1, time_limit_s=101.0), cluster.submit(gpus=1, time_limit_s=100.0)
+
+    cluster.schedule()
+
+    assert promises(cluster) == [(head, 102.0, ["n1"])]
+    assert running(cluster, head, long, short) == [short]
+    text = f"It would fit now, but delay job {head}, which is promised to start in 1.67 min: a shorter -t may help."
+    cluster.tell(CancelRequested(at=2.0, job_id=short, by="ann"))
+    assert waiting(cluster.state, long, 2.0) == Waiting(2, Reason("busy", "Waits for 1 GPU free on one node: n1 has 0."))
+    over(cluster, cluster.job(short), 3.0)
+    cluster.schedule(3.0)
+    assert waiting(cluster.state, long, 3.0) == Waiting(2, Reason("promised", text.replace("1.67", "1.65")))
+
+
+def test_a_longer_job_may_overtake_on_gpus_that_the_head_will_not_need():
+    cluster = a_cluster(("n1", 4), ("n2", 4))
+    cluster.started(gpus=2, time_limit_s=100.0, nodelist=("n1",))
+    cluster.started(gpus=3, time_limit_s=500.0, nodelist=("n2",))
+    head = cluster.submit(gpus=3, time_limit_s=10.0)
+    jobs = [cluster.submit(gpus=1, time_limit_s=1000.0) for _ in range(3)]
+
+    cluster.schedule()
+
+    # One GPU of n2 and one of n1 are spare: at 102 the head needs three of the four of n1.
+    assert promises(cluster) == [(head, 102.0, ["n1"])]
+    assert running(cluster, head, *jobs) == jobs[:2]
+
+
+def test_by_time_alone_nobody_runs_past_the_heads_start():
+    cluster = a_cluster(("n1", 4), ("n2", 4), spare=False)
+    cluster.started(gpus=2, time_limit_s=100.0, nodelist=("n1",))
+    cluster.started(gpus=3, time_limit_s=500.0, nodelist=("n2",))
+    head = cluster.submit(gpus=3, time_limit_s=10.0)
+    long, short = cluster.submit(gpus=1, time_limit_s=1000.0), cluster.submit(gpus=1, time_limit_s=50.0)
+
+    cluster.schedule()
+
+    assert running(cluster, head, long, short) == [short]
+
+
+def test_with_one_gpu_on_each_node_the_spare_ones_are_counted_in_either_case():
+    cluster = a_cluster(("a", 1), ("b", 1), ("c", 1), ("d", 1), spare=False)
+    cluster.started(nodes=2, time_limit_s=100.0)
+    head = cluster.submit(nodes=3, time_limit_s=10.0)
+    long = [cluster.submit(time_limit_s=1000.0) for _ in range(2)]
+
+    cluster.schedule()
+
+    assert promises(cluster) == [(head, 102.0, ["a", "b", "c"])]
+    assert running(cluster, head, *long) == long[:1]
+
+
+def test_who_ends_in_time_goes_to_promised_nodes_so_that_others_stay_free_for_longer_jobs():
+    cluster = a_cluster(("a", 1), ("b", 1), ("c", 1), ("d", 1))
+    cluster.started(nodes=2, time_limit_s=100.0)
+    head = cluster.submit(nodes=3, time_limit_s=10.0)
+    short, long = cluster.submit(time_limit_s=20.0), cluster.submit(time_limit_s=1000.0)
+
+    cluster.schedule()
+
+    assert promises(cluster) == [(head, 102.0, ["a", "b", "c"])]
+    assert [cluster.job(job).placements[0].node_id for job in (short, long)] == ["c", "d"]
+
+
+def test_nobody_overtakes_under_fifo_but_who_can_never_run_blocks_nobody():
+    cluster = a_cluster(("n1", 2), overtake=False)
+    cluster.started(time_limit_s=100.0)
+    never = cluster.submit(gpus=8)
+    head, small = cluster.submit(gpus=2), cluster.submit(gpus=1, time_limit_s=1.0)
+
+    cluster.schedule()
+    late = cluster.submit(gpus=1, time_limit_s=1.0)
+    cluster.schedule()
+
+    assert running(cluster, never, head, small, late) == []
+    assert promises(cluster) == []
+    urgent = cluster.submit(gpus=1, priority=5)
+    cluster.schedule()
+    assert running(cluster, head, small, late, urgent) == [urgent]
+    assert waiting(cluster.state, small, 2.0) == Waiting(3, Reason("busy", "Waits for 1 GPU free on one node: n1 has 0."))
+
+
+def test_under_fifo_one_who_would_fit_says_whom_it_waits_for():
+    cluster = a_cluster(("n1", 2), overtake=False)
+    cluster.started(time_limit_s=100.0)
+    cluster.submit(gpus=2)
+    small = cluster.submit(gpus=1)
+
+    cluster.schedule()
+
+    assert waiting(cluster.state, small, 2.0) == Waiting(2, Reason("ahead", "It waits for those ahead of it in the queue."))
+
+
+def test_without_reservations_everyone_who_fits_starts():
+    cluster = a_cluster(("n1", 2), reservations=0)
+    cluster.started(time_limit_s=100.0)
+    head, small = cluster.submit(gpus=2), cluster.submit(gpus=1, time_limit_s=9999.0)
+
+    cluster.schedule()
+
+    assert running(cluster, head, small) == [small]
+    assert promises(cluster) == []
+
+
+def test_several_promises_are_kept_beside_each_other():
+    cluster = a_cluster(("n1", 4), reservations=3)
+    cluster.started(gpus=3, time_limit_s=100.0)
+    first = cluster.submit(gpus=4, time_limit_s=50.0)
+    second = cluster.submit(gpus=2, time_limit_s=30.0)
+    third = cluster.submit(gpus=1, time_limit_s=90.0)
+    fourth = cluster.submit(gpus=1, time_limit_s=90.0)
+    late = cluster.submit(gpus=1, time_limit_s=100.5)
+
+    cluster.schedule()
+
+    # The third fits before the first begins, so it starts; the fourth takes the third promise, beside the second.
+    assert running(cluster, first, second, third, fourth, late) == [third]
+    assert promises(cluster) == [(first, 102.0, ["n1"]), (second, 152.0, ["n1"]), (fourth, 152.0, ["n1"])]
+
+
+def test_a_later_promise_fits_between_earlier_ones():
+    cluster = a_cluster(("n1", 2), reservations=3)
+    cluster.started(gpus=1, time_limit_s=100.0)
+    cluster.started(gpus=1, time_limit_s=20.0)
+    first = cluster.submit(gpus=2, time_limit_s=50.0)
+    long, short = cluster.submit(gpus=1, time_limit_s=81.0), cluster.submit(gpus=1, time_limit_s=80.0)
+
+    cluster.schedule()
+
+    assert promises(cluster) == [(first, 102.0, ["n1"]), (long, 152.0, ["n1"]), (short, 22.0, ["n1"])]
+
+
+def test_a_promise_of_certain_gpus_leaves_nothing_to_who_is_there_when_it_begins():
+    cluster = a_cluster(("n1", 4), reservations=2)
+    cluster.started(gpu_ids=(0,), time_limit_s=100.0)
+    head = cluster.submit(gpu_ids=(0,), time_limit_s=50.0)
+    long, short = cluster.submit(gpus=1, time_limit_s=200.0), cluster.submit(gpus=1, time_limit_s=90.0)
+    exact = cluster.submit(gpu_ids=(3,), time_limit_s=200.0)
+
+    cluster.schedule()
+
+    assert running(cluster, head, long, short, exact) == [short]
+    assert promises(cluster) == [(head, 102.0, ["n1"]), (long, 152.0, ["n1"])]
+
+
+def test_promises_see_kinds_of_gpus_cpus_and_memory():
+    cluster = a_cluster(("n1", 2))
+    cluster.started(gpus=1, cpus=6, mem_per_node_bytes=40 << 30, time_limit_s=100.0)
+    by_cpu = cluster.submit(gpus=1, cpus=4, gpu_type="test", time_limit_s=10.0)
+    long = cluster.submit(gpus=1, cpus=2, mem_per_node_bytes=1, time_limit_s=500.0)
+
+    cluster.schedule()
+
+    assert promises(cluster) == [(by_cpu, 102.0, ["n1"])]
+    assert running(cluster, by_cpu, long) == [long]
+    memory = cluster.submit(gpus=0, mem_per_node_bytes=30 << 30, priority=1)
+    cluster.schedule()
+    assert promises(cluster) == [(memory, 102.0, ["n1"])]
+
+
+def test_who_waits_for_a_node_that_is_away_is_promised_nothing_and_holds_nobody_up():
+    cluster = a_cluster(("n1", 1), ("n2", 2))
+    away = cluster.started(nodelist=("n2",), time_limit_s=50.0)
+    cluster.tell(NodeSilent(at=2.0, node_id=NodeId("n2"), reason="Nothing heard."))
+    head, small = cluster.submit(gpus=2), cluster.submit(gpus=1)
+
+    cluster.schedule()
+
+    assert promises(cluster) == []
+    assert running(cluster, away.id, head, small) == [away.id, small]
+    text = "Waits for 1 node to take work again: n2 is suspect."
+    assert waiting(cluster.state, head, 2.0) == Waiting(1, Reason("nodes-away", text))
+
+
+def test_a_promise_that_was_not_kept_is_made_anew():
+    cluster = a_cluster(("n1", 1))
+    cluster.started(time_limit_s=100.0)
+    head = cluster.submit()
+    cluster.schedule()
+
+    assert books.next_due_at(cluster.state) == 102.0
+    cluster.tell(TimePassed(at=50.0))
+    assert not cluster.state.pass_is_due
+    cluster.tell(TimePassed(at=102.0))
+    assert cluster.state.pass_is_due
+    cluster.schedule(102.0)
+    # Expected to run four times as long as it did.
+    assert promises(cluster) == [(head, 402.0, ["n1"])]
+    cluster.tell(CancelRequested(at=103.0, job_id=cluster.state.pool.ends[0][1], by="ann"))
+    cluster.schedule(103.0)
+    assert promises(cluster) == [(head, 402.0, ["n1"])]
+
+
+def test_a_job_that_is_being_ended_is_expected_to_be_gone_after_its_grace():
+    cluster = a_cluster(("n1", 1))
+    job = cluster.started(time_limit_s=100.0)
+    head = cluster.submit()
+    cluster.tell(TaskReported(at=3.0, status=status(job, started_at=3.0)))
+    cluster.tell(CancelRequested(at=4.0, job_id=job.id, by="ann"))
+
+    cluster.schedule(4.0)
+
+    assert promises(cluster) == [(head, 19.0, ["n1"])]
+
+
+def test_a_promise_goes_with_its_job():
+    cluster = a_cluster(("n1", 2))
+    cluster.started(time_limit_s=100.0)
+    head, second = cluster.submit(gpus=2), cluster.submit(gpus=1)
+    cluster.schedule()
+
+    cluster.tell(CancelRequested(at=3.0, job_id=head, by="ann"))
+    cluster.schedule(3.0)
+
+    assert promises(cluster) == []
+    assert running(cluster, second) == [second]
+
+
+@pytest.mark.parametrize(("sticky", "promised"), [(False, 1), (True, 0)])
+def test_who_has_the_promise_keeps_it_only_where_that_is_set(sticky, promised):
+    cluster = a_cluster(("n1", 2), sticky=sticky)
+    cluster.started(gpus=2, time_limit_s=100.0)
+    jobs = [cluster.submit(gpus=2)]
+    cluster.schedule()
+    jobs.append(cluster.submit(gpus=2, priority=1))
+    cluster.schedule()
+
+    assert promises(cluster) == [(jobs[promised], 102.0, ["n1"])]
+
+
+def test_a_pass_after_arrivals_looks_at_the_arrivals_only():
+    cluster = a_cluster(("n1", 2))
+    cluster.started(gpus=1, time_limit_s=100.0)
+    head = cluster.submit(gpus=2)
+    cluster.schedule()
+    before = cluster.state.planner.promises[0]
+
+    small, gone = cluster.submit(gpus=1, time_limit_s=5.0), cluster.submit(gpus=1, time_limit_s=5.0)
+    cluster.tell(CancelRequested(at=2.0, job_id=gone, by="ann"))
+    cluster.schedule()
+
+    assert cluster.state.planner.promises == [before]
+    assert running(cluster, head, small) == [small]
+
+
+def test_a_node_that_joins_again_holds_what_it_held():
+    cluster = a_cluster(("n1", 2), ("n2", 1))
+    job = cluster.started(nodes=2, gpus_per_node=1)
+
+    cluster.join("n1", 2, at=5.0, tasks=(status(job, 1),))
+
+    assert cluster.state.pool.slots["n1"].free_mask == 0b10
+    assert [slot.id for slot, _ in cluster.state.pool.held[job.id].holds] == ["n2", "n1"]
+
+
+def test_look_ahead_finds_what_is_free_now():
+    cluster = a_cluster(("n1", 2))
+    job = cluster.submit(gpus=1)
+    entry = cluster.state.queue.entry(job)
+
+    promise = look_ahead(cluster.state.pool, job, entry.lane.shape, 2.0, 10.0)
+
+    assert (promise.at, promise.end, [slot.id for slot, _ in promise.units]) == (2.0, 12.0, ["n1"])
+
+
+def test_a_blocked_gpu_is_promised_to_nobody():
+    from mgpu_agent.protocol.model import GpuTrouble
+
+    cluster = a_cluster(("n1", 2))
+    cluster.started(gpus=2, time_limit_s=100.0)
+    cluster.tell(GpusChanged(at=3.0, node_id=NodeId("n1"), troubles={"GPU-n1-1": GpuTrouble("outside", "In use.")}))
+    cluster.submit(gpus=2)
+
+    cluster.schedule(3.0)
+
+    assert promises(cluster) == []
+
+
+# --- what is expected ---------------------------------------------------------------------------------
+
+
+def test_what_jobs_of_this_user_name_and_size_took_is_expected_of_the_next():
+    cluster = Cluster(("n1", 4))
+    for seconds, name, gpus in ((100.0, "train", 1), (300.0, "train", 1), (5000.0, "train", 1), (700.0, "eval", 2)):
+        job = cluster.started(name=name, gpus=gpus)
+        cluster.tell(TaskReported(at=3.0, status=status(job, started_at=3.0)))
+        cluster.tell(TaskReported(at=4.0, status=ended(cluster.job(job.id), at=3.0 + seconds, started_at=3.0)))
+
+    def expected(**spec: object) -> tuple[float, float]:
+        job = cluster.job(cluster.submit(**spec))
+        return books.expected_s(cluster.state, job), books.planned_s(cluster.state, job)
+
+    assert expected(name="train", gpus=1) == (300.0, 300.0)
+    assert expected(name="new", gpus=2) == (700.0, 700.0)
+    assert expected(name="new", gpus=4) == (700.0, 700.0)
+    assert expected(name="train", gpus=1, time_limit_s=200.0) == (200.0, 200.0)
+    assert expected(name="train", gpus=1, time_limit_s=9000.0) == (300.0, 9000.0)
+    assert expected(name="new", user="bob") == (3600.0, 3600.0)
+
+
+def test_after_some_jobs_their_mean_says_something_about_strangers():
+    cluster = Cluster(("n1", 4))
+    for seconds in (100.0, 200.0, 300.0, 400.0, 0.5):
+        job = cluster.started()
+        cluster.tell(TaskReported(at=3.0, status=ended(job, at=10.0 + seconds)))
+
+    assert cluster.state.estimates.expect("bob", "x", 1) == pytest.approx(200.1)
+    assert cluster.state.estimates.expect("ann", "x", 7) == 300.0
+
+
+def test_a_cancelled_job_teaches_nothing():
+    cluster = Cluster(("n1", 4))
+    job = cluster.started()
+    cluster.tell(CancelRequested(at=3.0, job_id=job.id, by="ann"))
+    cluster.tell(TaskReported(at=4.0, status=ended(job, exit_code=None, signal=15)))
+
+    assert cluster.state.estimates.expect("ann", "", 1) is None
+
+
+# --- priority -----------------------------------------------------------------------------------------
+
+
+def test_a_priority_is_a_sum_of_terms_in_hours_of_waiting():
+    weights = Weights(duration=3.0, work=0.5, size=0.25, fair_share=12.0, priority=1000.0, qos=2.0)
+    facts = Facts(submitted_at=3600.0, expected_s=30 * 3600.0, gpus=4, priority=-1, qos_priority=5.0)
+
+    assert terms(weights, facts, 5 * 3600.0, 0.5) == (
+        Term(name="age", amount=4.0, points=4.0),
+        Term(name="duration", amount=24.0, points=-72.0),
+        Term(name="work", amount=120.0, points=-60.0),
+        Term(name="size", amount=4.0, points=1.0),
+        Term(name="fair share", amount=0.5, points=6.0),
+        Term(name="priority", amount=-1.0, points=-1000.0),
+        Term(name="qos", amount=5.0, points=10.0),
+    )
+    assert base(weights, facts) == -1.0 - 72.0 - 60.0 + 1.0 - 1000.0 + 10.0
+
+
+def test_short_jobs_go_ahead_of_long_ones_but_not_for_ever():
+    cluster = Cluster(("n1", 1))
+    cluster.started(time_limit_s=1e6)
+    long = cluster.submit(at=0.0, time_limit_s=10 * 3600.0)
+    short = cluster.submit(at=25 * 3600.0, time_limit_s=3600.0)
+    late = cluster.submit(at=28 * 3600.0, time_limit_s=3600.0)
+
+    assert list(cluster.state.queue) == [short, long, late]
+
+
+def test_who_used_less_goes_first_and_the_order_is_made_anew_when_that_changes():
+    cluster = Cluster(("n1", 2))
+    first = cluster.started(user="ann", time_limit_s=3600.0, gpus=2)
+    ann, bob = cluster.submit(user="ann", time_limit_s=60.0), cluster.submit(user="bob", time_limit_s=60.0)
+    assert list(cluster.state.queue) == [ann, bob]
+
+    over(cluster, first, 3000.0)
+    cluster.submit(user="ann", gpus=9)
+    cluster.state.wants_pass = True
+    cluster.schedule(3000.0)
+
+    assert cluster.job(bob).placements[0].gpu_indices == (0,)
+    assert cluster.memos == {"used by user ann": f"{cluster.state.shares.users['ann'].amount!r} 3000.0"}
+
+
+# --- shares -------------------------------------------------------------------------------------------
+
+
+def test_what_was_used_halves_every_half_life_and_what_is_held_grows_it():
+    shares = Shares(Scheduling(half_life_s=100.0))
+    shares.hold("ann", "", 2, 0.0)
+    at_once, after = shares.used("ann", 0.0), shares.used("ann", 100.0)
+    shares.hold("ann", "", -2, 100.0)
+
+    assert (at_once, shares.used("bob", 0.0)) == (0.0, 0.0)
+    assert after == pytest.approx(2 * 100.0 / 0.6931471805599453 / 2)
+    assert shares.used("ann", 200.0) == pytest.approx(after / 2)
+    assert shares.used("ann", 50.0) == pytest.approx(after)  # a clock that went back
+
+
+def test_the_factor_compares_use_with_share():
+    settings = Scheduling(shares={"ann": 3.0}, accounts={"lab": Account(shares=1.0), "other": Account(shares=1.0)})
+    shares = Shares(settings)
+    assert shares.factor("ann", "", 0.0) == 1.0
+    shares.hold("ann", "lab", 3, 0.0)
+    shares.hold("bob", "", 1, 0.0)
+    assert shares.factor("ann", "", 0.0) == 1.0  # held, but nothing used yet
+
+    assert shares.factor("ann", "", 10.0) == pytest.approx(0.5)
+    assert shares.factor("bob", "unknown", 10.0) == pytest.approx(0.5)
+    assert shares.factor("ann", "lab", 10.0) == pytest.approx(0.5 * 0.5)
+    assert shares.factor("eve", "other", 10.0) == 1.0
+    assert shares.bonus("bob", "", 10.0) == pytest.approx(6.0)
+    assert Shares(Scheduling(planning=Planning(weights=ARRIVAL))).bonus("bob", "", 10.0) == 0.0
+
+
+def test_use_survives_a_restart():
+    shares = Shares(Scheduling())
+    shares.hold("ann", "lab", 2, 0.0)
+    shares.hold("ann", "lab", -2, 10.0)
+    kept = shares.take_changes()
+
+    after = Shares(Scheduling())
+    after.restore({**kept, "last_turn": "n1"})
+
+    assert sorted(kept) == ["used by account lab", "used by user ann"]
+    assert after.users == {"ann": Use(shares.users["ann"].amount, 0.0, 10.0)}
+    assert after.accounts == {"lab": Use(shares.accounts["lab"].amount, 0.0, 10.0)}
+    assert shares.take_changes() == {}
