@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.model.job import JobState
+from mgpu_agent.protocol.model import GpuTrouble
+from mgpu_jupyter.model.job import JobState, Part
 from mgpu_jupyter.model.settings import Account, Planning, Scheduling, Weights
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import CancelRequested, GpusChanged, NodeSilent, TaskReported, TimePassed
@@ -201,6 +203,43 @@ def test_promises_see_kinds_of_gpus_cpus_and_memory():
     assert promises(cluster) == [(memory, 102.0, ["n1"])]
 
 
+def test_unlike_parts_take_unlike_nodes_all_or_none():
+    cluster = a_cluster(("n1", 4), ("n2", 4), ("n3", 2))
+    parts = ({"gpus": 1, "cpus": 1}, {"gpus": 4}, {"gpus": 4, "cpus": 8})
+    job = cluster.started(nodes=3, parts=msgspec.convert(parts, tuple[Part, ...]))
+
+    assert [(one.node_id, one.gpu_indices, one.cpus) for one in job.placements] == [
+        ("n1", (0, 1, 2, 3), 8),
+        ("n2", (0, 1, 2, 3), 0),
+        ("n3", (0,), 1),
+    ]
+    head = cluster.submit(nodes=2, parts=msgspec.convert(({"gpus": 1}, {"gpus": 4}), tuple[Part, ...]), time_limit_s=5.0)
+    cluster.schedule()
+    assert promises(cluster) == [(head, 3602.0, ["n1", "n2"])]
+    assert cluster.state.pool.slots["n3"].free == 1
+
+
+def test_a_promise_waits_for_the_last_that_is_missing():
+    cluster = a_cluster(("n1", 3))
+    cluster.started(gpus=1, cpus=2, time_limit_s=10.0)
+    cluster.started(gpus=1, cpus=5, time_limit_s=20.0)
+    head = cluster.submit(gpus=1, cpus=7)
+
+    cluster.schedule()
+
+    assert promises(cluster) == [(head, 22.0, ["n1"])]
+
+
+def test_certain_gpus_are_promised_beside_nothing_else():
+    cluster = a_cluster(("n1", 2), reservations=2)
+    cluster.started(gpus=2, time_limit_s=10.0)
+    first, exact = cluster.submit(gpus=1, time_limit_s=50.0), cluster.submit(gpu_ids=(1,), time_limit_s=50.0)
+
+    cluster.schedule()
+
+    assert promises(cluster) == [(first, 12.0, ["n1"]), (exact, 62.0, ["n1"])]
+
+
 def test_who_waits_for_a_node_that_is_away_is_promised_nothing_and_holds_nobody_up():
     cluster = a_cluster(("n1", 1), ("n2", 2))
     away = cluster.started(nodelist=("n2",), time_limit_s=50.0)
@@ -307,8 +346,6 @@ def test_look_ahead_finds_what_is_free_now():
 
 
 def test_a_blocked_gpu_is_promised_to_nobody():
-    from mgpu_agent.protocol.model import GpuTrouble
-
     cluster = a_cluster(("n1", 2))
     cluster.started(gpus=2, time_limit_s=100.0)
     cluster.tell(GpusChanged(at=3.0, node_id=NodeId("n1"), troubles={"GPU-n1-1": GpuTrouble("outside", "In use.")}))

@@ -67,9 +67,7 @@ class Pool:
 
     def refresh(self, node: Node) -> None:
         """Take over a node's new state, lists, load or blocked GPUs."""
-        slot = self.slots.get(node.id)
-        if slot is None:
-            return
+        slot = self.slots[node.id]
         lists = slot.lists
         self._unlist(slot)
         slot.refresh(node)
@@ -116,9 +114,7 @@ class Pool:
 
     def give(self, job_id: JobId) -> None:
         """Take all back that a job has."""
-        held = self.held.pop(job_id, None)
-        if held is None:
-            return
+        held = self.held.pop(job_id)
         del self.ends[bisect_left(self.ends, (held.end, job_id))]
         for slot, hold in held.holds:
             if self.slots.get(slot.id) is slot and job_id in slot.holds:
@@ -128,9 +124,7 @@ class Pool:
 
     def expect_end(self, job_id: JobId, end: float) -> None:
         """Set anew until when a job is expected to hold what it has."""
-        held = self.held.get(job_id)
-        if held is None:
-            return
+        held = self.held[job_id]
         del self.ends[bisect_left(self.ends, (held.end, job_id))]
         held.end = end
         insort(self.ends, (end, job_id))
@@ -162,16 +156,6 @@ class Pool:
     def promised(self) -> list[Slot]:
         """Nodes on which something is promised."""
         return [self.slots[node_id] for node_id in sorted(self._promised) if node_id in self.slots]
-
-    @property
-    def has_promises(self) -> bool:
-        """Tell whether something is promised."""
-        return bool(self._promised)
-
-    def end_of(self, job_id: JobId) -> float:
-        """Return until when a job is expected to hold what it has."""
-        held = self.held.get(job_id)
-        return FOREVER if held is None else held.end
 
     def promised_in(self, bucket: int) -> list[NodeId]:
         """Return nodes of a bucket on which something is promised, by id."""

@@ -145,9 +145,10 @@ class _View:
     def _fits(self, slot: Slot, need: Need, moment: float) -> bool:
         """Tell whether nothing that is promised on this node is touched; what is free only shrinks when a promise begins."""
         end = moment + self._duration
-        if any(promised.exact and promised.at < end and moment < promised.end for promised in slot.promises):
+        beside = [promised for promised in slot.promises if promised.at < end and moment < promised.end]
+        if any(need.gpu_ids or promised.exact for promised in beside):
             return False
-        for then in (moment, *(promised.at for promised in slot.promises if moment < promised.at < end)):
+        for then in (moment, *(promised.at for promised in beside if moment < promised.at)):
             gpus, cpus, mem = free_at(self._pool, slot, then, self._now)
             if need.gpus > gpus or need.cpus > cpus or need.mem_bytes > mem:
                 return False

@@ -1,0 +1,114 @@
+"""The index of nodes: what changes with a node, what stays, and what is forgotten."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.model.settings import Lists
+from mgpu_jupyter.scheduler import books
+from mgpu_jupyter.scheduler.events import NodeSilent, StateRecovered
+from mgpu_jupyter.scheduler.planning.estimates import MAX_KEYS, Estimates, Ran
+from mgpu_jupyter.scheduler.planning.promises import free_at
+from tests.builders import Cluster, facts
+
+
+def test_a_node_that_is_removed_leaves_nothing_behind():
+    cluster = Cluster(("n1", 2), ("n2", 0))
+    pool = cluster.state.pool
+    version = pool.version
+
+    pool.remove(NodeId("n2"))
+    pool.remove(NodeId("n9"))
+
+    assert list(pool.slots) == ["n1"]
+    assert (pool.buckets, pool.without_gpus, dict(pool.homes)) == ([[], [], ["n1"]], [], {"host-n1": 1})
+    assert pool.version > version
+
+
+def test_two_agents_of_one_machine_share_its_name():
+    cluster = Cluster()
+    cluster.join("a", 1, host="box")
+    cluster.join("b", 1, host="box")
+
+    cluster.state.pool.remove(NodeId("a"))
+
+    assert dict(cluster.state.pool.homes) == {"box": 1}
+
+
+def test_a_node_without_gpus_that_goes_away_is_not_looked_at():
+    cluster = Cluster(("n1", 0))
+
+    cluster.tell(NodeSilent(at=3.0, node_id=NodeId("n1"), reason="Nothing heard."))
+
+    assert (cluster.state.pool.buckets, cluster.state.pool.without_gpus) == ([[]], [])
+
+
+def test_lists_on_a_node_make_shapes_by_user_and_back():
+    cluster = Cluster(("n1", 1), ("n2", 1))
+    cluster.started(nodes=2)
+    ann, bob = cluster.submit(user="ann"), cluster.submit(user="bob")
+    node = cluster.state.nodes[NodeId("n1")]
+    before = len(cluster.state.queue.lanes)
+
+    node.lists = Lists(allow_users=("ann",))
+    books.refresh(cluster.state, node)
+    with_lists = len(cluster.state.queue.lanes)
+    cluster.join("n3", 1, at=5.0)
+    cluster.schedule(5.0)
+
+    assert (before, with_lists) == (1, 2)
+    assert cluster.job(ann).placements[0].node_id == "n3"
+    assert cluster.state.queue.entry(bob).lane.shape.rules.user == "bob"
+
+
+def test_a_node_that_comes_back_with_lists_makes_shapes_anew():
+    cluster = Cluster()
+    cluster.submit()
+    node = cluster.state.nodes[cluster.join("n1", 0)[0].node_id]
+    node.lists = Lists(deny_users=("ann",))
+
+    books.recount(cluster.state, node)
+
+    assert [lane.shape.rules.user for lane in cluster.state.queue.lanes.values()] == ["ann"]
+
+
+def test_a_promise_on_a_node_that_was_removed_is_forgotten():
+    cluster = Cluster(("n1", 1))
+    cluster.started(time_limit_s=10.0)
+    head = cluster.submit()
+    cluster.schedule()
+    assert [promise.job_id for promise in cluster.state.planner.promises] == [head]
+
+    del cluster.state.pool.slots[NodeId("n1")]
+    cluster.state.pool.clear_promises()
+
+    assert cluster.state.pool.promised == []
+
+
+def test_a_job_of_a_node_that_nobody_knows_is_counted_all_the_same():
+    before = Cluster(("n1", 2))
+    job = before.started(gpus=2)
+
+    after = Cluster()
+    after.tell(StateRecovered(at=5.0, jobs=(job,), epoch=1))
+    assert after.state.pool.held[job.id].holds == []
+
+    after.join("n1", 2, at=6.0, tasks=())
+    assert after.state.pool.slots[NodeId("n1")].free == 0
+
+
+def test_what_is_free_now_needs_no_look_at_ends():
+    cluster = Cluster(("n1", 2))
+    cluster.started(time_limit_s=10.0)
+    slot = cluster.state.pool.slots[NodeId("n1")]
+
+    assert free_at(cluster.state.pool, slot, 2.0, 2.0) == (1, 8, facts().memory_bytes)
+    assert free_at(cluster.state.pool, slot, 12.0, 2.0) == (2, 8, facts().memory_bytes)
+
+
+def test_what_was_learnt_is_bounded():
+    estimates = Estimates()
+    for number in range(MAX_KEYS // 3 + 10):
+        estimates.learn(Ran(f"user{number}", "x", 1, 5.0))
+
+    assert estimates.expect("user0", "x", 1) == 5.0  # by the mean of all
+    assert len(estimates._past) == MAX_KEYS
