@@ -154,7 +154,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Failed starts in a row; too many make it unhealthy."""
     failures_total: int = 0
     probe_at: float | None = None
-    """When an unhealthy node is tried again."""
+    """When an unhealthy node is tried again; null while it is being tried."""
     cpu_percent: float | None = None
     memory_available_bytes: int | None = None
 

@@ -71,7 +71,7 @@ def node_view(node: NodeView) -> models.Node:
         orders=_orders_view(node.orders),
         failures=node.health.failures,
         failures_total=node.health.failures_total,
-        probe_at=node.health.probe_at,
+        probe_at=None if node.health.probe else node.health.probe_at,
         cpu_percent=node.load.cpu_percent,
         memory_available_bytes=node.load.memory_available_bytes,
     )

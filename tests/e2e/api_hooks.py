@@ -8,7 +8,7 @@ import msgspec
 import schemathesis
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.api.models import BulkSubmit
+from mgpu_jupyter.api.models import BulkSubmit, NodeAction
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.server.handlers.base import decode_body
@@ -32,6 +32,9 @@ def _contradicts(operation: str, body: object) -> bool:
         elif operation == "submitJobs":
             for item in decode_body(msgspec.json.encode(body), BulkSubmit).jobs:
                 check(item.spec)
+        elif operation == "changeNode":
+            change = decode_body(msgspec.json.encode(body), NodeAction)
+            return (change.action in ("allow", "deny", "only")) != bool(change.users or change.accounts)
     except InvalidRequest:
         return True
     except Exception:  # not even JSON: for the server to refuse
