@@ -240,3 +240,15 @@ def test_load_is_noted_and_nothing_else():
     assert (cluster.state.nodes[N1].load, cluster.state.wants_pass) == (load, False)
     cluster.join("n1", at=2.0)
     assert cluster.state.nodes[N1].load == load
+
+
+def test_a_preferred_node_that_is_unhealthy_is_replaced_by_another():
+    cluster = a_cluster()
+    cluster.join("n2")
+    wishes = {"prefer": ("n1",)}
+    assert cluster.started(**wishes).placements[0].node_id == "n1"
+    for _ in range(3):
+        job = cluster.started(**wishes)
+        cluster.tell(LaunchWasRefused(at=3.0, node_id=N1, key=job.attempt_key, code="spool", message="Full.", fault="node"))
+
+    assert cluster.started(**wishes).placements[0].node_id == "n2"

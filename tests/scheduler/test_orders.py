@@ -195,3 +195,38 @@ def test_an_order_is_saved_with_the_node():
 
     assert cluster.tell(an_order("drain")) == [SaveNode(N1)]
     assert cluster.tell(an_order("deny", users=("eve",))) == [SaveNode(N1)]
+
+
+def test_after_allow_a_job_runs_where_its_user_could_not():
+    cluster = Cluster(("n1", 4))
+    order(cluster, "only", users=("bob",), accounts=("lab",))
+    denied, allowed = cluster.submit(user="ann"), cluster.submit(user="bob")
+    cluster.schedule()
+    assert [cluster.job(new).state for new in (denied, allowed)] == [JobState.QUEUED, JobState.STARTING]
+    order(cluster, "allow", users=("ann",))
+    cluster.schedule()
+    assert cluster.job(denied).state is JobState.STARTING
+
+    order(cluster, "deny", users=("bob",))
+    again = cluster.submit(user="bob")
+    cluster.schedule()
+    assert cluster.job(again).state is JobState.QUEUED
+    order(cluster, "clear-lists")
+    cluster.schedule()
+    assert cluster.job(again).state is JobState.STARTING
+
+
+def test_removing_the_only_node_with_lists_leaves_nobody_out():
+    cluster = Cluster(("n1", 4), ("n2", 4))
+    order(cluster, "deny", users=("ann",))
+    cluster.tell(NodeLeft(at=5.0, node_id=N1, reason="stopped"))
+    waiting = cluster.submit(user="ann", nodelist=("n1",))
+    cluster.schedule()
+    order(cluster, "remove")
+    assert not cluster.state.pool.is_restricted
+    cluster.schedule()
+    assert cluster.job(waiting).state is JobState.QUEUED
+    cluster.join("n1", at=9.0)
+    cluster.schedule()
+
+    assert cluster.job(waiting).state is JobState.STARTING
