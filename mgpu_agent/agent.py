@@ -21,6 +21,7 @@ from mgpu_agent.config import AgentConfig
 from mgpu_agent.core import commands as do
 from mgpu_agent.core import events as happened
 from mgpu_agent.core.machine import Machine
+from mgpu_agent.gauge import Gauge
 from mgpu_agent.gpu.sampler import Sampler
 from mgpu_agent.gpu.source import GpuSource
 from mgpu_agent.identity import Enrolment, Identity
@@ -88,6 +89,7 @@ class Agent:
         self._polled: tuple[tuple[zmq.Socket[bytes], ...], int, bool] = ((), -1, False)
         self._wake, self._wake_writer = socket.socketpair()
         self._sampler = Sampler(source, frozenset(gpu.uuid for gpu in self._gpus), self._tick_soon)
+        self._gauge = Gauge()
         self._connect_at: float | None = None
         self._is_enrolling = False
         self._tick_at = 0.0
@@ -312,7 +314,7 @@ class Agent:
                     may_enrol=self._where.enrol_keys is not None,
                     samples=readings.samples,
                     read_at=readings.begun_at,
-                    load=os.getloadavg()[0],
+                    measured=self._gauge.read(now),
                 )
             )
         while self._events:  # what a signal handler put there

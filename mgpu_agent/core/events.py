@@ -78,6 +78,14 @@ class LaunchFailed(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy the machine is; None for what was not read yet."""
+
+    load: float | None = None
+    cpu_percent: float | None = None
+    memory_available_bytes: int | None = None
+
+
 class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed; new GPU readings ride along."""
 
@@ -87,7 +95,7 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[GpuSample, ...] = ()
     read_at: float = 0.0
     """When the reading of `samples` began."""
-    load: float | None = None
+    measured: Measured = Measured()
 
 
 class EndAsked(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
-"""Which launches a node does not carry out, and why. Pure."""
+"""Which launches a node does not carry out, and why; and how one is stopped. Pure."""
 
 from __future__ import annotations
 
 from mgpu_agent.core.attempts import Attempts
+from mgpu_agent.core.commands import StopTasks
 from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.messages import LaunchRefused
+from mgpu_agent.protocol.messages import LaunchRefused, Stop
 from mgpu_agent.protocol.model import LaunchSpec, NodeFacts
 
 
@@ -28,3 +29,8 @@ def why_not(spec: LaunchSpec, node_id: NodeId, facts: NodeFacts | None, attempts
     if (holder := attempts.holder(spec.gpus)) is not None:
         return refused("gpu-busy", f"A GPU of this launch is still held by attempt {holder}.", "node")
     return None
+
+
+def stop_command(message: Stop) -> StopTasks:
+    """Return what the keeper is asked for when the master says stop."""
+    return StopTasks(key=message.key, grace_s=message.grace_s, reason=message.reason)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import assert_never
 
+from msgspec import structs
+
 from mgpu_agent.core.attempts import Attempts
 from mgpu_agent.core.commands import (
     Command,
@@ -26,7 +28,6 @@ from mgpu_agent.core.commands import (
     Send,
     SetPace,
     StartTasks,
-    StopTasks,
 )
 from mgpu_agent.core.events import (
     Began,
@@ -43,7 +44,9 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus
-from mgpu_agent.core.launches import why_not
+from mgpu_agent.core.launches import stop_command, why_not
+from mgpu_agent.core.trial import Trial
+from mgpu_agent.core.troubles import TroubleLog
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
@@ -56,6 +59,7 @@ from mgpu_agent.protocol.messages import (
     LaunchRefused,
     Leave,
     OutputAck,
+    Probe,
     Refuse,
     Resync,
     Stop,
@@ -63,7 +67,7 @@ from mgpu_agent.protocol.messages import (
     ToAgent,
     Welcome,
 )
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts, TaskStatus, Trouble
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts, TaskStatus
 
 ANSWER_S = 3.0  # a master on the same machine answers in milliseconds; after this the key is taken as unknown to it
 SILENCE_S = 120.0  # an end is told every 10 s: a master that takes none of twelve does not hear us
@@ -110,7 +114,8 @@ class Machine:
         self._facts: NodeFacts | None = None
         self._attempts = Attempts()
         self._gpus = Gpus()
-        self._said_troubles: dict[GpuUuid, str] = {}
+        self._troubles = TroubleLog()
+        self._trial = Trial()
         self._wall = 0.0
         self._launches: dict[AttemptKey, LaunchSpec] = {}
         self._stops: dict[AttemptKey, Stop] = {}
@@ -147,6 +152,8 @@ class Machine:
     def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911 - one case per event
         """Take one fact and return what should be done about it."""
         match event:
+            case TaskChanged() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
+                return self._of_trial(of_trial)
             case TaskChanged():
                 return self._on_task_changed(event)
             case FrameArrived():
@@ -272,6 +279,8 @@ class Machine:
                 return [SaveEnrolment(), Say(event="enrolled"), *self._connect(enrolling=False, delay_s=0.0)]
             case Refuse():
                 return self._on_refuse(message)
+            case Probe():
+                return self._of_trial(self._trial.begin(message, self._node_id, self._facts, at, self._wall))
             case Bye():
                 self._is_dismissed = self._is_embedded
                 if self._is_dismissed and not self._attempts.is_busy:
@@ -327,7 +336,7 @@ class Machine:
         if self._attempts.is_over(message.key):
             return [Send(message=TaskReport(status=status)) for status in self._attempts.statuses(message.key)]
         self._stops[message.key] = message
-        return [_stop_command(message)] if self._facts is not None else []
+        return [stop_command(message)] if self._facts is not None else []
 
     def _on_forget(self, keys: tuple[AttemptKey, ...]) -> list[Command]:
         gone = tuple(key for key in keys if key not in self._attempts or self._attempts.is_over(key))
@@ -343,6 +352,9 @@ class Machine:
         self._gpus.know(event.facts.gpus, event.at)
         commands: list[Command] = []
         for status in event.tasks:
+            if self._trial.owns(status.key):
+                commands += self._of_trial(self._trial.on_task(status))
+                continue
             if self._attempts.take(status, event.at):
                 self._let_go(status, event.at)
             self._launches.pop(status.key, None)
@@ -352,7 +364,7 @@ class Machine:
             if self._attempts.is_over(key):
                 del self._stops[key]
             else:
-                commands.append(_stop_command(stop))
+                commands.append(stop_command(stop))
         if self._is_up and self.phase is not Phase.ENROLLING:
             commands += self._hello(event.at)
         return commands
@@ -384,12 +396,16 @@ class Machine:
         refusal = LaunchRefused(key=event.key, code=event.code, message=event.message, fault=event.fault, exit_code=event.exit_code)
         return [Send(message=refusal)]
 
+    def _of_trial(self, commands: list[Command]) -> list[Command]:
+        """Leave out what cannot be said now; the master asks again."""
+        return [command for command in commands if self.phase is Phase.WELCOMED or not isinstance(command, Send)]
+
     # --- time ----------------------------------------------------------------------------------------
 
     def _on_tick(self, event: Ticked) -> list[Command]:
         self._wall = event.wall
         samples = self._take_readings(event)
-        return self._say_troubles(samples) + self._keep_time(event, samples)
+        return self._troubles.say(samples) + self._keep_time(event, samples) + self._of_trial(self._trial.on_tick(event.at))
 
     def _keep_time(self, event: Ticked, samples: tuple[GpuSample, ...]) -> list[Command]:
         if self._answer_by is not None and event.at >= self._answer_by:
@@ -403,7 +419,8 @@ class Machine:
         commands: list[Command] = []
         if samples or event.at - self._beat_at >= self._heartbeat_s:
             self._beat_at = event.at
-            commands.append(Send(message=Heartbeat(at=event.wall, samples=samples, load=event.load)))
+            beat = Heartbeat(at=event.wall, samples=samples, **structs.asdict(event.measured))
+            commands.append(Send(message=beat))
         if self._gpus.is_urgent(event.at):
             commands.append(ReadGpus())
         commands += [Send(message=TaskReport(status=status)) for status in self._attempts.due_to_retell(event.at)]
@@ -417,18 +434,6 @@ class Machine:
             return self._gpus.take(event.samples, event.read_at, event.at, self._attempts.held_gpus())
         return self._gpus.samples if self._gpus.fall_mute(event.at) else ()
 
-    def _say_troubles(self, samples: tuple[GpuSample, ...]) -> list[Command]:
-        """Log once when a GPU is lost or silent, and once when it is well again."""
-        commands: list[Command] = []
-        for sample in samples:
-            trouble = sample.trouble
-            text = trouble.text if trouble is not None and trouble.kind in (Trouble.LOST, Trouble.SILENT) else ""
-            if text != self._said_troubles.get(sample.uuid, ""):
-                self._said_troubles[sample.uuid] = text
-                fields: dict[str, str | int | float] = {"gpu": sample.uuid, "reason": text} if text else {"gpu": sample.uuid}
-                commands.append(Say(event="gpu_out" if text else "gpu_back", fields=fields, is_warning=bool(text)))
-        return commands
-
     def _when_alone(self, at: float) -> list[Command]:
         if not self._is_embedded or self._attempts.is_busy:
             self._lonely_since = None
@@ -438,7 +443,3 @@ class Machine:
         if self._lonely_since is None:
             self._lonely_since = at
         return [End(reason="No master and nothing to run.")] if at - self._lonely_since >= LONELY_S else []
-
-
-def _stop_command(message: Stop) -> StopTasks:
-    return StopTasks(key=message.key, grace_s=message.grace_s, reason=message.reason)

@@ -103,15 +103,22 @@ class Spool:
 
     def _delete(self, doomed: set[str]) -> None:
         """Delete by one reading of the directory; a scratch directory only if it is empty, else it is kept a while."""
-        for entry in os.scandir(self.path):
+        for entry in _entries(self.path):
             if _stem(entry.name) in doomed:
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
         jobs = {attempt.partition(".")[0] for attempt in doomed}
-        for entry in os.scandir(self._scratch):
+        for entry in _entries(self._scratch):
             if entry.name in jobs:
                 with contextlib.suppress(OSError):
                     os.rmdir(entry.path)
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a directory; nothing while it cannot be read, so that the thread lives until it can."""
+    with contextlib.suppress(OSError):
+        return list(os.scandir(directory))
+    return []
 
 
 def _stem(file_name: str) -> str:

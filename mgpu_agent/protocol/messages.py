@@ -72,7 +72,14 @@ class Bye(msgspec.Struct, frozen=True, kw_only=True, tag="bye"):
     """The master stops on purpose; an embedded agent with nothing to run may end."""
 
 
-ToAgent = Welcome | Enrolled | Refuse | Launch | Stop | Forget | OutputAck | Resync | Bye
+class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
+    """Start a process as a trial, the way a job is started, and say how it went."""
+
+    number: int
+    """Comes back in the answer."""
+
+
+ToAgent = Welcome | Enrolled | Refuse | Launch | Stop | Forget | OutputAck | Resync | Bye | Probe
 
 # --- agent to master -----------------------------------------------------------------------------
 
@@ -100,6 +107,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     at: float
     samples: tuple[GpuSample, ...] = ()
     load: float | None = None
+    cpu_percent: float | None = None
+    memory_available_bytes: int | None = None
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
@@ -136,4 +145,12 @@ class Leave(msgspec.Struct, frozen=True, kw_only=True, tag="leave"):
     reason: str = ""
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | LaunchRefused | Output | Leave
+class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
+    """How the trial went; when it failed, the message says why."""
+
+    number: int
+    ok: bool
+    message: str = ""
+
+
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | LaunchRefused | Output | Leave | Probed

@@ -12,11 +12,13 @@ from msgspec import Meta
 
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, GpuUuid, JobId, NodeId
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.settings import Lists
 
 MAX_BULK = 10_000
 MAX_PAGE = 1_000
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_REASON = 500
+MAX_NAMES = 1_000
 MAX_LISTEN = 16
 MAX_JOIN_TTL_S = 30 * 86_400
 MAX_KEY_CHARS = 200
@@ -112,6 +114,21 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """UUIDs of GPUs of the same node that NVLink joins it to, with the number of links."""
 
 
+class NodeOrders(msgspec.Struct, frozen=True, kw_only=True):
+    """What administrators ordered about a node, who did, and when."""
+
+    state: NodeState | None = None
+    """`draining` or `maintenance`; null when it is to take jobs."""
+    reason: str = ""
+    by: str = ""
+    at: float | None = None
+    lists: Lists = Lists()
+    """Who may use it; an empty `allow` lets in everybody, and `deny` goes before `allow`."""
+    lists_reason: str = ""
+    lists_by: str = ""
+    lists_at: float | None = None
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A machine of the pool."""
 
@@ -132,14 +149,31 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_at: float | None = None
     address_method: str = ""
     """How the node found its address: given, way-to-master, default-route, host-name or none."""
+    orders: NodeOrders = NodeOrders()
+    failures: int = 0
+    """Failed starts in a row; too many make it unhealthy."""
+    failures_total: int = 0
+    probe_at: float | None = None
+    """When an unhealthy node is tried again; null while it is being tried."""
+    cpu_percent: float | None = None
+    memory_available_bytes: int | None = None
 
 
-class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+NodeActionName = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clear-lists", "remove", "revoke"]
+Names = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...], Meta(max_length=MAX_NAMES)]
+
+
+class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What an administrator does to a node, and why."""
 
-    action: Literal["revoke"]
-    """`revoke`: its key is refused from now on, and what it runs is lost to it."""
+    action: NodeActionName
+    """`drain`, `maintenance`: no new jobs, what runs goes on. `resume`: jobs again. `allow`, `deny`: who may use it; `only`: nobody
+    but those named; `clear-lists`: everybody. `remove`: an offline node is forgotten. `revoke`: its key is refused from now on, and
+    what it runs is lost to it."""
     reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+    users: Names = ()
+    """For `allow`, `deny` and `only`."""
+    accounts: Names = ()
 
 
 class NodeActionAnswer(msgspec.Struct, frozen=True, kw_only=True):

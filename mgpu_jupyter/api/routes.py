@@ -84,7 +84,14 @@ ROUTES: tuple[Route, ...] = (
         operation="changeNode",
         summary="Administer a node; for administrators",
         request=models.NodeAction,
-        example={"action": "revoke", "reason": "the machine was sold"},
+        example={"action": "drain", "reason": "new memory on Friday"},
+        response=models.NodeActionAnswer,
+    ),
+    Route(
+        method="DELETE",
+        path="nodes/{node_id}",
+        operation="removeNode",
+        summary="Forget a node that is offline and holds nothing; for administrators",
         response=models.NodeActionAnswer,
     ),
     Route(

@@ -18,7 +18,7 @@ COMMANDS = {
     "queue": "show jobs and nodes (mgpu_queue)",
     "cancel": "cancel jobs (mgpu_cancel)",
     "nodes": "show the nodes and their GPUs",
-    "node": "administer a node: mgpu node revoke ID",
+    "node": "administer a node: drain, resume, maintenance, allow, deny, remove, revoke",
     "logs": "show what a job printed",
     "join-token": "print the line that lets another machine join",
     "user": "add, list and remove users of a shared master",

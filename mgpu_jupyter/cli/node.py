@@ -2,31 +2,67 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.api.models import NodeActionName
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, Parser
 from mgpu_jupyter.client.words import printable
 
-ACTIONS = ("revoke",)
+ACTIONS: dict[str, NodeActionName] = {
+    "drain": "drain",
+    "resume": "resume",
+    "maintenance": "maintenance",
+    "allow": "allow",
+    "deny": "deny",
+    "remove": "remove",
+    "revoke": "revoke",
+}
+_USAGE = f'mgpu node {"|".join(ACTIONS)} ID [--reason "…"] [--user NAME] [--account NAME]'
+_ABOUT = (
+    "Administer a node. drain and maintenance: no new jobs, what runs goes on. resume: jobs again. allow and deny: who may use it. "
+    "remove: forget a node that is offline. revoke: refuse it from now on; what it runs is run elsewhere."
+)
 
 
 def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     """Do it and say what became of the node."""
-    parser = Parser("mgpu node", 'mgpu node revoke ID [--reason "…"]', "Refuse a node from now on; what it runs is run elsewhere.")
-    parser.add_argument("action", nargs="?", help=" or ".join(ACTIONS))
+    parser = Parser("mgpu node", _USAGE, _ABOUT)
+    parser.add_argument("action", nargs="?", help=", ".join(ACTIONS))
     parser.add_argument("node_id", nargs="?", metavar="ID", help="the node; see mgpu nodes")
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown to everyone beside the node")
+    parser.add_argument("--user", action="append", default=[], metavar="NAME", help="whom to allow or deny; may be repeated")
+    parser.add_argument("--account", action="append", default=[], metavar="NAME", help="an account to allow or deny; may be repeated")
+    parser.add_argument("--only", action="store_true", help="allow: nobody but those named")
+    parser.add_argument("--everybody", action="store_true", help="allow: everybody again")
     values = parser.read(argv)
     if isinstance(values, Help):
         print(values.text, end="")
         return 0
-    if values.action not in ACTIONS:
-        raise InvalidRequest("usage", f"mgpu node knows {', '.join(ACTIONS)}: write mgpu node {ACTIONS[0]} ID.")
-    if not values.node_id:
-        raise InvalidRequest("usage", f"Which node? Write mgpu node {values.action} ID; `mgpu nodes` lists them.")
+    action = _action(values)
     with make_client() as client:
-        answer = client.revoke_node(values.node_id, values.reason)
+        answer = client.change_node(values.node_id, action, values.reason, users=values.user, accounts=values.account)
     print(f"{answer.node_id}: {printable(answer.message)}")
     return 0
+
+
+def _action(values: argparse.Namespace) -> NodeActionName:
+    """Return what is asked for, or say what is missing or too much."""
+    name, has_names = values.action, bool(values.user or values.account)
+    if name not in ACTIONS:
+        raise InvalidRequest("usage", f"mgpu node knows {', '.join(ACTIONS)}: write for example mgpu node drain ID.")
+    if not values.node_id:
+        raise InvalidRequest("usage", f"Which node? Write mgpu node {name} ID; `mgpu nodes` lists them.")
+    if name not in ("allow", "deny") and has_names:
+        raise InvalidRequest("usage", f"--user and --account go with allow and deny: leave them out of {name}.")
+    if name != "allow" and (values.only or values.everybody):
+        raise InvalidRequest("usage", f"--only and --everybody go with allow: leave them out of {name}.")
+    if values.everybody:
+        if has_names or values.only:
+            raise InvalidRequest("usage", "--everybody names all: leave --only, --user and --account out.")
+        return "clear-lists"
+    if name in ("allow", "deny") and not has_names:
+        raise InvalidRequest("usage", f"Whom? Write mgpu node {name} {values.node_id} --user NAME, or --account NAME.")
+    return "only" if values.only else ACTIONS[name]

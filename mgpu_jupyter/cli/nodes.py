@@ -12,7 +12,10 @@ from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, Parser
 from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, printable
 
-NODE_FIELDS = ("id", "state", "reason", "host", "address", "address_method")
+NODE_FIELDS = (
+    *("id", "state", "reason", "host", "address", "address_method"),
+    *("orders", "failures", "failures_total", "probe_at", "cpu_percent", "memory_available_bytes"),
+)
 GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
 
 
@@ -54,12 +57,24 @@ def _node_lines(node: models.Node) -> list[str]:
     simulated = ", simulated" if node.gpus and all(gpu.simulated for gpu in node.gpus) else ""
     count = f"{gpu_count(len(node.gpus))}{simulated}, {free} free" if node.gpus else "no GPU"
     reason = f" ({printable(node.reason)})" if node.reason else ""
-    lines = [f"{node.id}: {node.state}{reason} | host {printable(node.host)} | {node.cpus} CPUs | {count}"]
+    cpus = f"{node.cpus} CPUs" if node.cpu_percent is None else f"{node.cpus} CPUs, {node.cpu_percent:.0f} % busy"
+    lines = [f"{node.id}: {node.state}{reason} | host {printable(node.host)} | {cpus} | {count}"]
     found_by = FOUND_BY_WORDS.get(node.address_method, "")
     lines.append(f"  address {printable(node.address)}{f' ({found_by})' if found_by else ''}")
+    lines += [f"  {printable(line)}" for line in _who_may(node.orders)]
     if node.gpu_note:
         lines.append(f"  {printable(node.gpu_note)}")
     return lines + [_gpu_line(gpu) for gpu in node.gpus]
+
+
+def _who_may(orders: models.NodeOrders) -> list[str]:
+    """Return one line for each list of who may use a node."""
+    lists = orders.lists
+    named = (
+        ("only for", (*lists.allow_users, *(f"account {name}" for name in lists.allow_accounts))),
+        ("not for", (*lists.deny_users, *(f"account {name}" for name in lists.deny_accounts))),
+    )
+    return [f"{what} {', '.join(names)} (set by {orders.lists_by})" for what, names in named if names]
 
 
 def _gpu_line(gpu: models.Gpu) -> str:

@@ -225,9 +225,25 @@ class Client:
 
     def revoke_node(self, node_id: str, reason: str = "") -> models.NodeActionAnswer:
         """Refuse a node from now on; what it runs is lost to it. For administrators."""
-        body = msgspec.json.encode(models.NodeAction(action="revoke", reason=reason))
-        request = Request(method="PATCH", path=f"nodes/{quote(node_id, safe='')}", body=body)
+        return self.change_node(node_id, "revoke", reason)
+
+    def change_node(
+        self,
+        node_id: str,
+        action: models.NodeActionName,
+        reason: str = "",
+        *,
+        users: Sequence[str] = (),
+        accounts: Sequence[str] = (),
+    ) -> models.NodeActionAnswer:
+        """Drain, resume, maintain or remove a node, or say who may use it; for administrators."""
+        change = models.NodeAction(action=action, reason=reason, users=tuple(users), accounts=tuple(accounts))
+        request = Request(method="PATCH", path=f"nodes/{quote(node_id, safe='')}", body=msgspec.json.encode(change))
         return self.caller.call(request, models.NodeActionAnswer)
+
+    def remove_node(self, node_id: str) -> models.NodeActionAnswer:
+        """Forget a node that is offline and holds nothing; for administrators."""
+        return self.caller.call(Request(method="DELETE", path=f"nodes/{quote(node_id, safe='')}"), models.NodeActionAnswer)
 
     def users(self) -> tuple[models.User, ...]:
         """Return the users of a shared master; for administrators."""

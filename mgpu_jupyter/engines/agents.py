@@ -20,8 +20,21 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec
 from mgpu_jupyter.engines.collect import Collector
 from mgpu_jupyter.engines.door import Door, is_door, refusal_of
+from mgpu_jupyter.engines.load import Loads
 from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, OutputLog
-from mgpu_jupyter.scheduler.events import Event, GpusChanged, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
+from mgpu_jupyter.scheduler.events import (
+    Event,
+    GpusChanged,
+    LaunchWasRefused,
+    NodeHeard,
+    NodeJoined,
+    NodeLeft,
+    NodeMeasured,
+    NodeProbed,
+    NodeSilent,
+    TaskReported,
+)
+from mgpu_jupyter.scheduler.model import Load
 
 log = logging.getLogger("mgpu.agents")
 
@@ -76,6 +89,7 @@ class AgentsEngine:
         self._silent: set[NodeId] = set()
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
         self._troubles: dict[NodeId, dict[GpuUuid, GpuTrouble]] = {}
+        self._loads = Loads()
         self._outbox: dict[NodeId, list[bytes]] = {}
         self._events: list[Event] = []
         self._news = News()
@@ -122,6 +136,10 @@ class AgentsEngine:
         """End the processes of this attempt on this node, with the next `flush`."""
         self._post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason))
 
+    def probe(self, node_id: NodeId, number: int) -> None:
+        """Have this node start a process as a trial, with the next `flush`."""
+        self._post(node_id, wire.Probe(number=number))
+
     def committed(self) -> None:
         """All events handed out so far are durable: what nodes still keep of them may go."""
         self._collector.committed()
@@ -164,6 +182,18 @@ class AgentsEngine:
         self._door.revoke(node_id, reason)
         self._forget_connection(node_id)
         self._outbox.pop(node_id, None)
+
+    def forget(self, node_id: NodeId) -> None:
+        """Know a node no more; that its key is gone is durable by now."""
+        self._door.forget(node_id)
+        self._forget_connection(node_id)
+        for known in (self._outbox, self._samples, self._troubles):
+            known.pop(node_id, None)
+        self._loads.forget(node_id)
+
+    def load(self, node_id: NodeId) -> Load:
+        """Return how busy a node is, by its newest readings."""
+        return self._loads.newest(node_id)
 
     def samples(self, node_id: NodeId) -> tuple[GpuSample, ...]:
         """Return the newest readings of a node's GPUs."""
@@ -216,6 +246,9 @@ class AgentsEngine:
             case wire.Heartbeat(samples=samples):
                 if samples:
                     self._take_samples(node_id, samples)
+                self._take_load(node_id, message)
+            case wire.Probed(number=number, ok=ok, message=text):
+                self._events.append(NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text))
             case wire.Leave(reason=reason):
                 self._forget_connection(node_id)
                 self._events.append(NodeLeft(at=self._clock(), node_id=node_id, reason=reason or "Its agent was stopped."))
@@ -257,6 +290,7 @@ class AgentsEngine:
                 self._collector.take_end(node_id, task)
         if hello.samples:
             self._samples[node_id] = hello.samples
+        self._loads.know(node_id, hello.facts.memory_bytes)
         troubles = self._troubles[node_id] = _troubles(hello.samples)
         self._events.append(NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks, troubles=troubles))
 
@@ -267,6 +301,12 @@ class AgentsEngine:
         if troubles != self._troubles.get(node_id, {}):
             self._troubles[node_id] = troubles
             self._events.append(GpusChanged(at=self._clock(), node_id=node_id, troubles=troubles))
+
+    def _take_load(self, node_id: NodeId, beat: wire.Heartbeat) -> None:
+        if beat.cpu_percent is not None:
+            self._news.sampled.add(node_id)
+        if (load := self._loads.take(node_id, beat)) is not None:
+            self._events.append(NodeMeasured(at=self._clock(), node_id=node_id, load=load))
 
     def _take_output(self, node_id: NodeId, message: wire.Output) -> None:
         if not self._is_assigned(node_id, message.key):

@@ -45,6 +45,12 @@ class Door:
         self._revoked[node_id] = why
         self._link.forbid(node_id, why)
 
+    def forget(self, node_id: NodeId) -> None:
+        """Know a node no more: its name is free, its key opens nothing."""
+        self._revoked.pop(node_id, None)
+        if self._link.knows(node_id):
+            self._link.forbid(node_id, f"node {node_id} was removed from this cluster")
+
     def close_expired(self) -> None:
         """Take join keys off the list whose time is over."""
         now = self._clock()

@@ -1,4 +1,4 @@
-"""What administrators may ask of the master about who gets in: keys for new machines, addresses, revoking a node.
+"""What administrators may ask of the master about nodes: keys for new machines, addresses, revoking, orders.
 
 Each runs inside a turn. A key or an address is durable by itself before it works; a node's key is unbound with the turn's commit.
 """
@@ -16,7 +16,8 @@ from mgpu_jupyter.master.calls import Answer
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import JoinKey, Store
 from mgpu_jupyter.master.turn import Turn
-from mgpu_jupyter.scheduler.events import NodeDeclaredLost
+from mgpu_jupyter.scheduler import orders
+from mgpu_jupyter.scheduler.events import NodeDeclaredLost, NodeOrdered, Order
 
 ADDRESSES = "link_addresses"
 _T = TypeVar("_T")
@@ -61,6 +62,35 @@ def revoke(node_id: NodeId, by: str, reason: str, answer: Answer[str]) -> Call:
         text = f"Revoked by {by}{f': {reason}' if reason else ''}".rstrip(".") + "."
         turn.revoke(node_id, text)
         master.apply(turn, NodeDeclaredLost(at=master.clock(), node_id=node_id, reason=text))
+        return text
+
+    return _call(act, answer)
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator wants of a node."""
+
+    action: Order
+    reason: str = ""
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+def order(node_id: NodeId, by: str, wish: Wish, answer: Answer[str]) -> Call:
+    """Return a call that carries out what an operator wants of a node and answers with what became of it."""
+
+    def act(master: Master, turn: Turn) -> str:
+        event = NodeOrdered(
+            at=master.clock(),
+            node_id=node_id,
+            by=by,
+            action=wish.action,
+            reason=wish.reason,
+            users=wish.users,
+            accounts=wish.accounts,
+        )
+        text = orders.answer(master.state, event)
+        master.apply(turn, event)
         return text
 
     return _call(act, answer)

@@ -18,7 +18,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Store, view_of
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import LaunchTask
+from mgpu_jupyter.scheduler.commands import LaunchTask, StopTask
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Policy
@@ -145,11 +145,16 @@ class Master:
         for node_id, reason in turn.revoked.items():
             self.engine.revoke(node_id, reason)
             log.warning("node_id=%s is refused from now on: %s", node_id, reason)
+        for node_id in turn.batch.removed:
+            self.engine.forget(node_id)
+            log.warning("node_id=%s was removed", node_id)
         for send in turn.sends:
             if isinstance(send, LaunchTask):
                 self.engine.launch(send.spec)
-            else:
+            elif isinstance(send, StopTask):
                 self.engine.stop(send.node_id, send.key, send.grace_s, send.reason)
+            else:
+                self.engine.probe(send.node_id, send.number)
         self.engine.flush()
         for mismatch in turn.mismatches:
             log.error("job_id=%s mismatch: %s", mismatch.job.id, mismatch.text)
@@ -161,7 +166,10 @@ class Master:
         for node_id in node_ids:
             node = self.state.nodes.get(node_id)
             if node is not None:
-                self._nodes[node_id] = view_of(self.state, node, self.engine.samples(node_id), self._next_seq(), self.clock())
+                samples, load = self.engine.samples(node_id), self.engine.load(node_id)
+                self._nodes[node_id] = view_of(self.state, node, samples, self._next_seq(), self.clock(), load=load)
+            else:
+                self._nodes.pop(node_id, None)
 
     # --- the thread -----------------------------------------------------------------------------
 
@@ -184,6 +192,8 @@ class Master:
             jobs=recovered.jobs,
             nodes=nodes,
             reasons={node.id: node.revoked for node in recovered.nodes if node.revoked},
+            orders={node.id: node.notes.orders for node in recovered.nodes},
+            health={node.id: node.notes.health for node in recovered.nodes},
             epoch=recovered.epoch,
             number=recovered.number,
             memos=recovered.memos,

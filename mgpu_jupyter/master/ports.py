@@ -11,7 +11,8 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec, NodeFacts
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
-from mgpu_jupyter.scheduler.model import Job, Node
+from mgpu_jupyter.scheduler.model import Job, Load, Node
+from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 from mgpu_jupyter.scheduler.state import ClusterState
 
 JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
@@ -22,6 +23,9 @@ ENDED_REMEMBERED = 1_000
 """How many jobs that are over a new master learns from."""
 
 
+NO_LOAD = Load()
+
+
 class SavedJob(msgspec.Struct, frozen=True):
     """A version of a job and the sequence number of the change that made it."""
 
@@ -29,8 +33,15 @@ class SavedJob(msgspec.Struct, frozen=True):
     seq: int
 
 
+class NodeNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a node beside its own words: what operators ordered, and how starts went."""
+
+    orders: NodeOrders = NodeOrders()
+    health: NodeHealth = NodeHealth()
+
+
 class SavedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a node: the key it is bound to, and what it last said about itself."""
+    """What is kept of a node: the key it is bound to, what it last said about itself, and what others noted about it."""
 
     id: NodeId
     public_key: str | None
@@ -38,6 +49,7 @@ class SavedNode(msgspec.Struct, frozen=True, kw_only=True):
     facts: NodeFacts | None = None
     revoked: str = ""
     """Why it was revoked; empty when it was not."""
+    notes: NodeNotes = NodeNotes()
 
 
 class JoinKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +73,17 @@ class Batch(msgspec.Struct, kw_only=True):
     """Those of `jobs` that the store has never seen."""
     attempts: list[Job] = []
     nodes: dict[NodeId, NodeFacts] = {}
+    notes: dict[NodeId, NodeNotes] = {}
     revoked: dict[NodeId, str] = {}
     """Nodes whose key is unbound, and why."""
+    removed: set[NodeId] = set()
+    """Nodes that are forgotten, after all else was written."""
     memos: dict[str, str] = {}
     """Small facts that decisions depend on, by name."""
     epoch: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.attempts or self.nodes or self.revoked or self.memos)
+        return bool(self.jobs or self.attempts or self.nodes or self.notes or self.revoked or self.removed or self.memos)
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +229,9 @@ class Engine(Protocol):
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
 
+    def probe(self, node_id: NodeId, number: int) -> None:
+        """Have this node start a process as a trial, with the next `flush`."""
+
     def committed(self) -> None:
         """All events handed out so far are durable: what nodes still keep of them may go."""
 
@@ -234,6 +252,12 @@ class Engine(Protocol):
 
     def revoke(self, node_id: NodeId, reason: str) -> None:
         """Refuse this node from its next frame on; that its key is unbound is durable by now."""
+
+    def forget(self, node_id: NodeId) -> None:
+        """Know a node no more; that its key is gone is durable by now."""
+
+    def load(self, node_id: NodeId) -> Load:
+        """Return how busy a node is, by its newest readings."""
 
     def samples(self, node_id: NodeId) -> tuple[GpuSample, ...]:
         """Return the newest readings of a node's GPUs."""
@@ -343,9 +367,14 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     blocked: dict[GpuUuid, GpuTrouble] = {}
     samples: tuple[GpuSample, ...]
     heard_at: float | None
+    orders: NodeOrders = NodeOrders()
+    health: NodeHealth = NodeHealth()
+    load: Load = Load()
 
 
-def view_of(state: ClusterState, node: Node, samples: tuple[GpuSample, ...], seq: int, heard_at: float | None) -> NodeView:
+def view_of(
+    state: ClusterState, node: Node, samples: tuple[GpuSample, ...], seq: int, heard_at: float | None, *, load: Load = NO_LOAD
+) -> NodeView:
     """Copy what others may see of a node."""
     return NodeView(
         seq=seq,
@@ -358,6 +387,9 @@ def view_of(state: ClusterState, node: Node, samples: tuple[GpuSample, ...], seq
         blocked=dict(node.blocked),
         samples=samples,
         heard_at=heard_at,
+        orders=node.orders,
+        health=node.health,
+        load=load,
     )
 
 

@@ -8,8 +8,19 @@ from typing import assert_never
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.master.ports import Batch, SavedJob
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, ReportMismatch, SaveAttempt, SaveJob, SaveNode, StopTask
+from mgpu_jupyter.master.ports import Batch, NodeNotes, SavedJob
+from mgpu_jupyter.scheduler.commands import (
+    Command,
+    ForgetNode,
+    LaunchTask,
+    ProbeNode,
+    Remember,
+    ReportMismatch,
+    SaveAttempt,
+    SaveJob,
+    SaveNode,
+    StopTask,
+)
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
 
@@ -20,7 +31,7 @@ class Turn(msgspec.Struct):
     """Gathers commands until they are carried out."""
 
     batch: Batch
-    sends: list[LaunchTask | StopTask] = []
+    sends: list[LaunchTask | StopTask | ProbeNode] = []
     mismatches: list[ReportMismatch] = []
     replies: list[Reply] = []
     keys: dict[tuple[str, str], Job] = {}
@@ -37,11 +48,16 @@ class Turn(msgspec.Struct):
                 case SaveJob(job):
                     self.batch.jobs[job.id] = SavedJob(job, next_seq())
                     self.touched.update(placement.node_id for placement in job.placements)
-                case LaunchTask() | StopTask():
+                case LaunchTask() | StopTask() | ProbeNode():
                     self.sends.append(command)
                 case SaveNode(node_id):
                     self.touched.add(node_id)
-                    self.batch.nodes[node_id] = state.nodes[node_id].facts
+                    node = state.nodes[node_id]
+                    self.batch.nodes[node_id] = node.facts
+                    self.batch.notes[node_id] = NodeNotes(orders=node.orders, health=node.health)
+                case ForgetNode(node_id):
+                    self.touched.add(node_id)
+                    self.batch.removed.add(node_id)
                 case SaveAttempt(job):
                     self.batch.attempts.append(job)
                     self.touched.update(placement.node_id for placement in job.placements)
@@ -63,4 +79,4 @@ class Turn(msgspec.Struct):
 
 def new_turn() -> Turn:
     """Return an empty turn."""
-    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, revoked={}, memos={}))
+    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}))

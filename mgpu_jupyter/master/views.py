@@ -12,6 +12,7 @@ from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.explain import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
+from mgpu_jupyter.scheduler.standing import NodeOrders
 
 COMMAND_CHARS = 200
 _NO_SAMPLE = GpuSample(uuid=GpuUuid(""))
@@ -67,6 +68,25 @@ def node_view(node: NodeView) -> models.Node:
         agent_version=node.facts.agent_version,
         last_seen_at=node.heard_at,
         address_method=node.facts.address_method,
+        orders=_orders_view(node.orders),
+        failures=node.health.failures,
+        failures_total=node.health.failures_total,
+        probe_at=None if node.health.probe else node.health.probe_at,
+        cpu_percent=node.load.cpu_percent,
+        memory_available_bytes=node.load.memory_available_bytes,
+    )
+
+
+def _orders_view(orders: NodeOrders) -> models.NodeOrders:
+    return models.NodeOrders(
+        state=orders.state,
+        reason=orders.reason,
+        by=orders.by,
+        at=orders.at or None,
+        lists=orders.lists,
+        lists_reason=orders.lists_reason,
+        lists_by=orders.lists_by,
+        lists_at=orders.lists_at or None,
     )
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler import books
+from mgpu_jupyter.scheduler import books, health
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeDeclaredLost, NodeJoined
 from mgpu_jupyter.scheduler.launch import launch_spec
@@ -42,6 +42,8 @@ def on_task_reported(state: ClusterState, at: float, status: TaskStatus) -> list
     if status.gpus != placement.gpus:
         text = f"Rank {status.rank} of job {job.id} ran with {status.gpus} on {status.node_id}, but was assigned {placement.gpus}."
         commands.append(ReportMismatch(job, text))
+    if not status.lost and all(task.rank != status.rank for task in job.tasks):
+        commands += health.count_start(state, status.node_id)
     return commands + _take_in(state, at, _with_task(job, status), status)
 
 
@@ -53,18 +55,8 @@ def on_launch_refused(state: ClusterState, event: LaunchWasRefused) -> list[Comm
     ranks = tuple(placement.rank for placement in job.live_ranks if placement.node_id == event.node_id)
     if not ranks:
         return []
-    job = replace(job, refused=job.refused + ranks)
-    if job.stop is not None:
-        return _go_on(state, event.at, job)
-    reason = Reason(event.code, event.message)
-    if event.fault == "request":
-        return stop_attempt(state, replace(job, exit_code=event.exit_code), StopCause.RANK_FAILED, reason, at=event.at)
-    job = replace(job, failed_starts=job.failed_starts + 1, failed_nodes=_add(job.failed_nodes, event.node_id))
-    if job.failed_starts >= state.policy.scheduling.retries.max_failed_starts:
-        text = f"It could not be started {job.failed_starts} times; the last time on {event.node_id}: {event.message}"
-        return stop_attempt(state, job, StopCause.RANK_FAILED, Reason(event.code, text), at=event.at)
-    job = replace(job, not_before=event.at + _backoff_s(state, job))
-    return stop_attempt(state, job, StopCause.REQUEUE, reason, at=event.at)
+    commands = _refused(state, event, replace(job, refused=job.refused + ranks))
+    return commands + health.count_failed_start(state, event)
 
 
 def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
@@ -114,6 +106,20 @@ def stop_attempt(state: ClusterState, job: Job, cause: StopCause, reason: Reason
     grace_s = state.policy.kill_grace_s
     nodes = dict.fromkeys(placement.node_id for placement in live)
     return [SaveJob(job), *(StopTask(node_id, job.attempt_key, grace_s, reason.text) for node_id in nodes)]
+
+
+def _refused(state: ClusterState, event: LaunchWasRefused, job: Job) -> list[Command]:
+    if job.stop is not None:
+        return _go_on(state, event.at, job)
+    reason = Reason(event.code, event.message)
+    if event.fault == "request":
+        return stop_attempt(state, replace(job, exit_code=event.exit_code), StopCause.RANK_FAILED, reason, at=event.at)
+    job = replace(job, failed_starts=job.failed_starts + 1, failed_nodes=_add(job.failed_nodes, event.node_id))
+    if job.failed_starts >= state.policy.scheduling.retries.max_failed_starts:
+        text = f"It could not be started {job.failed_starts} times; the last time on {event.node_id}: {event.message}"
+        return stop_attempt(state, job, StopCause.RANK_FAILED, Reason(event.code, text), at=event.at)
+    job = replace(job, not_before=event.at + _backoff_s(state, job))
+    return stop_attempt(state, job, StopCause.REQUEUE, reason, at=event.at)
 
 
 def _stop_stale(state: ClusterState, status: TaskStatus) -> list[Command]:

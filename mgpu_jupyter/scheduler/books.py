@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import LocalProtocolError
+from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.units import gpus_of
 from mgpu_jupyter.scheduler.model import Job, Node
@@ -106,6 +107,19 @@ def refresh(state: ClusterState, node: Node) -> None:
         reshape(state)
 
 
+def settle(state: ClusterState, node: Node) -> None:
+    """Bring a node's state in step with what is heard, ordered and failed, for people and for placement."""
+    node.settle()
+    refresh(state, node)
+
+
+def forget(state: ClusterState, node_id: NodeId) -> None:
+    """Drop a node that holds nothing."""
+    del state.nodes[node_id]
+    state.pool.remove(node_id)
+    reshape(state)
+
+
 def reshape(state: ClusterState) -> None:
     """Make the shapes of all waiting jobs anew: who may use what has changed."""
     for job_id in list(state.queue):
@@ -139,7 +153,7 @@ def release_delayed(state: ClusterState, at: float) -> None:
 
 def next_due_at(state: ClusterState) -> float | None:
     """Return when `TimePassed` is needed next."""
-    heads = [heap[0][0] for heap in (state.deadlines, state.delayed) if heap]
+    heads = [heap[0][0] for heap in (state.deadlines, state.delayed, state.probes) if heap]
     heads += [promise.at for promise in state.planner.promises if promise.at > state.now]
     return min(heads, default=None)
 

@@ -27,6 +27,19 @@ class SaveNode(msgspec.Struct, frozen=True):
     node_id: NodeId
 
 
+class ForgetNode(msgspec.Struct, frozen=True):
+    """Delete what is known of this node, its key too."""
+
+    node_id: NodeId
+
+
+class ProbeNode(msgspec.Struct, frozen=True):
+    """Have this node start a process as a trial."""
+
+    node_id: NodeId
+    number: int
+
+
 class LaunchTask(msgspec.Struct, frozen=True):
     """Send this to its node."""
 
@@ -56,4 +69,4 @@ class Remember(msgspec.Struct, frozen=True):
     value: str
 
 
-Command = Remember | SaveJob | SaveAttempt | SaveNode | LaunchTask | StopTask | ReportMismatch
+Command = Remember | SaveJob | SaveAttempt | SaveNode | ForgetNode | ProbeNode | LaunchTask | StopTask | ReportMismatch

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.waits import Dependency
-from mgpu_jupyter.scheduler.model import ArrayPart, Job
+from mgpu_jupyter.scheduler.model import ArrayPart, Job, Load
+from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
+
+Order = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clear-lists", "remove"]
 
 
 class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +24,8 @@ class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[tuple[NodeId, NodeFacts], ...] = ()
     reasons: dict[NodeId, str] = {}
     """Why nodes are away, where that is known."""
+    orders: dict[NodeId, NodeOrders] = {}
+    health: dict[NodeId, NodeHealth] = {}
     epoch: int = 0
     number: int = 0
     memos: dict[str, str] = {}
@@ -96,6 +103,36 @@ class NodeDeclaredLost(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class NodeOrdered(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator wants something of a node. `only`: nobody but those named; `clear-lists`: everybody."""
+
+    at: float
+    node_id: NodeId
+    by: str
+    action: Order
+    reason: str = ""
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+class NodeProbed(msgspec.Struct, frozen=True, kw_only=True):
+    """A node answered how its trial start went."""
+
+    at: float
+    node_id: NodeId
+    number: int
+    ok: bool
+    message: str = ""
+
+
+class NodeMeasured(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a node is changed enough to matter."""
+
+    at: float
+    node_id: NodeId
+    load: Load
+
+
 class TaskReported(msgspec.Struct, frozen=True, kw_only=True):
     """A node tells what one process of an attempt did."""
 
@@ -137,6 +174,9 @@ Event = (
     | NodeHeard
     | NodeLeft
     | NodeDeclaredLost
+    | NodeOrdered
+    | NodeProbed
+    | NodeMeasured
     | TaskReported
     | LaunchWasRefused
     | TimePassed

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler import attempts, books, nodes, waits
+from mgpu_jupyter.scheduler import attempts, books, health, nodes, orders, waits
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
@@ -23,6 +23,9 @@ from mgpu_jupyter.scheduler.events import (
     NodeHeard,
     NodeJoined,
     NodeLeft,
+    NodeMeasured,
+    NodeOrdered,
+    NodeProbed,
     NodeSilent,
     PassDue,
     StateRecovered,
@@ -47,7 +50,7 @@ def handle(state: ClusterState, event: Event) -> list[Command]:
     return commands + waits.settle(state) + _remember(state)
 
 
-def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911 - one return per kind of event
+def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one return per kind of event
     match event:
         case JobSubmitted():
             return _on_job_submitted(state, event)
@@ -71,6 +74,12 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
             return nodes.on_declared_lost(state, event)
         case NodeHeard():
             return nodes.on_heard(state, event)
+        case NodeMeasured():
+            return nodes.on_measured(state, event)
+        case NodeOrdered():
+            return orders.on_ordered(state, event)
+        case NodeProbed():
+            return health.on_probed(state, event)
         case TimePassed():
             return _on_time_passed(state, event)
         case StateRecovered():
@@ -123,7 +132,7 @@ def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     # A promise whose time has come was not kept by what runs longer than expected: look again.
     if any(promise.at <= event.at for promise in state.planner.promises):
         state.wants_pass = True
-    return commands
+    return commands + health.probe_due(state, event.at)
 
 
 def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Command]:

@@ -11,6 +11,7 @@ from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.settings import Lists, Scheduling
 from mgpu_jupyter.model.waits import Dependency
+from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders, seen_as
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -143,14 +144,32 @@ class Node(msgspec.Struct, kw_only=True):
     id: NodeId
     facts: NodeFacts
     state: NodeState
+    """What people see; `settle` brings it up to date."""
     reason: str = ""
+    link: NodeState = NodeState.ONLINE
+    """What is heard of it: online, suspect or offline."""
+    link_reason: str = ""
+    orders: NodeOrders = NodeOrders()
+    health: NodeHealth = NodeHealth()
+    load: Load = Load()
     holders: dict[GpuUuid, JobId] = {}
     blocked: dict[GpuUuid, GpuTrouble] = {}
     """GPUs that must not be handed out now, and why."""
     cpus_taken: int = 0
-    lists: Lists = Lists()
-    load: Load = Load()
-    failures: int = 0
+
+    def settle(self) -> None:
+        """Bring state and reason in step with what is heard, ordered and failed."""
+        self.state, self.reason = seen_as(self.link, self.link_reason, self.orders, self.health)
+
+    @property
+    def lists(self) -> Lists:
+        """Who may use it, beside what its partition says."""
+        return self.orders.lists
+
+    @property
+    def failures(self) -> int:
+        """Failed starts in a row."""
+        return self.health.failures
 
     @property
     def takes_work(self) -> bool:

@@ -38,6 +38,8 @@ class ClusterState:
         """Jobs that started to run or ended with the event that is being handled."""
         self.deadlines: list[tuple[float, JobId, int]] = []
         self.delayed: list[tuple[float, JobId]] = []
+        self.probes: list[tuple[float, NodeId]] = []
+        """When which node is tried again."""
         self.now = 0.0
         """The time of the newest event."""
         self.ordered_at = 0.0

@@ -54,6 +54,11 @@ class MgpuApp(ExtensionApp):
     timeout = Float(60.0, min=1.0, help="Seconds of silence after which a node is suspect.").tag(config=True)
     kill_grace = Float(15.0, min=0.0, help="Seconds between TERM and KILL when a job is ended.").tag(config=True)
     max_failed_starts = Int(5, min=1, help="How often a job may fail to start before it is given up.").tag(config=True)
+    node_failures = Int(3, min=1, help="So many failed starts in a row make a node unhealthy.").tag(config=True)
+    probe_after = Float(30.0, min=0.1, help="Seconds after which an unhealthy node is tried again; doubled each time it fails.").tag(
+        config=True
+    )
+    probe_cap = Float(1800.0, min=0.1, help="Longest time in seconds between two trials of an unhealthy node.").tag(config=True)
     max_job_time = Float(None, allow_none=True, help="Longest time in seconds that a job may run; none if not set.").tag(config=True)
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
@@ -183,7 +188,15 @@ class MgpuApp(ExtensionApp):
             policy=Policy(
                 kill_grace_s=self.kill_grace,
                 share_busy_gpus=self.share_busy_gpus,
-                scheduling=Scheduling(max_time_s=self.max_job_time, retries=Retries(max_failed_starts=self.max_failed_starts)),
+                scheduling=Scheduling(
+                    max_time_s=self.max_job_time,
+                    retries=Retries(
+                        max_failed_starts=self.max_failed_starts,
+                        node_failures=self.node_failures,
+                        probe_after_s=self.probe_after,
+                        probe_cap_s=self.probe_cap,
+                    ),
+                ),
             ),
             link_port=self.link_port,
             admins=tuple(self.admins),

@@ -154,6 +154,10 @@ class Service:
         """Refuse a node from now on, and give up what it runs; return what is said of it."""
         return await self._call(lambda answer: doors.revoke(node_id, person.name, reason, answer))
 
+    async def order_node(self, person: Person, node_id: NodeId, wish: doors.Wish) -> str:
+        """Do to a node what an administrator wants; return what became of it."""
+        return await self._call(lambda answer: doors.order(node_id, person.name, wish, answer))
+
     async def write(self, change: Callable[[Store], _T]) -> _T:
         """Write to the store beside the jobs; returns when it is saved."""
         return await self._call(lambda answer: calls.write(change, answer))

@@ -13,6 +13,7 @@ from mgpu_jupyter.master.ports import (
     Batch,
     JobFilter,
     JoinKey,
+    NodeNotes,
     Recovered,
     SavedJob,
     SavedNode,
@@ -34,6 +35,7 @@ class MemoryStore:
         self._revoked: dict[NodeId, str] = {}
         self._join_keys: dict[str, JoinKey] = {}
         self._facts: dict[NodeId, NodeFacts] = {}
+        self._notes: dict[NodeId, NodeNotes] = {}
         self._settings: dict[str, str] = {}
         self._tokens: dict[bytes, TokenRow] = {}
         self._users: dict[str, UserRow] = {}
@@ -44,7 +46,13 @@ class MemoryStore:
         return Recovered(
             jobs=tuple(saved.job for saved in self._jobs.values() if not saved.job.state.is_final),
             nodes=tuple(
-                SavedNode(id=node_id, public_key=key, facts=self._facts.get(node_id), revoked=self._revoked.get(node_id, ""))
+                SavedNode(
+                    id=node_id,
+                    public_key=key,
+                    facts=self._facts.get(node_id),
+                    revoked=self._revoked.get(node_id, ""),
+                    notes=self._notes.get(node_id, NodeNotes()),
+                )
                 for node_id, key in self._keys.items()
             ),
             join_keys=tuple(sorted(self._join_keys.values(), key=lambda key: key.created_at)),
@@ -65,9 +73,13 @@ class MemoryStore:
         self._jobs.update(batch.jobs)
         self._attempts.update({(job.id, job.attempt): job for job in batch.attempts})
         self._facts.update(batch.nodes)
+        self._notes.update(batch.notes)
         self._revoked.update(batch.revoked)
         self._keys.update(dict.fromkeys(batch.revoked))
         self._memos.update(batch.memos)
+        for node_id in batch.removed:
+            for kept in (self._keys, self._facts, self._notes, self._revoked):
+                kept.pop(node_id, None)
         self._settings["epoch"] = str(batch.epoch)
 
     def find_job(self, job_id: JobId) -> Job | None:

@@ -65,6 +65,10 @@ STEPS: tuple[str, ...] = (
     """
     CREATE TABLE memos (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     """,
+    # 5: what operators ordered about a node, and how starts went on it.
+    """
+    ALTER TABLE nodes ADD COLUMN orders BLOB;
+    """,
 )
 
 

@@ -20,6 +20,7 @@ from mgpu_jupyter.master.ports import (
     Batch,
     JobFilter,
     JoinKey,
+    NodeNotes,
     Recovered,
     SavedJob,
     SavedNode,
@@ -38,6 +39,7 @@ _encoder = msgspec.msgpack.Encoder()
 _job_decoder = msgspec.msgpack.Decoder(Job)
 _spec_decoder = msgspec.msgpack.Decoder(JobSpec)
 _facts_decoder = msgspec.msgpack.Decoder(NodeFacts)
+_notes_decoder = msgspec.msgpack.Decoder(NodeNotes)
 
 _INSERT_JOB = """
     INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record)
@@ -79,10 +81,7 @@ class SqliteStore:
             marks = ", ".join("?" * len(_ACTIVE))
             rows = self._connection.execute(f"SELECT seq, spec, record FROM jobs WHERE state IN ({marks})", _ACTIVE)  # noqa: S608 - marks only
             jobs = tuple(_saved_job(row).job for row in rows)
-            nodes = tuple(
-                SavedNode(id=NodeId(node_id), public_key=key, facts=_facts_decoder.decode(facts) if facts else None, revoked=revoked)
-                for node_id, key, facts, revoked in self._connection.execute("SELECT id, public_key, facts, revoked FROM nodes")
-            )
+            nodes = tuple(_saved_node(row) for row in self._connection.execute("SELECT id, public_key, facts, revoked, orders FROM nodes"))
             join_keys = tuple(JoinKey(**dict(zip(_JOIN_KEY, row, strict=True))) for row in self._connection.execute(_SELECT_JOIN_KEYS))
             number = self._connection.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
             memos = dict(self._connection.execute("SELECT name, value FROM memos").fetchall())
@@ -120,6 +119,7 @@ class SqliteStore:
                 updates.append((job.state, saved.seq, record, job.number))
         attempts = [(job.id, job.attempt, job.epoch, _encoder.encode(replace(job, spec=_NO_SPEC))) for job in batch.attempts]
         facts = [(_encoder.encode(facts), node_id) for node_id, facts in batch.nodes.items()]
+        notes = [(_encoder.encode(notes), node_id) for node_id, notes in batch.notes.items()]
         revoked = [(reason, node_id) for node_id, reason in batch.revoked.items()]
         with _as_unavailable(), self._transaction() as cursor:
             cursor.executemany(_INSERT_JOB, inserts)
@@ -128,6 +128,8 @@ class SqliteStore:
             cursor.executemany("UPDATE nodes SET facts = ? WHERE id = ?", facts)
             cursor.executemany("UPDATE nodes SET public_key = NULL, revoked = ? WHERE id = ?", revoked)
             cursor.executemany("INSERT OR REPLACE INTO memos VALUES (?, ?)", list(batch.memos.items()))
+            cursor.executemany("UPDATE nodes SET orders = ? WHERE id = ?", notes)
+            cursor.executemany("DELETE FROM nodes WHERE id = ?", [(node_id,) for node_id in batch.removed])
             cursor.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (str(batch.epoch),))
 
     def find_job(self, job_id: JobId) -> Job | None:
@@ -297,6 +299,17 @@ class SqliteReader:
 def _saved_job(row: tuple[int, bytes, bytes]) -> SavedJob:
     seq, spec, record = row
     return SavedJob(replace(_job_decoder.decode(record), spec=_spec_decoder.decode(spec)), seq)
+
+
+def _saved_node(row: tuple[str, str | None, bytes | None, str, bytes | None]) -> SavedNode:
+    node_id, key, facts, revoked, notes = row
+    return SavedNode(
+        id=NodeId(node_id),
+        public_key=key,
+        facts=_facts_decoder.decode(facts) if facts else None,
+        revoked=revoked,
+        notes=_notes_decoder.decode(notes) if notes else NodeNotes(),
+    )
 
 
 def _user(row: tuple[str, str, float, float | None]) -> UserRow:

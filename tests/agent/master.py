@@ -26,6 +26,7 @@ from mgpu_agent.protocol.messages import (
     Leave,
     Output,
     OutputAck,
+    Probed,
     TaskReport,
     ToAgent,
     ToMaster,
@@ -55,6 +56,7 @@ class SmallMaster:
         self.reports: list[TaskReport] = []
         self.heartbeats: list[Heartbeat] = []
         self.farewells: list[Leave] = []
+        self.trials: list[Probed] = []
         self.order: list[str] = []
         self.statuses: dict[tuple[AttemptKey, int], TaskStatus] = {}
         self.output: dict[tuple[AttemptKey, int, int], bytearray] = defaultdict(bytearray)
@@ -219,6 +221,8 @@ class SmallMaster:
                 self._take_output(message)
             case Heartbeat():
                 self.heartbeats.append(message)
+            case Probed():
+                self.trials.append(message)
             case Leave():
                 self.farewells.append(message)
 

@@ -31,6 +31,7 @@ from mgpu_agent.core.events import (
     LinkFell,
     LinkRose,
     MasterMoved,
+    Measured,
     TaskChanged,
     Ticked,
 )
@@ -335,7 +336,11 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         LaunchFailed(at=1.0, key=KEY, code="not-found", message="x: not found", fault="request", exit_code=127),
         [],
     ),
-    "a heartbeat when it is due": (JOINED, Ticked(at=2.0, wall=99.0, load=0.5), [Send(message=Heartbeat(at=99.0, load=0.5))]),
+    "a heartbeat when it is due": (
+        JOINED,
+        Ticked(at=2.0, wall=99.0, measured=Measured(load=0.5, cpu_percent=12.5, memory_available_bytes=7)),
+        [Send(message=Heartbeat(at=99.0, load=0.5, cpu_percent=12.5, memory_available_bytes=7))],
+    ),
     "no heartbeat before": (JOINED, Ticked(at=1.9), []),
     "readings ride along at once": (
         JOINED,

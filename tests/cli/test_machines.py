@@ -16,7 +16,9 @@ from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, a_node
 from mgpu_jupyter.client.transport import Answer
 from mgpu_jupyter.model.job import NodeState
+from mgpu_jupyter.model.settings import Lists
 
+ACTIONS = "drain, resume, maintenance, allow, deny, remove, revoke"
 Captured = pytest.CaptureFixture[str]
 
 
@@ -59,6 +61,11 @@ def test_nodes(capsys: Captured) -> None:
         memory_bytes=1,
         gpus=(gpu, busy),
         address_method="default-route",
+        orders=models.NodeOrders(lists=Lists(allow_users=("ann",), allow_accounts=("lab",), deny_users=("ev\x1be",)), lists_by="root"),
+        failures=1,
+        failures_total=2,
+        cpu_percent=12.4,
+        memory_available_bytes=7,
     )
     mock = MockTransport(nodes=[a_node("s", 1), real])
     assert run(entry.mgpu, ["nodes"], mock) == 0
@@ -66,8 +73,10 @@ def test_nodes(capsys: Captured) -> None:
         "s: online | host s | 8 CPUs | 1 GPU, simulated, 1 free",
         "  address 127.0.0.1",
         "  GPU 0: Simulated GPU (simulated) | 80 GB | free",
-        "r: draining (update) | host h | 4 CPUs | 2 GPUs, 0 free",
+        "r: draining (update) | host h | 4 CPUs, 12 % busy | 2 GPUs, 0 free",
         "  address 192.0.2.7 (the interface of the default route)",
+        "  only for ann, account lab (set by root)",
+        "  not for ev e (set by root)",
         "  GPU 1: H100 | 57.1 of 80 GB | 89 % busy | RRRR0001 of me",
         "  GPU 2: H100 | 80 GB | outside: In use outside mgpu by pid 8 of bob.",
     ]
@@ -79,6 +88,21 @@ def test_nodes(capsys: Captured) -> None:
         "host": "h",
         "address": "192.0.2.7",
         "address_method": "default-route",
+        "orders": {
+            "state": None,
+            "reason": "",
+            "by": "",
+            "at": None,
+            "lists": {"allow_users": ["ann"], "allow_accounts": ["lab"], "deny_users": ["ev\x1be"]},
+            "lists_reason": "",
+            "lists_by": "root",
+            "lists_at": None,
+        },
+        "failures": 1,
+        "failures_total": 2,
+        "probe_at": None,
+        "cpu_percent": 12.4,
+        "memory_available_bytes": 7,
         "gpus": [
             {
                 "index": 1,
@@ -157,12 +181,50 @@ def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "body"),
+    [
+        (["drain", "n1", "--reason", "dust"], {"action": "drain", "reason": "dust"}),
+        (["resume", "n1"], {"action": "resume"}),
+        (["maintenance", "n1"], {"action": "maintenance"}),
+        (["remove", "n1"], {"action": "remove"}),
+        (["allow", "n1", "--user", "ann", "--user", "bob"], {"action": "allow", "users": ["ann", "bob"]}),
+        (["allow", "n1", "--only", "--account", "lab"], {"action": "only", "accounts": ["lab"]}),
+        (["allow", "n1", "--everybody"], {"action": "clear-lists"}),
+        (["deny", "n1", "--user", "eve", "--account", "lab"], {"action": "deny", "users": ["eve"], "accounts": ["lab"]}),
+    ],
+)
+def test_node_actions_are_one_request_each(capsys: Captured, words: list[str], body: dict[str, object]) -> None:
+    mock = MockTransport()
+    mock.failures.append(an_answer(models.NodeActionAnswer(node_id=NodeId("n1"), action="x", message="Done.")))
+    assert run(entry.mgpu, ["node", *words], mock) == 0
+
+    (request,) = mock.requests
+    assert capsys.readouterr() == ("n1: Done.\n", "")
+    assert (request.method, request.path, json.loads(request.body or b"")) == ("PATCH", "nodes/n1", body)
+
+
+def test_a_node_is_removed_by_the_client() -> None:
+    mock = MockTransport()
+    answer = models.NodeActionAnswer(node_id=NodeId("a b"), action="remove", message="It is forgotten.")
+    mock.failures.append(an_answer(answer))
+
+    assert Client(transport=mock).remove_node("a b") == answer
+    assert [(request.method, request.path) for request in mock.requests] == [("DELETE", "nodes/a%20b")]
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["join-token", "--ttl", "soon"], "--ttl soon: write a time like 30m, 1h or 2d."),
         (["join-token", "--ttl", "0h"], "--ttl 0h: write a time like 30m, 1h or 2d."),
-        (["node"], "mgpu node knows revoke: write mgpu node revoke ID."),
-        (["node", "melt", "n1"], "mgpu node knows revoke: write mgpu node revoke ID."),
+        (["node"], f"mgpu node knows {ACTIONS}: write for example mgpu node drain ID."),
+        (["node", "melt", "n1"], f"mgpu node knows {ACTIONS}: write for example mgpu node drain ID."),
+        (["node", "allow", "n1"], "Whom? Write mgpu node allow n1 --user NAME, or --account NAME."),
+        (["node", "deny", "n1"], "Whom? Write mgpu node deny n1 --user NAME, or --account NAME."),
+        (["node", "drain", "n1", "--user", "a"], "--user and --account go with allow and deny: leave them out of drain."),
+        (["node", "revoke", "n1", "--account", "a"], "--user and --account go with allow and deny: leave them out of revoke."),
+        (["node", "deny", "n1", "--only", "--user", "a"], "--only and --everybody go with allow: leave them out of deny."),
+        (["node", "allow", "n1", "--everybody", "--user", "a"], "--everybody names all: leave --only, --user and --account out."),
         (["node", "revoke"], "Which node? Write mgpu node revoke ID; `mgpu nodes` lists them."),
     ],
 )

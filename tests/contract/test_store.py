@@ -12,14 +12,17 @@ from mgpu_jupyter.master.ports import (
     Batch,
     JobFilter,
     JoinKey,
+    NodeNotes,
     Recovered,
     SavedJob,
     SavedNode,
     TokenRow,
     UserRow,
 )
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.job import JobState, NodeState
+from mgpu_jupyter.model.settings import Lists
 from mgpu_jupyter.scheduler.model import Job, Reason
+from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 from mgpu_jupyter.store.memory import MemoryStore
 from mgpu_jupyter.store.sqlite import SqliteStore
 from tests.builders import a_spec, facts, job_id, key, placement
@@ -103,6 +106,26 @@ def test_a_revoked_node_keeps_its_facts_and_no_key_until_it_is_bound_again(store
     assert store.recover().nodes == (revoked,)
     store.bind_node_key(NodeId("n1"), K1)
     assert store.recover().nodes == (replace(revoked, public_key=K1, revoked=""),)
+
+
+def test_orders_and_failures_are_kept_with_the_node_and_go_with_it(store):
+    lists = Lists(allow_users=("ann",), deny_accounts=("guests",))
+    orders = NodeOrders(state=NodeState.DRAINING, reason="dust", by="root", at=5.0, lists=lists, lists_by="root", lists_at=4.0)
+    notes = NodeNotes(
+        orders=orders, health=NodeHealth(failures=3, failures_total=9, trouble="Bad.", probe_at=7.5, probe_delay_s=2.5, probe=4)
+    )
+    for name, public_key in (("n1", K1), ("n2", K2)):
+        store.bind_node_key(NodeId(name), public_key)
+        store.commit(Batch(nodes={NodeId(name): facts(name)}, notes={NodeId(name): notes}))
+    store.bind_node_key(NodeId("n1"), "c" * 40)
+
+    saved = [SavedNode(id=NodeId("n1"), public_key="c" * 40, facts=facts("n1"), notes=notes)]
+    saved.append(SavedNode(id=NodeId("n2"), public_key=K2, facts=facts("n2"), notes=notes))
+    assert sorted(store.recover().nodes, key=lambda node: node.id) == saved
+    store.commit(Batch(nodes={NodeId("n2"): facts("n2")}, revoked={NodeId("n2"): "Revoked."}, removed={NodeId("n2")}))
+    assert list(store.recover().nodes) == saved[:1]
+    store.bind_node_key(NodeId("n2"), K2)
+    assert store.recover().nodes[-1] == SavedNode(id=NodeId("n2"), public_key=K2)
 
 
 def test_a_join_key_is_kept_used_up_with_the_binding_and_forgotten_long_after(store):

@@ -15,8 +15,18 @@ from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, Out
 from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
 from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master.ports import Incoming, LogKey, News
-from mgpu_jupyter.scheduler.events import GpusChanged, LaunchWasRefused, NodeHeard, NodeJoined, NodeLeft, NodeSilent, TaskReported
+from mgpu_jupyter.scheduler.events import (
+    GpusChanged,
+    LaunchWasRefused,
+    NodeHeard,
+    NodeJoined,
+    NodeLeft,
+    NodeMeasured,
+    NodeSilent,
+    TaskReported,
+)
 from mgpu_jupyter.scheduler.launch import launch_spec
+from mgpu_jupyter.scheduler.model import Load
 from mgpu_jupyter.store.logs import LogWriter, log_path
 from tests.builders import Cluster, ended, facts, key, status
 
@@ -183,6 +193,7 @@ def test_refusals_readings_and_farewells(world):
 
     assert events == [
         LaunchWasRefused(at=AT, node_id=NodeId("n1"), key=attempt, code="c", message="m", fault="request", exit_code=127),
+        NodeMeasured(at=AT, node_id=NodeId("n1"), load=Load(gpu_percent=5.0)),
         NodeLeft(at=AT, node_id=NodeId("n1"), reason="Its agent was stopped."),
     ]
     assert world.engine.samples(NodeId("n1")) == (sample,)

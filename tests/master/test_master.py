@@ -15,7 +15,7 @@ from mgpu_jupyter.master.ports import JoinKey, News
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
-from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.model import Load, Policy
 from mgpu_jupyter.store.memory import MemoryStore
 from tests.builders import a_spec, ended, facts, job_id, status
 
@@ -59,6 +59,15 @@ class FakeEngine:
 
     def stop(self, node_id, key, grace_s, reason):
         self.diary.append(("stop", node_id, reason))
+
+    def probe(self, node_id, number):
+        self.diary.append(("probe", node_id, number))
+
+    def forget(self, node_id):
+        self.diary.append(("forget", node_id))
+
+    def load(self, node_id):
+        return Load(cpu_percent=12.5)
 
     def listen(self, host):
         if host == "192.0.2.9":

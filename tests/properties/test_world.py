@@ -5,6 +5,8 @@ State invariants alone do not see a stale report that is believed; only a world 
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -14,7 +16,7 @@ from mgpu_agent.protocol.model import GpuTrouble, LaunchSpec, TaskStatus, Troubl
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Retries, Scheduling
 from mgpu_jupyter.scheduler import invariants
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveJob, StopTask
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ProbeNode, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
@@ -22,6 +24,9 @@ from mgpu_jupyter.scheduler.events import (
     JobSubmitted,
     LaunchWasRefused,
     NodeJoined,
+    NodeLeft,
+    NodeOrdered,
+    NodeProbed,
     PassDue,
     TaskReported,
     TimePassed,
@@ -105,7 +110,7 @@ class World(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.state = ClusterState(Policy(scheduling=Scheduling(retries=Retries(max_failed_starts=1000))))
+        self.state = ClusterState(Policy(scheduling=Scheduling(retries=Retries(max_failed_starts=1000, node_failures=2))))
         self.agents = {name: FakeAgent(name) for name in NODES}
         self.down: list[Command] = []
         self.up: list[tuple[NodeId, Event]] = []
@@ -121,13 +126,15 @@ class World(RuleBasedStateMachine):
         self.at += 1.0
         for command in handle(self.state, event):
             if isinstance(event, PassDue) and isinstance(command, LaunchTask):
-                blocked = self.state.nodes[command.spec.node_id].blocked
-                assert not blocked.keys() & set(command.spec.gpus), "a blocked GPU was handed out"
+                node = self.state.nodes[command.spec.node_id]
+                assert not node.blocked.keys() & set(command.spec.gpus), "a blocked GPU was handed out"
+                assert node.takes_work, "a job was placed where no work is taken"
+                assert node.lists.admit("ann", ""), "a job was placed where its user may not"
             if isinstance(command, SaveJob):
                 before = self.saved.get(command.job.id)
                 assert before is None or not before.is_final, "a job left a final state"
                 self.saved[command.job.id] = command.job.state
-            elif isinstance(command, LaunchTask | StopTask):
+            elif isinstance(command, LaunchTask | StopTask | ProbeNode):
                 self.down.append(command)
 
     def join(self, name: str) -> None:
@@ -142,7 +149,9 @@ class World(RuleBasedStateMachine):
 
     def deliver(self, command: Command, *, refuse: bool = False) -> None:
         agent = self.agents[self.target(command)]
-        if isinstance(command, LaunchTask) and refuse:
+        if isinstance(command, ProbeNode):
+            self.up.append((agent.id, NodeProbed(at=self.at, node_id=agent.id, number=command.number, ok=not refuse)))
+        elif isinstance(command, LaunchTask) and refuse:
             self.up.append((agent.id, agent.refuse(command.spec, self.at)))
         elif isinstance(command, LaunchTask):
             before = set(agent.live)
@@ -217,6 +226,18 @@ class World(RuleBasedStateMachine):
         agent.troubles = others if kind is None else {**others, uuid: GpuTrouble(kind, "Told.")}
         self.up.append((agent.id, GpusChanged(at=self.at, node_id=agent.id, troubles=agent.troubles)))
 
+    @rule(
+        name=st.sampled_from(sorted(NODES)),
+        action=st.sampled_from(["drain", "maintenance", "resume", "resume", "deny", "allow", "clear-lists", "remove"]),
+    )
+    def operator_orders(self, name: str, action: Any) -> None:
+        users = ("ann",) if action in ("deny", "allow") else ()
+        self.tell(NodeOrdered(at=self.at, node_id=NodeId(name), by="root", action=action, users=users))
+
+    @rule(name=st.sampled_from(sorted(NODES)))
+    def node_leaves(self, name: str) -> None:
+        self.tell(NodeLeft(at=self.at, node_id=NodeId(name), reason="Stopped."))
+
     @rule(name=st.sampled_from(sorted(NODES)), reboot=st.booleans())
     def node_returns(self, name: str, reboot: bool) -> None:
         if reboot:
@@ -244,8 +265,11 @@ class World(RuleBasedStateMachine):
         """When the network heals and all processes end, every job comes to an end."""
         if not hasattr(self, "state"):
             return
-        for agent in self.agents.values():
+        for name, agent in self.agents.items():
             agent.troubles = {}
+            self.join(name)
+            for action in ("resume", "clear-lists"):
+                self.tell(NodeOrdered(at=self.at, node_id=agent.id, by="root", action=action))
         for _ in range(200):
             for name in NODES:
                 self.join(name)

@@ -19,6 +19,8 @@ from mgpu_agent.protocol.messages import (
     Leave,
     Output,
     OutputAck,
+    Probe,
+    Probed,
     Refuse,
     Resync,
     Stop,
@@ -125,6 +127,7 @@ TO_AGENT: dict[str, ToAgent] = {
     "output_ack": OutputAck(mark=MARK),
     "resync": Resync(),
     "bye": Bye(),
+    "probe": Probe(number=100),
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
@@ -133,11 +136,14 @@ TO_MASTER: dict[str, ToMaster] = {
         at=1_700_000_000.5,
         samples=(SAMPLE,),
         load=1.5,
+        cpu_percent=37.5,
+        memory_available_bytes=2**36,
     ),
     "task": TaskReport(status=STATUS),
     "launch_refused": LaunchRefused(key=KEY, code="no-program", message="There is no such program.", fault="request", exit_code=127),
     "output": Output(key=KEY, rank=0, stream=STDERR, offset=3, data=b"\x00\xffhi"),
     "leave": Leave(reason="upgrade"),
+    "probed": Probed(number=100, ok=False, message="The disk is full."),
 }
 
 if __name__ == "__main__":

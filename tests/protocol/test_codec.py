@@ -48,7 +48,8 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     expected = {
         "hello": replace(TO_MASTER["hello"], facts=replace(FACTS, gpus=gpus, address_method=""), samples=()),
-        "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,)),
+        "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None),
+        "heartbeat_with_trouble": replace(TO_MASTER["heartbeat"], cpu_percent=None, memory_available_bytes=None),
     }
 
     assert {name: decode_to_master(bytes.fromhex(line)) for name, line in lines.items()} == {

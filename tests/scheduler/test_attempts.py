@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Retries, Scheduling
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import SaveAttempt, SaveJob, StopTask
+from mgpu_jupyter.scheduler.commands import SaveAttempt, SaveJob, SaveNode, StopTask
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     LaunchWasRefused,
@@ -204,9 +204,9 @@ def test_a_node_that_cannot_start_it_costs_a_try_and_a_pause_and_comes_last():
     cluster = Cluster(("n1", 1), ("n2", 1))
     job = cluster.started()
 
-    record, save = cluster.tell(refusal(job))
+    record, save, node = cluster.tell(refusal(job))
 
-    assert isinstance(record, SaveAttempt)
+    assert (type(record), node) == (SaveAttempt, SaveNode("n1"))
     again = save.job
     assert (again.state, again.failed_starts, again.failed_nodes) == (JobState.QUEUED, 1, ("n1",))
     assert 3.75 <= again.not_before <= 4.25
@@ -247,7 +247,8 @@ def test_after_the_last_try_the_job_fails_and_says_how_often():
 
 def test_pauses_grow_up_to_the_cap():
     cluster = Cluster(
-        ("n1", 1), policy=Policy(scheduling=Scheduling(retries=Retries(max_failed_starts=9, backoff_base_s=1.0, backoff_cap_s=4.0)))
+        ("n1", 1),
+        policy=Policy(scheduling=Scheduling(retries=Retries(max_failed_starts=9, backoff_base_s=1.0, backoff_cap_s=4.0, node_failures=99))),
     )
     job, at, pauses = cluster.started(), 0.0, []
     for _ in range(5):
@@ -267,7 +268,7 @@ def test_a_refused_rank_takes_its_gang_down_and_the_job_waits_for_all_of_it():
     report(cluster, status(job, 1))
 
     commands = cluster.tell(refusal(job, "node"))
-    assert commands[1:] == [StopTask("n2", key(job.id), 15.0, "It cannot.")]
+    assert commands[1:] == [StopTask("n2", key(job.id), 15.0, "It cannot."), SaveNode("n1")]
     assert cluster.job(job.id).state is JobState.STOPPING
     record, save = report(cluster, ended(job, 1, exit_code=None, signal=15))
     assert (type(record), save.job.state) == (SaveAttempt, JobState.QUEUED)

@@ -107,7 +107,7 @@ def test_a_job_that_is_not_known_to_run_tries_again_elsewhere():
     stopping = replace(job, state=JobState.STOPPING, stop=StopCause.REQUEUE, reason=reason)
 
     assert tell(cluster, g0=LOST) == [SaveNode("n1"), SaveJob(stopping), StopTask("n1", job.attempt_key, 15.0, reason.text)]
-    record, again = cluster.tell(refusal(job, "node"))
+    record, again, _ = cluster.tell(refusal(job, "node"))
     assert (type(record), again.job.state, again.job.attempt) == (SaveAttempt, JobState.QUEUED, 1)
     cluster.join("n2", 1)
     cluster.schedule()

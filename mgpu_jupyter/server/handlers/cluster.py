@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mgpu_agent.protocol.errors import NotFound
+from mgpu_agent.protocol.errors import InvalidRequest, NotFound
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.openapi import document
+from mgpu_jupyter.master.doors import Wish
 from mgpu_jupyter.master.views import free_gpus, node_view
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.server.handlers.base import Guarded
@@ -92,8 +93,20 @@ class NodeHandler(Guarded):
         """Do to a node what an administrator asks for."""
         self.person.check_is_admin("administer nodes")
         body = self.read_body(models.NodeAction)
-        message = await self.service.revoke_node(self.person, NodeId(node_id), body.reason)
+        if body.action != "revoke":
+            wish = Wish(action=body.action, reason=body.reason, users=body.users, accounts=body.accounts)
+            message = await self.service.order_node(self.person, NodeId(node_id), wish)
+        elif body.users or body.accounts:
+            raise InvalidRequest("names-not-used", "Users and accounts go with allow and deny: leave them out of revoke.")
+        else:
+            message = await self.service.revoke_node(self.person, NodeId(node_id), body.reason)
         self.answer(models.NodeActionAnswer(node_id=NodeId(node_id), action=body.action, message=message))
+
+    async def delete(self, node_id: str) -> None:
+        """Forget a node that is offline and holds nothing."""
+        self.person.check_is_admin("administer nodes")
+        message = await self.service.order_node(self.person, NodeId(node_id), Wish(action="remove"))
+        self.answer(models.NodeActionAnswer(node_id=NodeId(node_id), action="remove", message=message))
 
 
 class JoinTokensHandler(Guarded):

@@ -1,0 +1,81 @@
+"""A start as a trial: prepared and started like a job's, waited for, told, forgotten. Events in, commands out; pure.
+
+Its name is no job's, so that whatever is heard of a trial stays here and never becomes a report about a job.
+"""
+
+from __future__ import annotations
+
+from mgpu_agent.core.commands import Command, ForgetTasks, Send, StartTasks, StopTasks
+from mgpu_agent.core.events import LaunchFailed, TaskChanged
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.messages import Probe, Probed
+from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskSpec, TaskStatus
+
+LIMIT_S = 10.0
+NAME = "trial-"  # ids of jobs have capitals and digits only
+# A cell and no directory of its own, so that script, scratch, output files and the start itself are all tried.
+SCRIPT = "#!/bin/sh\nexit 0\n"
+
+
+class Trial:
+    """The trial that is under way, if any."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._key: AttemptKey | None = None
+        self._until = 0.0
+
+    @staticmethod
+    def owns(key: AttemptKey) -> bool:
+        """Tell whether this names a trial, also an earlier one."""
+        return key.job_id.startswith(NAME)
+
+    def begin(self, message: Probe, node_id: NodeId, facts: NodeFacts | None, at: float, wall: float) -> list[Command]:
+        """Start one; an earlier one that is not over is given up."""
+        commands = self._stop()
+        self._number = message.number
+        if facts is None:
+            return [*commands, *self._tell("Its keeper is away.")]
+        self._key = AttemptKey(JobId(f"{NAME}{wall * 1000:.0f}"), 1, message.number)
+        self._until = at + LIMIT_S
+        spec = LaunchSpec(
+            key=self._key, node_id=node_id, incarnation=facts.incarnation, user="mgpu", tasks=(TaskSpec(rank=0),), script=SCRIPT
+        )
+        return [*commands, StartTasks(spec=spec)]
+
+    def take(self, event: TaskChanged | LaunchFailed) -> list[Command] | None:
+        """Take in what is about a trial; None says that it is about a job."""
+        if isinstance(event, TaskChanged):
+            return self.on_task(event.status) if self.owns(event.status.key) else None
+        if not self.owns(event.key):
+            return None
+        return self._tell(event.message) if event.key == self._key else []
+
+    def on_task(self, status: TaskStatus) -> list[Command]:
+        """Take in that a trial's process started or ended."""
+        if status.ended_at is None:
+            return [] if status.key == self._key else [_stop(status.key)]
+        forget = ForgetTasks(keys=(status.key,))
+        if status.key != self._key:
+            return [forget]
+        if status.exit_code == 0:
+            return [forget, *self._tell("")]
+        how = f"signal {status.signal}" if status.signal is not None else f"exit code {status.exit_code}"
+        return [forget, *self._tell(f"A trial start ended with {how}{f' ({status.reason})' if status.reason else ''}.")]
+
+    def on_tick(self, at: float) -> list[Command]:
+        """Give up a trial that takes too long."""
+        if self._key is None or at < self._until:
+            return []
+        return [*self._stop(), *self._tell(f"A trial start was not over within {LIMIT_S:g} s.")]
+
+    def _stop(self) -> list[Command]:
+        return [] if self._key is None else [_stop(self._key)]
+
+    def _tell(self, problem: str) -> list[Command]:
+        self._key = None
+        return [Send(message=Probed(number=self._number, ok=not problem, message=problem))]
+
+
+def _stop(key: AttemptKey) -> StopTasks:
+    return StopTasks(key=key, grace_s=0.0, reason="This trial is over.")

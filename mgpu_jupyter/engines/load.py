@@ -1,0 +1,56 @@
+"""How busy nodes are, from what their heartbeats carry; tells when that changed enough to matter. Decides nothing."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.messages import Heartbeat
+from mgpu_jupyter.scheduler.model import Load
+
+STEPS = 20  # a change of less than a twentieth is noise
+
+
+class Loads:
+    """The newest readings of all nodes. Used by the master's thread."""
+
+    def __init__(self) -> None:
+        self._memory: dict[NodeId, int] = {}
+        self._newest: dict[NodeId, Load] = {}
+        self._told: dict[NodeId, tuple[int | None, ...]] = {}
+
+    def know(self, node_id: NodeId, memory_bytes: int) -> None:
+        """Take in a node that joined, with the memory it has; what was told before is told again."""
+        self._memory[node_id] = memory_bytes
+        self._told.pop(node_id, None)
+
+    def take(self, node_id: NodeId, beat: Heartbeat) -> Load | None:
+        """Take in what a heartbeat carries and return the load if it is worth telling."""
+        before = self._newest.get(node_id, Load())
+        busy = [sample.utilisation_percent for sample in beat.samples if sample.utilisation_percent is not None]
+        load = replace(before, gpu_percent=sum(busy) / len(busy)) if busy else before
+        if beat.cpu_percent is not None:
+            load = replace(load, cpu_percent=beat.cpu_percent, memory_available_bytes=beat.memory_available_bytes)
+        self._newest[node_id] = load
+        rounded = (
+            _round(load.gpu_percent, 100.0),
+            _round(load.cpu_percent, 100.0),
+            _round(load.memory_available_bytes, self._memory.get(node_id, 0)),
+        )
+        if rounded == self._told.get(node_id, (None, None, None)):
+            return None
+        self._told[node_id] = rounded
+        return load
+
+    def newest(self, node_id: NodeId) -> Load:
+        """Return how busy a node is."""
+        return self._newest.get(node_id, Load())
+
+    def forget(self, node_id: NodeId) -> None:
+        """Know a node no more."""
+        for known in (self._memory, self._newest, self._told):
+            known.pop(node_id, None)
+
+
+def _round(value: float | None, whole: float) -> int | None:
+    return None if value is None or whole <= 0 else round(value / whole * STEPS)

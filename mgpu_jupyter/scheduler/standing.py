@@ -1,0 +1,72 @@
+"""How a node stands: what operators ordered, how its starts went, and the one state that people see. Values; pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from mgpu_jupyter.model.job import NodeState
+from mgpu_jupyter.model.settings import Lists
+
+
+class NodeOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What operators want of a node, kept apart from what is heard of it."""
+
+    state: NodeState | None = None
+    """Draining or maintenance; None when it is to work."""
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+    lists: Lists = Lists()
+    """Who may use it."""
+    lists_reason: str = ""
+    lists_by: str = ""
+    lists_at: float = 0.0
+
+
+class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How starts went on a node, and when it is tried again if they went badly."""
+
+    failures: int = 0
+    """Failed starts in a row."""
+    failures_total: int = 0
+    failed_at: float | None = None
+    trouble: str = ""
+    """What made it unhealthy, as a sentence; empty while it is well."""
+    probe_at: float | None = None
+    """When it is tried again, or when the answer to a trial is overdue."""
+    probe_delay_s: float = 0.0
+    """The last delay before a trial; 0 once a job started."""
+    probe: int = 0
+    """The number of the trial that is under way; 0 when none is."""
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Tell whether too many starts in a row failed."""
+        return bool(self.trouble)
+
+
+def seen_as(link: NodeState, link_reason: str, orders: NodeOrders, health: NodeHealth) -> tuple[NodeState, str]:
+    """Return the state that people see and its reason: not connected goes before orders, and orders before health."""
+    if link is not NodeState.ONLINE:
+        return link, link_reason
+    if orders.state is not None:
+        what = "Drained" if orders.state is NodeState.DRAINING else "In maintenance, set"
+        return orders.state, by_whom(what, orders.by, orders.reason)
+    if health.is_unhealthy:
+        when = (
+            "It is being tried now." if health.probe or health.probe_at is None else f"It is tried again at {clock_time(health.probe_at)}."
+        )
+        return NodeState.UNHEALTHY, f"{health.trouble} {when}"
+    return NodeState.ONLINE, ""
+
+
+def by_whom(what: str, by: str, reason: str) -> str:
+    """Return one sentence that says who did it and why."""
+    return f"{what} by {by}{f': {reason}' if reason else ''}".rstrip(".") + "."
+
+
+def clock_time(at: float) -> str:
+    """Return a moment as people write it, the same for all of them."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S UTC")

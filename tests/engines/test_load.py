@@ -1,0 +1,62 @@
+"""What the engine hears of nodes beside their jobs: load and trials; and what is left of a node that is forgotten."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol import messages as wire
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.model import GpuSample
+from mgpu_jupyter.master.ports import News
+from mgpu_jupyter.scheduler.events import NodeMeasured, NodeProbed
+from mgpu_jupyter.scheduler.model import Load
+from tests.engines.test_agents import AT, world
+
+__all__ = ["world"]
+
+
+def test_load_is_told_when_it_changed_enough(world):
+    world.hello()
+    gib = 1 << 30
+
+    def beat(cpu, memory=32 * gib, *busy):
+        samples = tuple(GpuSample(uuid=f"GPU-n1-{index}", utilisation_percent=percent) for index, percent in enumerate(busy))
+        return world.say(wire.Heartbeat(at=1.0, samples=samples, cpu_percent=cpu, memory_available_bytes=memory))
+
+    def told(**load):
+        return [NodeMeasured(at=AT, node_id=NodeId("n1"), load=Load(**load))]
+
+    assert beat(10.0) == told(cpu_percent=10.0, memory_available_bytes=32 * gib)
+    assert beat(11.0, 32 * gib + 5) == []
+    assert world.engine.load(NodeId("n1")) == Load(cpu_percent=11.0, memory_available_bytes=32 * gib + 5)
+    assert world.engine.take_news() == News(sampled={"n1"})
+    assert beat(14.0, 16 * gib) == told(cpu_percent=14.0, memory_available_bytes=16 * gib)
+    assert beat(14.0, 16 * gib, 90.0, None, 30.0) == told(gpu_percent=60.0, cpu_percent=14.0, memory_available_bytes=16 * gib)
+    assert world.say(wire.Heartbeat(at=1.0)) == []
+    world.hello()
+    assert beat(14.0, 16 * gib) == told(gpu_percent=60.0, cpu_percent=14.0, memory_available_bytes=16 * gib)
+    assert world.engine.load(NodeId("n2")) == Load()
+
+
+def test_a_trial_is_asked_for_and_its_answer_is_an_event(world):
+    world.hello()
+    world.sent()
+    world.engine.probe(NodeId("n1"), 7)
+    world.engine.flush()
+
+    assert [message for _, message in world.sent()] == [wire.Probe(number=7)]
+    assert world.say(wire.Probed(number=7, ok=False, message="Full.")) == [
+        NodeProbed(at=AT, node_id=NodeId("n1"), number=7, ok=False, message="Full.")
+    ]
+
+
+def test_a_node_that_is_forgotten_leaves_nothing_behind(world):
+    world.link.allow("k" * 40, "n1")
+    world.hello()
+    world.say(wire.Heartbeat(at=1.0, samples=(GpuSample(uuid="GPU-n1-0", utilisation_percent=50.0),)))
+    world.engine.forget(NodeId("n1"))
+
+    assert not world.engine.knows(NodeId("n1"))
+    assert (world.engine.samples(NodeId("n1")), world.engine.load(NodeId("n1"))) == ((), Load())
+    world.engine.forget(NodeId("n1"))
+    world.engine.revoke(NodeId("n1"), "Revoked by root.")
+    world.engine.forget(NodeId("n1"))
+    assert world.link.forbidden["n1"]
