@@ -11,6 +11,7 @@ from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import GpusChanged, NodeSilent
 from mgpu_jupyter.scheduler.placement.filters import Exclusion, never, not_now, room
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
+from mgpu_jupyter.scheduler.standing import NodeOrders
 from tests.builders import Cluster, a_gpu, a_spec
 
 BIG = replace(a_gpu("n1", 2), name="NVIDIA H100 80GB", memory_bytes=80 << 30)
@@ -115,7 +116,7 @@ def test_who_may_not_use_a_node_is_told_so(lists, let_in):
 
 
 def set_lists(node, lists):
-    node.lists = lists
+    node.orders = NodeOrders(lists=lists)
 
 
 def test_a_user_without_an_account_is_named_alone():

@@ -8,6 +8,7 @@ from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import NodeSilent, StateRecovered
 from mgpu_jupyter.scheduler.planning.estimates import MAX_KEYS, Estimates, Ran
 from mgpu_jupyter.scheduler.planning.promises import free_at
+from mgpu_jupyter.scheduler.standing import NodeOrders
 from tests.builders import Cluster, facts
 
 
@@ -49,7 +50,7 @@ def test_lists_on_a_node_make_shapes_by_user_and_back():
     node = cluster.state.nodes[NodeId("n1")]
     before = len(cluster.state.queue.lanes)
 
-    node.lists = Lists(allow_users=("ann",))
+    node.orders = NodeOrders(lists=Lists(allow_users=("ann",)))
     books.refresh(cluster.state, node)
     with_lists = len(cluster.state.queue.lanes)
     cluster.join("n3", 1, at=5.0)
@@ -64,7 +65,7 @@ def test_a_node_that_comes_back_with_lists_makes_shapes_anew():
     cluster = Cluster()
     cluster.submit()
     node = cluster.state.nodes[cluster.join("n1", 0)[0].node_id]
-    node.lists = Lists(deny_users=("ann",))
+    node.orders = NodeOrders(lists=Lists(deny_users=("ann",)))
 
     books.recount(cluster.state, node)
 

@@ -13,6 +13,7 @@ from mgpu_jupyter.scheduler.model import Load, Policy
 from mgpu_jupyter.scheduler.placement import gpus
 from mgpu_jupyter.scheduler.placement.slots import Slot
 from mgpu_jupyter.scheduler.placement.strategies import Candidate, Wanted, by_topology
+from mgpu_jupyter.scheduler.standing import NodeHealth
 from mgpu_jupyter.scheduler.state import ClusterState
 from tests.builders import Cluster, a_gpu, facts
 
@@ -39,7 +40,7 @@ def test_spread_takes_the_emptiest_and_among_equals_the_least_measured_load():
 
 def test_recent_failures_count_as_load():
     cluster = Cluster(("n1", 4), ("n2", 4))
-    cluster.state.nodes[NodeId("n1")].failures = 1
+    cluster.state.nodes[NodeId("n1")].health = NodeHealth(failures=1)
     books.refresh(cluster.state, cluster.state.nodes[NodeId("n1")])
 
     assert nodes_of(cluster.started(policy="spread")) == ["n2"]
