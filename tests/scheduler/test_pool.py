@@ -6,10 +6,13 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.settings import Lists
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import NodeSilent, StateRecovered
+from mgpu_jupyter.scheduler.placement import pool as pools
+from mgpu_jupyter.scheduler.placement import slots
+from mgpu_jupyter.scheduler.placement.shape import shape_of
 from mgpu_jupyter.scheduler.planning.estimates import MAX_KEYS, Estimates, Ran
 from mgpu_jupyter.scheduler.planning.promises import free_at
 from mgpu_jupyter.scheduler.standing import NodeOrders
-from tests.builders import Cluster, facts
+from tests.builders import Cluster, a_spec, facts
 
 
 def test_a_node_that_is_removed_leaves_nothing_behind():
@@ -104,6 +107,17 @@ def test_what_is_free_now_needs_no_look_at_ends():
 
     assert free_at(cluster.state.pool, slot, 2.0, 2.0) == (1, 8, facts().memory_bytes)
     assert free_at(cluster.state.pool, slot, 12.0, 2.0) == (2, 8, facts().memory_bytes)
+
+
+def test_what_is_remembered_of_requests_is_bounded():
+    cluster = Cluster(("n1", 1))
+    pool = cluster.state.pool
+    for number in range(pools.MAX_REMEMBERED + 5):
+        shape = shape_of(a_spec(gpu_mem_bytes=number + 1))
+        assert pool.capable(shape.rules, shape.groups[0].need) == frozenset({"n1"})
+
+    assert len(pool._capable) == 5
+    assert len(pool.slots[NodeId("n1")]._eligible) <= slots.MAX_REMEMBERED
 
 
 def test_what_was_learnt_is_bounded():

@@ -19,6 +19,8 @@ from mgpu_jupyter.scheduler.placement.shape import Rules
 from mgpu_jupyter.scheduler.placement.slots import Hold, Promised, Slot
 
 FOREVER = float("inf")
+MAX_REMEMBERED = 2_000
+"""Requests for which the nodes that could ever serve them are remembered."""
 OVERRUN = 4.0
 """A job that outlived its time is expected to run this many times as long as it did."""
 OVERRUN_S = 30.0
@@ -96,6 +98,8 @@ class Pool:
         key = (rules, need)
         found = self._capable.get(key)
         if found is None:
+            if len(self._capable) >= MAX_REMEMBERED:
+                self._capable.clear()
             names: Iterable[NodeId] = (NodeId(name) for name in rules.nodelist) if rules.nodelist else self.slots
             near = (self.slots[name] for name in names if name in self.slots)
             found = self._capable[key] = frozenset(slot.id for slot in near if never(slot, need, rules, self.homes) is None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo
-from mgpu_jupyter.model.settings import Lists
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.model import Load, Node
 
-NO_LISTS = Lists()
+MAX_REMEMBERED = 100
+"""Kinds of GPUs that were asked for, of which a node remembers which of its own they are."""
 
 
 class Hold:
@@ -110,6 +110,8 @@ class Slot:
             return self.full_mask
         key = (gpu_type, gpu_mem_bytes)
         if key not in self._eligible:
+            if len(self._eligible) >= MAX_REMEMBERED:
+                self._eligible.clear()
             self._eligible[key] = sum(
                 1 << bit for bit, gpu in enumerate(self.gpus) if gpu_type in gpu.name.casefold() and gpu.memory_bytes >= gpu_mem_bytes
             )
