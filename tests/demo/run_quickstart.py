@@ -1,6 +1,6 @@
 """`make demo`: runs the quickstart notebook on a demo cluster without a browser and says what each cell did.
 
-Exits 0 only when every cell ran and no process was left behind.
+Exits 0 only when every cell ran and no process was left behind. Another notebook may be named in its place.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ from mgpu_jupyter.client.timeouts import Timeouts
 from tests.demo.server import ROOT, SIMULATED, JupyterProgram, StopRequested, end_on_signals
 from tests.processes import WaitedTooLong, free_port, wait_until
 
-NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
+NOTEBOOKS = ROOT / "notebooks"
 START_LIMIT_S = 40.0
 CELL_LIMIT_S = 60
 LIMIT_S = 115
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def main() -> int:
+def main(name: str = "quickstart") -> int:
     """Run the demo and return its exit code."""
+    notebook = NOTEBOOKS / f"{name}.ipynb"
+    if not notebook.exists():
+        print(f"There is no {notebook.name} in {NOTEBOOKS.name}.", file=sys.stderr)
+        return 2
     directory = Path(tempfile.mkdtemp(prefix="mgpu-demo-"))
     state, log = directory / "state", directory / "server.log"
     port = free_port()
@@ -49,7 +53,7 @@ def main() -> int:
                 print(
                     f"A Jupyter server with two agents of 4 simulated GPUs each is up ({time.monotonic() - started:.1f} s).\n", flush=True
                 )
-                run_notebook(server.env)
+                run_notebook(notebook, server.env)
             else:
                 problem = "The server ended by itself."
     except (CellExecutionError, WaitedTooLong) as error:
@@ -62,7 +66,7 @@ def main() -> int:
     if problem:
         print(f"\n{problem}\n\n--- {log.name}, last lines ---\n{tail(log)}", file=sys.stderr, flush=True)
     else:
-        print("\nThe quickstart ran from top to bottom; the server has stopped and no process is left.", flush=True)
+        print(f"\n{notebook.name} ran from top to bottom; the server has stopped and no process is left.", flush=True)
     shutil.rmtree(directory, ignore_errors=True)
     return 1 if problem else 0
 
@@ -73,10 +77,10 @@ def agents_online(env: Mapping[str, str]) -> int:
         return [str(node.state) for node in client.nodes()].count("online")
 
 
-def run_notebook(env: Mapping[str, str]) -> None:
+def run_notebook(path: Path, env: Mapping[str, str]) -> None:
     """Run every cell in order and print what it did."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(notebook, timeout=CELL_LIMIT_S, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOK.parent)}})
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=CELL_LIMIT_S, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}})
     # What the kernel itself warns about on stderr is no output of a cell.
     with client.setup_kernel(env=dict(env), stderr=subprocess.DEVNULL):
         for index, cell in enumerate(notebook.cells):
@@ -110,4 +114,4 @@ def tail(path: Path, lines: int = 30) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))
