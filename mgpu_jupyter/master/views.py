@@ -10,7 +10,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.master.ports import NodeView, SavedJob
 from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.model.units import units_of
-from mgpu_jupyter.scheduler.explain import Waiting
+from mgpu_jupyter.scheduler.explain.waiting import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
 from mgpu_jupyter.scheduler.standing import NodeOrders
 

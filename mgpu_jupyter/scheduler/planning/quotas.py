@@ -34,6 +34,13 @@ class Quotas:
         self.throttles: dict[str, int] = {}
         """How many jobs of an array may run at once."""
 
+    def copy(self) -> Quotas:
+        """Return the counts to try things on."""
+        twin = Quotas(self._site)
+        twin._jobs, twin._gpus, twin._queued = Counter(self._jobs), Counter(self._gpus), Counter(self._queued)
+        twin._arrays, twin.throttles = Counter(self._arrays), dict(self.throttles)
+        return twin
+
     def hold(self, claim: Claim, sign: int) -> None:
         """Count a job that has resources from now on (1), or no more (-1)."""
         for key in _keys(claim.user, claim.account, claim.qos):

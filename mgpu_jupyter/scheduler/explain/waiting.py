@@ -1,4 +1,4 @@
-"""What a waiting job is told: its place and its reason. Reads the state, changes nothing."""
+"""What a waiting job is told in a line: its place and its reason, cheap enough for lists. Reads the state, changes nothing."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def _never(state: ClusterState, shape: Shape, need: Need, wanted: int, capable: 
         told = [f"{slot.id}: {exclusion.text}" for slot, exclusion in out if exclusion.code not in ("size", "named")]
         text = f"Needs {count(wanted, 'node')}, but only {allowed} would do. {several(told)}"
         return Reason(next(exclusion.code for _, exclusion in out if exclusion.code not in ("size", "named")), text, never=True)
-    what = _what(need)
+    wants = what(need)
     if capable:
-        text = f"Needs {what} on each of {wanted} nodes, but only {capable} are that large: ask for less, or add a machine."
+        text = f"Needs {wants} on each of {wanted} nodes, but only {capable} are that large: ask for less, or add a machine."
     else:
         largest = max(too_small, key=lambda slot: (len(slot.gpus), slot.cpus))
         has = f"{count(len(largest.gpus), 'GPU')} and {count(largest.cpus, 'CPU')}"
-        text = f"Needs {what} on one node, but the largest, {largest.id}, has {has}: ask for less, or use --nodes."
+        text = f"Needs {wants} on one node, but the largest, {largest.id}, has {has}: ask for less, or use --nodes."
     return Reason("too-large", text, never=True)
 
 
@@ -123,7 +123,7 @@ def _not_now(state: ClusterState, shape: Shape, missing: int) -> Reason:
         away = [f"{slot.id} is {slot.state}" for slot in capable if not slot.up]
         return Reason("nodes-away", f"Waits for {count(wanted - len(up), 'node')} to take work again: {several(away)}.")
     where = f"on each of {wanted} nodes ({missing} missing)" if wanted > 1 else "on one node"
-    return Reason("busy", f"Waits for {_what(need)} free {where}: {several(_free(up, shape, need))}.{_blocked(up, need)}")
+    return Reason("busy", f"Waits for {what(need)} free {where}: {several(_free(up, shape, need))}.{_blocked(up, need)}")
 
 
 def _free(slots: list[Slot], shape: Shape, need: Need) -> list[str]:
@@ -146,7 +146,8 @@ def _blocked(slots: list[Slot], need: Need) -> str:
     return "".join(told[:2])
 
 
-def _what(need: Need) -> str:
+def what(need: Need) -> str:
+    """Return what a unit asks of a node, in words."""
     parts = (
         [f"GPU {', '.join(map(str, need.gpu_ids))}"] if need.gpu_ids else [count(need.gpus, "GPU")] if need.gpus or not need.cpus else []
     )
