@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from mgpu_agent.protocol.ids import JobId
+from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.model import Job, Reason
@@ -18,6 +20,10 @@ from mgpu_jupyter.scheduler.words import count, several, span
 
 NOT_LOOKED_AT = Reason("new", "It was just submitted and will be looked at in a moment.")
 NO_NODES = Reason("no-nodes", "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.")
+
+
+MAX_SEATED = 200
+"""So many unlike units are looked at one by one before *never* is said; of more it is said only when there are too few nodes."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -70,14 +76,41 @@ def why_never(state: ClusterState, shape: Shape) -> Reason | None:
     unknown += [group.need.node for group in shape.groups if group.need.node is not None and group.need.node not in state.pool.slots]
     if unknown and (len(shape.rules.nodelist) - len(unknown) < shape.nodes):
         return Reason("unknown-node", f"Waits for {several(unknown)} to join: no such node is known yet; see `mgpu nodes`.", never=True)
+    capable = [state.pool.capable(shape.rules, group.need) for group in shape.groups]
+    if can_serve(shape, capable):
+        return None
     wanted = 0
-    for group in shape.groups:
+    for group, nodes in zip(shape.groups, capable, strict=True):  # pragma: no branch - some group finds too few
         wanted += group.count
-        capable = state.pool.capable(shape.rules, group.need)
-        if len(capable) >= (group.count if group.need.node else wanted):
-            continue
-        return _never(state, shape, group.need, wanted, len(capable))
-    return None
+        if len(nodes) < (group.count if group.need.node else wanted):
+            break
+    return _never(state, shape, group.need, wanted, len(nodes))
+
+
+def can_serve(shape: Shape, capable: Sequence[frozenset[NodeId]]) -> bool:
+    """Tell whether every unit could have a node of its own, each among those that are capable of it."""
+    wanted = 0
+    for nodes, number in sorted(((len(nodes), group.count) for group, nodes in zip(shape.groups, capable, strict=True))):
+        wanted += number
+        if nodes < wanted:
+            break
+    else:
+        return True  # whoever has the fewest to choose from goes first, and there is always one left
+    enough = len(frozenset[NodeId]().union(*capable)) >= shape.nodes
+    if not enough or shape.nodes > MAX_SEATED:
+        return enough
+    unit_of: dict[NodeId, int] = {}
+    return all(_seat(index, capable, unit_of, set()) for index, group in enumerate(shape.groups) for _ in range(group.count))
+
+
+def _seat(index: int, capable: Sequence[frozenset[NodeId]], unit_of: dict[NodeId, int], seen: set[NodeId]) -> bool:
+    """Find a node for one more unit of a group, and another one for the unit that had it."""
+    for node_id in sorted(capable[index] - seen):
+        seen.add(node_id)
+        if node_id not in unit_of or _seat(unit_of[node_id], capable, unit_of, seen):
+            unit_of[node_id] = index
+            return True
+    return False
 
 
 def _never(state: ClusterState, shape: Shape, need: Need, wanted: int, capable: int) -> Reason:
@@ -86,13 +119,13 @@ def _never(state: ClusterState, shape: Shape, need: Need, wanted: int, capable: 
     too_small = [slot for slot, exclusion in out if exclusion.code == "size"]
     allowed = capable + len(too_small)
     if allowed < wanted:
-        codes = {exclusion.code for _, exclusion in out}
-        if codes <= {"named"} or not out:
+        others = [(slot, exclusion) for slot, exclusion in out if exclusion.code not in ("size", "named")]
+        if not others:
             text = f"Needs {count(wanted, 'node')}, but only {allowed} may be used: ask for fewer --nodes."
             return Reason("too-few-nodes", text, never=True)
-        told = [f"{slot.id}: {exclusion.text}" for slot, exclusion in out if exclusion.code not in ("size", "named")]
-        text = f"Needs {count(wanted, 'node')}, but only {allowed} would do. {several(told)}"
-        return Reason(next(exclusion.code for _, exclusion in out if exclusion.code not in ("size", "named")), text, never=True)
+        told = [f"{slot.id}: {exclusion.text.rstrip('.')}" for slot, exclusion in others]
+        text = f"Needs {count(wanted, 'node')}, but only {allowed} would do. {several(told)}."
+        return Reason(others[0][1].code, text, never=True)
     wants = what(need)
     if capable:
         text = f"Needs {wants} on each of {wanted} nodes, but only {capable} are that large: ask for less, or add a machine."
