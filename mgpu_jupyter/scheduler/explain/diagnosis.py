@@ -12,7 +12,7 @@ from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.explain.answer import Ahead, Excluded, UnitAnswer, Where
 from mgpu_jupyter.scheduler.explain.waiting import what
 from mgpu_jupyter.scheduler.model import Job
-from mgpu_jupyter.scheduler.placement.filters import NEVER, NOT_NOW, Exclusion, fits_between, never, not_now
+from mgpu_jupyter.scheduler.placement.filters import NEVER, NOT_NOW, Exclusion, never, not_now
 from mgpu_jupyter.scheduler.placement.fit import Finder, Found
 from mgpu_jupyter.scheduler.placement.shape import Shape
 from mgpu_jupyter.scheduler.placement.slots import Slot
@@ -35,8 +35,8 @@ Reasons = dict[tuple[Exclusion, bool], list[NodeId]]
 def diagnose(state: ClusterState, shape: Shape, end: float) -> tuple[UnitAnswer, ...]:
     """Return how the nodes answer a job of this shape that would run until `end`; of many unlike units the first few."""
     finder = Finder(state.pool, state.site.own, state.last_turn)
-    missing = finder.missing(shape, state.now, end)
-    given = _given(finder, shape, missing, state.now, end)
+    missing = finder.missing(shape, end)
+    given = _given(finder, shape, missing, end)
     taken: dict[NodeId, int] = {}
     answers = []
     for group, lacks, nodes in list(zip(shape.groups, missing, given, strict=True))[:MAX_GROUPS]:
@@ -82,11 +82,11 @@ def needs(need: Need) -> str:
     return f"{what(need)}{memory}"
 
 
-def _given(finder: Finder, shape: Shape, missing: list[int], now: float, end: float) -> list[tuple[NodeId, ...]]:
+def _given(finder: Finder, shape: Shape, missing: list[int], end: float) -> list[tuple[NodeId, ...]]:
     """Return the nodes that each group would get, as far as there are some."""
     served = [Group(group.need, group.first, group.count - lacks) for group, lacks in zip(shape.groups, missing, strict=True)]
     groups = tuple(group for group in served if group.count)
-    found = iter((groups and finder.find(replace(shape, groups=groups), now, end)) or ())
+    found = iter((groups and finder.find(replace(shape, groups=groups), end)) or ())
     return [tuple(slot.id for (slot, _), _ in zip(found, range(group.count), strict=False)) for group in served]
 
 
@@ -112,7 +112,7 @@ def _ask(
     out = not_now(slot, need, shape.rules)
     if out is None and slot.id in taken:
         out = Exclusion(SIBLINGS, f"Unit {taken[slot.id]} of this job takes it.")
-    if out is None and slot.promises and not fits_between(slot, need, (state.now, end), state.now, state.pool.end_of):
+    if out is None and slot.promises and not slot.lets(need, end):
         out = Exclusion(PROMISES, f"It is promised from in {span(min(one.at for one in slot.promises) - state.now)} on.")
     return out, False
 

@@ -146,7 +146,7 @@ class _Search:
         shape = books.shape(base, job)
         if base.quotas.why_not(job.user, job.account, job.spec.qos, job.array.id if job.array else None, shape.gpus):
             return False
-        return Finder(base.pool, base.site.own, base.last_turn).find(shape, base.now, base.now) is not None
+        return Finder(base.pool, base.site.own, base.last_turn).find(shape) is not None
 
 
 def _offer(changes: tuple[Change, ...], found: Found) -> Offer:

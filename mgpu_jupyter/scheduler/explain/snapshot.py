@@ -10,7 +10,7 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.passing import run_pass
 from mgpu_jupyter.scheduler.placement.fit import Found
-from mgpu_jupyter.scheduler.planning.queue import Entry, Lane, Queue
+from mgpu_jupyter.scheduler.planning.queue import Entry, Lane
 from mgpu_jupyter.scheduler.state import ClusterState
 
 
@@ -21,6 +21,7 @@ class Snapshot:
         self._still = _shallow(state)
         self._still.now = max(state.now, at)
         self._still.pool = state.pool.copy()
+        self._still.queue = state.queue.without_jobs()
         self._order = [(entry, entry.key) for entry in state.queue.order]
         self._lanes = [(lane, lane.until) for lane in state.queue.lanes.values()]
         self._planner = state.planner.copy(state.queue, state.pool)
@@ -38,7 +39,7 @@ class Snapshot:
     def state(self) -> ClusterState:
         """Return a copy that may be changed."""
         twin = _shallow(self._still)
-        twin.pool = self._still.pool.copy()
+        twin.pool, twin.queue = self._still.pool.copy(), self._still.queue.without_jobs()
         lanes: dict[Lane, Lane] = {}
         for lane, until in self._lanes:
             lanes[lane] = twin.queue.lane(lane.shape)
@@ -66,7 +67,6 @@ def _shallow(state: ClusterState) -> ClusterState:
     twin = ClusterState(state.policy, state.strategies)
     twin.jobs, twin.delayed = dict(state.jobs), list(state.delayed)
     twin.dependents = {job_id: dict(waiting) for job_id, waiting in state.dependents.items()}
-    twin.queue = Queue()
     twin.quotas, twin.shares, twin.estimates = state.quotas.copy(), state.shares.copy(), state.estimates.copy()
     twin.now, twin.ordered_at, twin.last_turn = state.now, state.ordered_at, state.last_turn
     twin.epoch, twin.number, twin.wants_pass = state.epoch, state.number, state.wants_pass

@@ -145,7 +145,7 @@ class Slot:
     def copy(self) -> Slot:
         """Return the node for a pool of its own."""
         twin = copy(self)
-        twin.holds, twin.promises, twin._eligible = dict(self.holds), list(self.promises), dict(self._eligible)  # noqa: SLF001 - of its own kind
+        twin.holds, twin.promises, twin._eligible = dict(self.holds), list(map(copy, self.promises)), dict(self._eligible)  # noqa: SLF001 - of its own kind
         return twin
 
 

@@ -104,6 +104,12 @@ class Queue:
         self._entries[entry.job_id] = entry
         insort(self.order, entry, key=_key)
 
+    def without_jobs(self) -> Queue:
+        """Return an empty queue that orders as this one does."""
+        twin = Queue()
+        twin._bonuses = dict(self._bonuses)
+        return twin
+
     def fill(self, entries: list[Entry]) -> None:
         """Take in jobs that are in order already."""
         self.order = entries
