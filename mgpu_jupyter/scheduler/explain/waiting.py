@@ -42,14 +42,21 @@ def waiting(state: ClusterState, job_id: JobId, at: float) -> Waiting | None:
         return None
     entry = state.queue.entry(job_id)
     if entry is None:
-        return Waiting(None, _aside(job, at))
+        return Waiting(None, aside(job, at))
     place = state.queue.place_of(job_id)
     if entry in state.planner.fresh:
         return Waiting(place, NOT_LOOKED_AT)
-    text = state.quotas.why_not(entry.user, entry.account, entry.qos, entry.array, entry.gpus)
-    if text:
-        return Waiting(place, Reason("quota", text))
+    reason = quota_reason(state, (entry.user, entry.account, entry.qos, entry.array, entry.gpus))
+    if reason is not None:
+        return Waiting(place, reason)
     return Waiting(place, why(state, entry.lane.shape, at + entry.duration), promised_start(state.planner, job_id))
+
+
+def quota_reason(state: ClusterState, claim: tuple[str, str, str, str | None, int]) -> Reason | None:
+    """Return the quota or throttle that keeps this user, account, QoS and array from having so many GPUs more; None for none."""
+    user, account, qos, array, gpus = claim
+    text = state.quotas.why_not(user, account, qos, array, gpus)
+    return Reason("throttle" if state.quotas.is_throttled(array) else "quota", text) if text else None
 
 
 def why(state: ClusterState, shape: Shape, end: float) -> Reason:
@@ -136,7 +143,8 @@ def _never(state: ClusterState, shape: Shape, need: Need, wanted: int, capable: 
     return Reason("too-large", text, never=True)
 
 
-def _aside(job: Job, at: float) -> Reason:
+def aside(job: Job, at: float) -> Reason:
+    """Return why a job that waits is not in the queue."""
     if job.held:
         return Reason("held", f"It is held: release it with `mgpu release {job.id}`.")
     if job.after:
