@@ -189,7 +189,7 @@ def check_answer(state: ClusterState, spec: JobSpec, told: Explanation, instead_
         assert tuple(Where(node=one.node_id, gpus=one.gpu_indices) for one in job.placements) == offer.where
     assert len({offer.text for offer in told.offers}) == len(told.offers) <= 5
     if not told.offers:
-        assert not some_small_change_starts(state, spec, instead_of)
+        assert not some_small_change_starts(state, spec, instead_of), msgspec.json.encode(spec)
     if told.verdict == "never":
         assert starts(emptied(state), spec, admit=False) is None
 

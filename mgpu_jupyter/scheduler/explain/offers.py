@@ -85,9 +85,13 @@ def _make_way(state: ClusterState, asked: Asked) -> None:
 
 
 def _pairs(singles: list[Change]) -> Iterator[tuple[Change, ...]]:
-    """Return pairs of changes that do not touch the same fields, the least loss first."""
-    pairs = ((one, other) for one, other in combinations(singles, 2) if one.family != other.family and not one.patch.keys() & other.patch)
+    """Return pairs of changes that do not contradict each other, the least loss first."""
+    pairs = [pair for pair in combinations(singles, 2) if _agree(*pair)]
     return iter(sorted(pairs, key=lambda pair: pair[0].loss + pair[1].loss))
+
+
+def _agree(one: Change, other: Change) -> bool:
+    return one.family != other.family and all(other.patch.get(field, value) == value for field, value in one.patch.items())
 
 
 class _Search:
