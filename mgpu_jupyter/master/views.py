@@ -43,6 +43,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         time_limit_s=job.spec.time_limit_s,
         nodes_wanted=len(units),
         place=waiting.place if waiting else None,
+        expected_start_at=waiting.expected_at if waiting else None,
         placements=tuple(_placement_view(job, placement) for placement in job.placements),
         seq=saved.seq,
     )

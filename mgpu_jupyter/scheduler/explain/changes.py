@@ -150,9 +150,9 @@ def _of_gpu_ids(state: ClusterState, spec: JobSpec, units: tuple[Unit, ...]) -> 
     if spec.node_gpu_ids:
         others = {name: _free_ids(state, name, len(ids), spec) for name, ids in spec.node_gpu_ids.items()}
         if all(others.values()):
-            told = " ".join(f"{name}:{','.join(map(str, ids))}" for name, ids in others.items())
-            text = f"--node-gpu-ids {told} instead"
-            yield Change(family="gpu-ids", text=text, flag=f"--node-gpu-ids {told}", patch={"node_gpu_ids": others}, loss=0.2)
+            told = ";".join(f"{name}:{','.join(map(str, ids))}" for name, ids in others.items())
+            text = f'--node-gpu-ids "{told}" instead'
+            yield Change(family="gpu-ids", text=text, flag=f'--node-gpu-ids "{told}"', patch={"node_gpu_ids": others}, loss=0.2)
         sizes = {unit.gpus for unit in units}
         if len(sizes) == 1:
             each, names = sizes.pop(), tuple(spec.node_gpu_ids)
