@@ -110,6 +110,7 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "nodes_wanted": 1,
         "place": 1,
         "placements": [],
+        "expected_start_at": None,
     }
 
 
