@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.units import Unit, units_of
@@ -40,10 +39,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 def changes_of(state: ClusterState, spec: JobSpec, planned_s: float) -> list[Change]:
     """Return all changes of one flag, the least loss first; `planned_s` is how long the job is planned to run."""
-    try:
-        units = units_of(spec)
-    except InvalidRequest:
-        return []
+    units = units_of(spec)
     found = (
         *_of_size(state, spec, units),
         *_of_nodes(spec, units),
@@ -224,6 +220,7 @@ def _of_host(state: ClusterState, spec: JobSpec) -> Iterator[Change]:
 
 
 def _of_time(state: ClusterState, spec: JobSpec, planned_s: float) -> Iterator[Change]:
+    planned_s = max(planned_s, spec.time_limit_s or 0.0)
     limits = {_nice(promise.at - state.now) for promise in state.planner.promises}
     allowed = state.site.time_limit_s(spec, None)
     if allowed is not None:

@@ -24,7 +24,7 @@ def forecast(state: ClusterState, job_id: JobId) -> Forecast:
     """Return when a job will start; the state is a copy after a pass, and is used up."""
     promised = promised_start(state.planner, job_id)
     if promised is not None:
-        return Forecast(at=promised, promised=True)
+        return Forecast() if promised == FOREVER else Forecast(at=promised, promised=True)
     job = state.jobs[job_id]
     if job.held:
         return Forecast()

@@ -116,9 +116,8 @@ def _quotas(state: ClusterState, *, whole: bool) -> Iterator[RecordAnswer]:
     for claim in refused:
         if claim not in known:
             known[claim] = None
-            reason = quota_reason(state, claim)
-            if reason is not None:  # pragma: no branch - what was refused in a pass still is after it
-                yield _record(_claim_key(claim), state.now, reason)
+            # A pass only takes, so what it refused is refused still.
+            yield _record(_claim_key(claim), state.now, quota_reason(state, claim) or Reason("quota", ""))
     if whole:
         for claim in [claim for claim in known if claim not in refused]:
             del known[claim]
