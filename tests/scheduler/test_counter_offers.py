@@ -98,6 +98,12 @@ def test_partitions():
     ]
 
 
+def test_what_the_site_refuses_is_not_offered():
+    partitions = {"small": Partition(nodes=("n1",), default=True), "all": Partition(max_gpus=3)}
+    cluster = a_cluster(("n1", 1), ("n2", 4), partitions=partitions)
+    assert texts(cluster, gpus=4) == ["1 GPU instead of 4"]
+
+
 def test_other_gpus_than_exactly_these():
     cluster = a_cluster(("n1", 4))
     block(cluster, "n1", 0)

@@ -395,6 +395,14 @@ def test_of_very_many_unlike_units_only_their_number_is_looked_at(monkeypatch: p
     assert short.can_serve(*parts({"a", "b", "c"}, {"a"}, {"a"})) is True
 
 
+def test_the_unit_that_finds_too_few_nodes_is_the_one_that_is_told():
+    cluster = a_cluster(("n1", 4), ("n2", 2))
+    shape = shape_of(a_spec(nodes=2, parts=(Part(gpus=4), Part(gpus=3))))
+    assert short.why_never(cluster.state, shape) == Reason(
+        "too-large", "Needs 3 GPUs on each of 2 nodes, but only 1 are that large: ask for less, or add a machine.", never=True
+    )
+
+
 def test_too_small_and_not_named_nodes_are_told_together():
     cluster = a_cluster(("n1", 1), ("n2", 4), ("n3", 4))
     shape = shape_of(a_spec(nodes=2, gpus_per_node=4, nodelist=("n1", "n2")))

@@ -87,6 +87,9 @@ def test_a_quota_is_recorded_for_all_whom_it_keeps_and_so_is_its_end():
     quota = [one for one in cluster.records if one.record.code == "quota"]
     assert [one.record.text for one in quota] == ["User ann may have 1 GPU at once and has 1; this asks for 1."]
     assert told(cluster, waits)[0] == told(cluster, other)[0] == (3.0, "quota")
+    cluster.state.wants_pass = True
+    cluster.schedule(3.5)
+    assert [one for one in cluster.records if one.record.code == "quota"] == quota
     cluster.tell(CancelRequested(at=4.0, job_id=other, by="ann"))
     cluster.tell(CancelRequested(at=4.0, job_id=waits, by="ann"))
     cluster.tell(TaskReported(at=5.0, status=ended(running, at=5.0)))
