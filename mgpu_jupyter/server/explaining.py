@@ -22,6 +22,8 @@ from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
 
 _T = TypeVar("_T")
+CLOCKS_S = 5.0
+"""When a job started is told by its node, whose clock may be behind by a little."""
 
 
 class Ask(Protocol):
@@ -49,7 +51,7 @@ class Explainer:
         job, keys, snapshot = await self._ask(question)
 
         def work() -> explanations.Explanation:
-            until = job.started_at or job.ended_at or now
+            until = (job.started_at or job.ended_at or now) + CLOCKS_S
             records = history.merged(self._reader.answers(keys), job.submitted_at, until)
             told = _view(explain_job(snapshot, job))
             return replace(
