@@ -34,7 +34,7 @@ from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.job import JobSpec, JobState
-from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
@@ -195,7 +195,8 @@ class Service:
             now = self.clock()
 
             def question(state: ClusterState) -> dict[JobId, Waiting | None]:
-                return {job_id: waiting(state, job_id, now) for job_id in queued}
+                known: Known = {}
+                return {job_id: waiting(state, job_id, now, known) for job_id in queued}
 
             why = await self._ask(question)
         return [job_view(saved, why.get(saved.job.id)) for saved in page]

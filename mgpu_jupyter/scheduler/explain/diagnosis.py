@@ -93,28 +93,36 @@ def _given(finder: Finder, shape: Shape, missing: list[int], end: float) -> list
 def _ask_all(state: ClusterState, shape: Shape, group: Group, taken: dict[NodeId, int], end: float) -> tuple[Reasons, int]:
     reasons: Reasons = {}
     would_do = 0
+    need, rules = group.need, shape.rules
+    capable = state.pool.capable(rules, need)
+    # Most nodes of a large cluster are alike, and what was found out about one is so of the next.
+    alike: dict[tuple[object, ...], Exclusion | None] = {}
+    any_gpu = not (need.gpu_ids or rules.gpu_type or rules.gpu_mem_bytes)
     for slot in state.pool.slots.values():
-        out, is_never = _ask(state, slot, (shape, group.need), taken, end)
+        if slot.id not in capable:
+            out = never(slot, need, rules, state.pool.homes)
+        elif any_gpu and not slot.blocked:
+            key = (slot.state, slot.free, slot.free_cpus, slot.free_mem)
+            if key not in alike:
+                alike[key] = not_now(slot, need, rules)
+            out = alike[key]
+        else:
+            out = not_now(slot, need, rules)
+        out = out or _not_beside(state, slot, need, taken, end)
         if out is None:
             would_do += 1
         else:
-            reasons.setdefault((out, is_never), []).append(slot.id)
+            reasons.setdefault((out, slot.id not in capable), []).append(slot.id)
     return reasons, would_do
 
 
-def _ask(
-    state: ClusterState, slot: Slot, wanted: tuple[Shape, Need], taken: dict[NodeId, int], end: float
-) -> tuple[Exclusion | None, bool]:
-    shape, need = wanted
-    out = never(slot, need, shape.rules, state.pool.homes)
-    if out is not None:
-        return out, True
-    out = not_now(slot, need, shape.rules)
-    if out is None and slot.id in taken:
-        out = Exclusion(SIBLINGS, f"Unit {taken[slot.id]} of this job takes it.")
-    if out is None and slot.promises and not slot.lets(need, end):
-        out = Exclusion(PROMISES, f"It is promised from in {span(min(one.at for one in slot.promises) - state.now)} on.")
-    return out, False
+def _not_beside(state: ClusterState, slot: Slot, need: Need, taken: dict[NodeId, int], end: float) -> Exclusion | None:
+    """Return what keeps a unit from a node that has room: another unit of its job, or a promise."""
+    if slot.id in taken:
+        return Exclusion(SIBLINGS, f"Unit {taken[slot.id]} of this job takes it.")
+    if slot.promises and not slot.lets(need, end):
+        return Exclusion(PROMISES, f"It is promised from in {span(min(one.at for one in slot.promises) - state.now)} on.")
+    return None
 
 
 def _grouped(reasons: Reasons) -> tuple[Excluded, ...]:

@@ -32,7 +32,9 @@ from mgpu_jupyter.scheduler.words import several, span
 KEPT = 50
 """Answers that are kept of one job."""
 LOOKS = 1_000
-"""Nodes that are looked at after one pass."""
+"""Nodes that are looked at after one pass, at most; a cluster that is larger looks at one lane."""
+LOOKS_PER_S = 200.0
+"""And so many in each second, so that history costs next to nothing whatever the rate of passes."""
 SAME_S = 60.0
 """A promise that moved by less is the same."""
 WITHIN_QUOTA = "Its quota lets it start again."
@@ -125,22 +127,30 @@ def _quotas(state: ClusterState, *, whole: bool) -> Iterator[RecordAnswer]:
 
 
 def _lanes(state: ClusterState) -> Iterator[RecordAnswer]:
-    notes, lanes = state.notes.lanes, state.queue.lanes
-    budget = max(1, LOOKS // (len(state.pool.slots) + 1))
-    changed = [lane for lane in lanes.values() if notes.get(lane, _NEW)[0] != _kind(lane)]
+    notes, lanes = state.notes, state.queue.lanes
+    changed = [lane for lane in lanes.values() if notes.lanes.get(lane, _NEW)[0] != _kind(lane)]
+    budget = _lanes_to_look_at(state)
     looked = changed[:budget]
-    if not changed and lanes:
-        state.notes.turn = (state.notes.turn + budget) % len(lanes) if budget < len(lanes) else 0
-        looked = list(islice(lanes.values(), state.notes.turn, state.notes.turn + budget))
+    if not changed and budget and lanes:
+        notes.turn = (notes.turn + budget) % len(lanes) if budget < len(lanes) else 0
+        looked = list(islice(lanes.values(), notes.turn, notes.turn + budget))
+    notes.looks -= len(looked) * len(state.pool.slots)
     for lane in looked:
         record = _look(state, lane)
         sign = signature(record)
-        if notes.get(lane, _NEW)[1] != sign:
+        if notes.lanes.get(lane, _NEW)[1] != sign:
             yield RecordAnswer(shape_key(lane.shape), record)
-        notes[lane] = (_kind(lane), sign)
-    if len(notes) > 2 * len(lanes):
+        notes.lanes[lane] = (_kind(lane), sign)
+    if len(notes.lanes) > 2 * len(lanes):
         live = set(lanes.values())
-        state.notes.lanes = {lane: told for lane, told in notes.items() if lane in live}
+        notes.lanes = {lane: told for lane, told in notes.lanes.items() if lane in live}
+
+
+def _lanes_to_look_at(state: ClusterState) -> int:
+    notes, nodes = state.notes, len(state.pool.slots) + 1
+    notes.looks = min(max(LOOKS, nodes), notes.looks + LOOKS_PER_S * (state.now - notes.looked_at))
+    notes.looked_at = state.now
+    return int(notes.looks // nodes)
 
 
 _NEW: tuple[float, object] = (0.0, None)

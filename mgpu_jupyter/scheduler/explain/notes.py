@@ -20,5 +20,8 @@ class Notes:
         self.refused: dict[ClaimKey, None] = {}
         self.lanes: dict[Lane, tuple[float, object]] = {}
         """For each lane, what the pass found (`until`, as a kind) and what was recorded."""
+        self.looks = 0.0
+        """How many nodes may be looked at, as of `looked_at`."""
+        self.looked_at = 0.0
         self.turn = 0
         """Which lane is looked at next when none has changed."""

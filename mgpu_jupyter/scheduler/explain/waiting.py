@@ -10,13 +10,13 @@ from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.model import Job, Reason
-from mgpu_jupyter.scheduler.placement.filters import never, not_now
+from mgpu_jupyter.scheduler.placement.filters import never, not_now, room
 from mgpu_jupyter.scheduler.placement.fit import Finder
 from mgpu_jupyter.scheduler.placement.shape import Shape
 from mgpu_jupyter.scheduler.placement.slots import Slot
 from mgpu_jupyter.scheduler.planning.plan import promised_start
 from mgpu_jupyter.scheduler.state import ClusterState
-from mgpu_jupyter.scheduler.words import count, several, span
+from mgpu_jupyter.scheduler.words import NAMED, count, several, span
 
 NOT_LOOKED_AT = Reason("new", "It was just submitted and will be looked at in a moment.")
 NO_NODES = Reason("no-nodes", "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.")
@@ -35,8 +35,12 @@ class Waiting(msgspec.Struct, frozen=True):
     """When it was promised to start, if it was."""
 
 
-def waiting(state: ClusterState, job_id: JobId, at: float) -> Waiting | None:
-    """Return why a queued job waits; None for a job that does not wait."""
+Known = dict[Shape, Reason | None]
+"""What was found out about shapes while a list is made."""
+
+
+def waiting(state: ClusterState, job_id: JobId, at: float, known: Known | None = None) -> Waiting | None:
+    """Return why a queued job waits, None for a job that does not wait; for many jobs of one moment, `known` saves work."""
     job = state.jobs.get(job_id)
     if job is None or job.state is not JobState.QUEUED:
         return None
@@ -49,7 +53,8 @@ def waiting(state: ClusterState, job_id: JobId, at: float) -> Waiting | None:
     reason = quota_reason(state, (entry.user, entry.account, entry.qos, entry.array, entry.gpus))
     if reason is not None:
         return Waiting(place, reason)
-    return Waiting(place, why(state, entry.lane.shape, at + entry.duration), promised_start(state.planner, job_id))
+    reason = why(state, entry.lane.shape, at + entry.duration, known)
+    return Waiting(place, reason, promised_start(state.planner, job_id))
 
 
 def quota_reason(state: ClusterState, claim: tuple[str, str, str, str | None, int]) -> Reason | None:
@@ -59,22 +64,30 @@ def quota_reason(state: ClusterState, claim: tuple[str, str, str, str | None, in
     return Reason("throttle" if state.quotas.is_throttled(array) else "quota", text) if text else None
 
 
-def why(state: ClusterState, shape: Shape, end: float) -> Reason:
+def why(state: ClusterState, shape: Shape, end: float, known: Known | None = None) -> Reason:
     """Return why a job of this shape does not start now."""
-    if not state.pool.slots:
-        return NO_NODES
-    reason = why_never(state, shape)
+    known = {} if known is None else known
+    if shape not in known:
+        known[shape] = _why_no_room(state, shape)
+    reason = known[shape]
     if reason is not None:
         return reason
-    missing = Finder(state.pool, state.site.own, state.last_turn).missing(shape, state.now)
-    if any(missing):
-        return _not_now(state, shape, sum(missing))
     ahead = next((promise for promise in state.planner.promises if promise.at < end), None)
     if ahead is None:
         return Reason("ahead", "It waits for those ahead of it in the queue.")
     when = span(ahead.at - state.now)
     text = f"It would fit now, but delay job {ahead.job_id}, which is promised to start in {when}: a shorter -t may help."
     return Reason("promised", text)
+
+
+def _why_no_room(state: ClusterState, shape: Shape) -> Reason | None:
+    if not state.pool.slots:
+        return NO_NODES
+    reason = why_never(state, shape)
+    if reason is not None:
+        return reason
+    missing = Finder(state.pool, state.site.own, state.last_turn).missing(shape, state.now)
+    return _not_now(state, shape, sum(missing)) if any(missing) else None
 
 
 def why_never(state: ClusterState, shape: Shape) -> Reason | None:
@@ -164,16 +177,20 @@ def _not_now(state: ClusterState, shape: Shape, missing: int) -> Reason:
         away = [f"{slot.id} is {slot.state}" for slot in capable if not slot.up]
         return Reason("nodes-away", f"Waits for {count(wanted - len(up), 'node')} to take work again: {several(away)}.")
     where = f"on each of {wanted} nodes ({missing} missing)" if wanted > 1 else "on one node"
-    return Reason("busy", f"Waits for {what(need)} free {where}: {several(_free(up, shape, need))}.{_blocked(up, need)}")
+    return Reason("busy", f"Waits for {what(need)} free {where}: {_free(up, shape, need)}.{_blocked(up, need)}")
 
 
-def _free(slots: list[Slot], shape: Shape, need: Need) -> list[str]:
+def _free(slots: list[Slot], shape: Shape, need: Need) -> str:
+    # Only those that are named are put into words: there may be thousands.
+    first, rules = slots[:NAMED], shape.rules
     if need.gpus and not need.gpu_ids and not any(need.cpus > slot.free_cpus or need.mem_bytes > slot.free_mem for slot in slots):
-        rules = shape.rules
-        return [f"{slot.id} has {(slot.free_mask & slot.eligible(rules.gpu_type, rules.gpu_mem_bytes)).bit_count()}" for slot in slots]
+        free = [(slot.free_mask & slot.eligible(rules.gpu_type, rules.gpu_mem_bytes)).bit_count() for slot in first]
+        return several([f"{slot.id} has {number}" for slot, number in zip(first, free, strict=True)], len(slots))
     if not need.gpus and not need.mem_bytes:
-        return [f"{slot.id} has {slot.free_cpus}" for slot in slots]
-    return [f"{slot.id}: {exclusion.text.rstrip('.')}" for slot in slots if (exclusion := not_now(slot, need, shape.rules)) is not None]
+        return several([f"{slot.id} has {slot.free_cpus}" for slot in first], len(slots))
+    lacking = [slot for slot in slots if room(slot, need, rules) < 0]
+    told = [f"{slot.id}: {out.text.rstrip('.')}" for slot in lacking[:NAMED] if (out := not_now(slot, need, rules)) is not None]
+    return several(told, len(lacking))
 
 
 def _blocked(slots: list[Slot], need: Need) -> str:
