@@ -301,6 +301,18 @@ def test_many_reasons_are_grouped_by_the_check():
     ]
 
 
+def test_a_list_looks_at_each_shape_once():
+    cluster = a_cluster(("n1", 1))
+    cluster.started(gpus=1)
+    first, second = cluster.submit(gpus=1), cluster.submit(gpus=1)
+    cluster.schedule()
+    known: short.Known = {}
+    told = [short.waiting(cluster.state, job, 2.0, known) for job in (first, second)]
+    busy = Reason("busy", "Waits for 1 GPU free on one node: n1 has 0.")
+    assert told == [short.Waiting(1, busy, 3602.0), short.Waiting(2, busy)]
+    assert list(known.values()) == [busy]
+
+
 # --- when ----------------------------------------------------------------------------------------
 
 
