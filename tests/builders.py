@@ -10,7 +10,7 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler import invariants
-from mgpu_jupyter.scheduler.commands import Command, Remember
+from mgpu_jupyter.scheduler.commands import Command, RecordAnswer, Remember
 from mgpu_jupyter.scheduler.events import Event, JobSubmitted, NodeJoined, PassDue
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Job, Placement, Policy
@@ -76,6 +76,8 @@ class Cluster:
         self.count = 0
         self.memos: dict[str, str] = {}
         """What the scheduler asked to remember."""
+        self.records: list[RecordAnswer] = []
+        """What waiting jobs were told, each time that it changed."""
         for node, gpus in nodes:
             self.join(node, gpus)
 
@@ -83,7 +85,8 @@ class Cluster:
         commands = handle(self.state, event)
         assert invariants.check(self.state) == []
         self.memos.update({command.name: command.value for command in commands if isinstance(command, Remember)})
-        return [command for command in commands if not isinstance(command, Remember)]
+        self.records += [command for command in commands if isinstance(command, RecordAnswer)]
+        return [command for command in commands if not isinstance(command, RecordAnswer | Remember)]
 
     def join(
         self, node: str, gpus: int | tuple[GpuInfo, ...] = 4, *, at: float = 0.0, tasks: tuple[TaskStatus, ...] = (), **changes: Any

@@ -260,6 +260,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes it asks for."""
     place: int | None = None
     """1 is next; only while it is queued."""
+    expected_start_at: float | None = None
+    """When it was promised to start, if it was; `explain` looks ahead for all."""
     placements: tuple[Placement, ...] = ()
     seq: int = 0
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
 PREFIX = "mgpu/api/v1"
@@ -148,6 +148,22 @@ ROUTES: tuple[Route, ...] = (
         request=models.BulkSubmit,
         example={"jobs": [{"spec": {"command": ["true"], "gpus": 0}, "key": "one"}, {"spec": {"script": "print(1)"}}]},
         response=models.BulkSubmitted,
+    ),
+    Route(
+        method="POST",
+        path="jobs/dry-run",
+        operation="explainRequest",
+        summary="Where and when a request would start, why not now, and what would; nothing is submitted",
+        request=JobSpec,
+        example={"command": ["python", "train.py"], "gpus": 4, "exclude": ["n3"]},
+        response=explanations.Explanation,
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/explain",
+        operation="explainJob",
+        summary="Why a job waits, what would start it now, and what it was told before",
+        response=explanations.Explanation,
     ),
     Route(method="GET", path="jobs/{job_id}", operation="getJob", summary="One job", response=models.Job),
     Route(

@@ -19,6 +19,7 @@ COMMANDS = {
     "cancel": "cancel jobs (mgpu_cancel)",
     "nodes": "show the nodes and their GPUs",
     "node": "administer a node: drain, resume, maintenance, allow, deny, remove, revoke",
+    "explain": "say why a job waits, and what would start it now",
     "logs": "show what a job printed",
     "join-token": "print the line that lets another machine join",
     "user": "add, list and remove users of a shared master",

@@ -14,10 +14,11 @@ from mgpu_jupyter.client.choice import add_selection
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, Parser
 from mgpu_jupyter.client.listing import as_text
+from mgpu_jupyter.client.reasons import starts_of
 
 JSON_FIELDS = (
     *("id", "state", "user", "name", "command", "nodes", "gpus", "exit_code", "attempt"),
-    *("submitted_at", "started_at", "ended_at", "reason"),
+    *("submitted_at", "started_at", "ended_at", "reason", "expected_start_at"),
 )
 WATCH_S = 2.0
 CLEAR = "\x1b[H\x1b[2J"
@@ -37,7 +38,8 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
             if values.json:
                 print(as_json(jobs))
                 return 0
-            text = as_text(jobs, client.nodes())
+            starts = starts_of(client, jobs, time.time()) if values.start else {}
+            text = as_text(jobs, client.nodes(), starts)
             print((CLEAR if values.watch and sys.stdout.isatty() else "") + text, flush=True)
             if not values.watch:
                 return 0
@@ -46,8 +48,9 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
 
 def parser(prog: str) -> Parser:
     """Return the flags."""
-    result = Parser(prog, f"{prog} [--all] [-u USER] [--json | --watch]", "Show running and waiting jobs, and the nodes.")
+    result = Parser(prog, f"{prog} [--all] [-u USER] [--start] [--json | --watch]", "Show running and waiting jobs, and the nodes.")
     add_selection(result)
+    result.add_argument("--start", action="store_true", help="say when waiting jobs are expected to start")
     result.add_argument("--json", action="store_true", help="print one JSON document")
     result.add_argument("--watch", action="store_true", help=f"show it again every {WATCH_S:.0f} s until Ctrl-C")
     return result

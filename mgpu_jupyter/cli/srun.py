@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.cli.wipe import wipe_from_ps
 from mgpu_jupyter.client import watch, words
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, parse
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Decoder, Labeller
+from mgpu_jupyter.client.reasons import WOULD_WAIT_EXIT, as_lines
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.units import units_of
 
@@ -32,6 +34,8 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     wipe_from_ps(f"{name}={value}" for name, value in request.spec.env.items())
     with make_client() as client:
         client.caller.on_trouble = note
+        if request.dry_run:
+            return _dry_run(client.dry_run_spec(request.spec), as_json=request.json)
         if request.background:
             return _submit_only(client.submit_spec(request.spec), request.spec.priority, as_json=request.json)
         viewer = ShellViewer(request.spec.priority, ranks=len(units_of(request.spec)))
@@ -112,6 +116,11 @@ def note(text: str) -> None:
     """Print a line of mgpu's own, apart from the job's output."""
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
+
+
+def _dry_run(told: explanations.Explanation, *, as_json: bool) -> int:
+    print(msgspec.json.encode(told).decode() if as_json else "\n".join(as_lines(told, time.time())))
+    return 0 if told.verdict == "now" else WOULD_WAIT_EXIT
 
 
 def _submit_only(job: Job, priority: int, *, as_json: bool) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.discovery import Address, Locator
@@ -205,6 +205,21 @@ class Client:
                 return
             query["cursor"] = page.next_cursor
             left = None if left is None else left - len(page.jobs)
+
+    def explain(self, job_id: str) -> explanations.Explanation:
+        """Return why a job waits, what would start it now, and what it was told before."""
+        return Job(self.caller, job_id_of(job_id)).explain()
+
+    def dry_run(
+        self, command: Sequence[str] | str | None = None, *, script: str | None = None, **keywords: object
+    ) -> explanations.Explanation:
+        """Return where and when a request would start, and why not now; the keywords are those of `submit`, which is not done."""
+        return self.dry_run_spec(spec_of(command, script, keywords, Here.real()))
+
+    def dry_run_spec(self, spec: JobSpec) -> explanations.Explanation:
+        """Return the same for a request as a value."""
+        request = Request(method="POST", path="jobs/dry-run", body=msgspec.json.encode(checked(spec)))
+        return self.caller.call(request, explanations.Explanation)
 
     def nodes(self) -> tuple[models.Node, ...]:
         """Return all nodes and their GPUs."""

@@ -23,6 +23,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: JobSpec
     background: bool = False
+    dry_run: bool = False
+    """Explain it, submit nothing."""
     json: bool = False
     variable: str | None = None
     """In a notebook: the variable that is to hold the job."""
@@ -135,7 +137,8 @@ def _add_conduct(add: Add) -> None:
     add("--no-requeue", action="store_true", help="do not run again when its node is lost")
     add("--interactive", action="store_true", help="stream the output (default)")
     add("--background", action="store_true", help="return at once")
-    add("--json", action="store_true", help="with --background or --array: print one JSON document")
+    add("--dry-run", action="store_true", help="say where and when it would start, and why not now; submit nothing")
+    add("--json", action="store_true", help="with --background, --array or --dry-run: print one JSON document")
 
 
 def parse(
@@ -163,6 +166,7 @@ def parse(
     return Submission(
         spec=spec,
         background=values.background or bool(spec.array),
+        dry_run=values.dry_run,
         json=values.json,
         variable=values.variable if in_notebook else None,
     )
@@ -196,7 +200,7 @@ def _refuse_contradictions(values: argparse.Namespace) -> None:
         raise InvalidRequest("contradiction", "--interactive and --background exclude each other: leave one out.")
     if values.interactive and values.array:
         raise InvalidRequest("contradiction", "--array is many jobs, which no one place can show: leave --interactive out.")
-    if values.json and not (values.background or values.array):
+    if values.json and not (values.background or values.array or values.dry_run):
         raise InvalidRequest("contradiction", "--json goes with --background; without it stdout is the job's own.")
     if values.time_limit is not None and values.slurm_time is not None:
         raise InvalidRequest("contradiction", "--time-limit and -t say the same: leave one out.")

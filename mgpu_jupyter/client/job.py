@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.lines import Labeller
@@ -19,7 +19,7 @@ NO_RANK = MAX_NODES
 
 
 class Job:
-    """One job: `id state exit_code info`, and `wait cancel output follow`."""
+    """One job: `id state exit_code info`, and `wait cancel output follow explain`."""
 
     def __init__(self, caller: Caller, job_id: str, info: models.Job | None = None) -> None:
         self.id = JobId(job_id)
@@ -73,6 +73,10 @@ class Job:
         """Cancel the job; the end follows by itself, and a second time is no error."""
         request = Request(method="POST", path=f"jobs/{self.id}/cancel")
         return self._caller.call(request, models.CancelAnswer, retry_s=retry_s)
+
+    def explain(self) -> explanations.Explanation:
+        """Return why it waits, what would start it now, and what it was told before."""
+        return self._caller.call(Request(path=f"jobs/{self.id}/explain"), explanations.Explanation)
 
     def output(self, rank: int | None = None) -> str:
         """Return what the job printed so far; of several ranks one after the other, with the rank before each line."""

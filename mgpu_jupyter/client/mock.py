@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Stream
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
@@ -101,6 +101,35 @@ class _Entry:
         return JobState.RUNNING if self.play.hold and not self.cancelled.is_set() else self.final
 
 
+def explanation(reason: str = "", job_id: JobId | None = None) -> explanations.Explanation:
+    """Return a short answer: that it starts now, or waits for this reason."""
+    if not reason:
+        return explanations.Explanation(
+            verdict="now",
+            code="now",
+            text="It would start now on node-1 (GPU 0).",
+            job_id=job_id,
+            where=(explanations.Where(node=NodeId("node-1"), gpus=(0,)),),
+        )
+    out = explanations.Excluded(check="gpus", text=reason, never=False, count=1, nodes=(NodeId("node-1"),))
+    return explanations.Explanation(
+        verdict="not_now",
+        code="busy",
+        text=f"Not now: {reason}",
+        job_id=job_id,
+        units=(explanations.UnitAnswer(first=0, count=1, needs="2 GPUs", missing=1, would_do=0, excluded=(out,)),),
+        place=1,
+        offers=(
+            explanations.Offer(
+                text="1 GPU instead of 2",
+                flags=("--gpus 1",),
+                patch={"gpus": 1},
+                where=(explanations.Where(node=NodeId("node-1"), gpus=(0,)),),
+            ),
+        ),
+    )
+
+
 class MockTransport:
     """Answers like a server; `requests` is what was asked, `on_hold` is called where a held job's stream waits."""
 
@@ -144,6 +173,8 @@ class MockTransport:
                 return _json(
                     models.BulkSubmitted(jobs=tuple(models.Submitted(job_id=entry.id, state=JobState.QUEUED) for entry in entries)), 201
                 )
+            case "POST", ["jobs", "dry-run"]:
+                return _json(explanation(self._play(msgspec.json.decode(request.body or b"", type=JobSpec)).reason))
             case "GET", ["jobs"]:
                 return _json(self._list(request.query))
             case _, ["jobs", job_id, *rest]:
@@ -182,6 +213,8 @@ class MockTransport:
             if entry.play.hold:
                 entry.cancelled.set()
             return _json(models.CancelAnswer(job_id=entry.id, state=entry.now), 202)
+        if rest == ["explain"]:
+            return _json(explanation(entry.play.reason, job_id=entry.id))
         if rest == ["output"]:
             rank, offset = int(query.get("rank", "0")), int(query.get("offset", "0"))
             data = b"".join(say.data for say in entry.play.output if say.rank == rank)

@@ -11,6 +11,7 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec, NodeFacts
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
+from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job, Load, Node
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -19,6 +20,10 @@ JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
 """How long the store can still say of a join key that it was used or has expired."""
 
 
+ANSWERS_REMEMBERED = 50
+"""How many changes of an answer are kept under one name."""
+ALL_ANSWERS_REMEMBERED = 200_000
+"""How many are kept in all; the oldest go first."""
 ENDED_REMEMBERED = 1_000
 """How many jobs that are over a new master learns from."""
 
@@ -80,10 +85,13 @@ class Batch(msgspec.Struct, kw_only=True):
     """Nodes that are forgotten, after all else was written."""
     memos: dict[str, str] = {}
     """Small facts that decisions depend on, by name."""
+    answers: list[tuple[str, Record]] = []
+    """What waiting jobs are told from now on, under the names that they share."""
     epoch: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.attempts or self.nodes or self.notes or self.revoked or self.removed or self.memos)
+        told = self.memos or self.answers
+        return bool(self.jobs or self.attempts or self.nodes or self.notes or self.revoked or self.removed or told)
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,6 +205,9 @@ class Reader(Protocol):
 
     def count_active(self) -> dict[str, int]:
         """Return how many jobs are in each state that is not final."""
+
+    def answers(self, keys: Sequence[str]) -> list[Record]:
+        """Return what was recorded under these names, oldest first."""
 
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""

@@ -14,6 +14,7 @@ from mgpu_jupyter.scheduler.commands import (
     ForgetNode,
     LaunchTask,
     ProbeNode,
+    RecordAnswer,
     Remember,
     ReportMismatch,
     SaveAttempt,
@@ -61,6 +62,8 @@ class Turn(msgspec.Struct):
                 case SaveAttempt(job):
                     self.batch.attempts.append(job)
                     self.touched.update(placement.node_id for placement in job.placements)
+                case RecordAnswer(key, record):
+                    self.batch.answers.append((key, record))
                 case Remember(name, value):
                     self.batch.memos[name] = value
                 case ReportMismatch():
@@ -79,4 +82,4 @@ class Turn(msgspec.Struct):
 
 def new_turn() -> Turn:
     """Return an empty turn."""
-    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}))
+    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}, answers=[]))

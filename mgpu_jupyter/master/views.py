@@ -10,7 +10,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.master.ports import NodeView, SavedJob
 from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.model.units import units_of
-from mgpu_jupyter.scheduler.explain import Waiting
+from mgpu_jupyter.scheduler.explain.waiting import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
 from mgpu_jupyter.scheduler.standing import NodeOrders
 
@@ -43,6 +43,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         time_limit_s=job.spec.time_limit_s,
         nodes_wanted=len(units),
         place=waiting.place if waiting else None,
+        expected_start_at=waiting.expected_at if waiting else None,
         placements=tuple(_placement_view(job, placement) for placement in job.placements),
         seq=saved.seq,
     )

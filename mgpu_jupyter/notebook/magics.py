@@ -1,6 +1,7 @@
 """The magics: a line of a notebook becomes a call of the client, and what comes back is shown in the cell.
 
-`%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_cancel` ends. How lines are read is in `line.py`.
+`%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_explain` says why,
+`%mgpu_cancel` ends. How lines are read is in `line.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, Protocol, TypeVar
 
+import msgspec
 from IPython.core.error import UsageError
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
@@ -23,7 +25,7 @@ from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes
-from mgpu_jupyter.notebook.tables import Queue, Table, nodes_table
+from mgpu_jupyter.notebook.tables import Answer, Queue, Table, nodes_table
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +50,7 @@ def load(ipython: Shell) -> None:
     ipython.register_magic_function(magics.mgpu_queue, "line", "mgpu_queue")
     ipython.register_magic_function(magics.mgpu_nodes, "line", "mgpu_nodes")
     ipython.register_magic_function(magics.mgpu_cancel, "line", "mgpu_cancel")
+    ipython.register_magic_function(magics.mgpu_explain, "line", "mgpu_explain")
 
 
 def _short(magic: Callable[P, T]) -> Callable[P, T]:
@@ -81,7 +84,7 @@ class MgpuMagics:
 
     @_unaltered
     @_short
-    def mgpu_srun(self, line: str, cell: str | None = None) -> Job | dict[str, str] | None:
+    def mgpu_srun(self, line: str, cell: str | None = None) -> Job | Answer | dict[str, object] | None:
         """Run a command (`%mgpu_srun --gpus 2 -- python train.py`) or the cell's body (`%%mgpu_srun --gpus 2`) on GPUs of the pool.
 
         Output streams into the cell; interrupting the kernel cancels the job; a job that fails fails the cell. With `--background` it
@@ -94,6 +97,9 @@ class MgpuMagics:
         if isinstance(request, Help):
             _show(request)
             return None
+        if request.dry_run:
+            told = self.client.dry_run_spec(request.spec)
+            return msgspec.to_builtins(told) if request.json else Answer(told, time.time())
         if request.background:
             job = self.client.submit_spec(request.spec)
             self._keep(request.variable, job)
@@ -137,6 +143,19 @@ class MgpuMagics:
             if not done:
                 raise MgpuError("cancel-failed", text)
             self._notes().say(text)
+
+    @_short
+    def mgpu_explain(self, line: str) -> Answer | None:
+        """Say why a job waits, what would start it now, and what it was told before: `%mgpu_explain ID`."""
+        parser = Parser("%mgpu_explain", "%mgpu_explain JOB", "Say why a job waits, and what would start it now.")
+        parser.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
+        values = parser.read(split_words(line))
+        if isinstance(values, Help):
+            _show(values)
+            return None
+        if not values.job:
+            raise InvalidRequest("usage", "Name the job, as in `%mgpu_explain R4T8W2ZB`.")
+        return Answer(self.client.explain(values.job), time.time())
 
     @property
     def client(self) -> Client:

@@ -6,7 +6,9 @@ import html
 from collections.abc import Sequence
 
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.explanations import Explanation
 from mgpu_jupyter.client.listing import as_text
+from mgpu_jupyter.client.reasons import as_lines, clock, start_line, where
 from mgpu_jupyter.client.words import duration, ending, gpu_count, gpu_name, holder, memory, ordinal, printable, ran_for
 from mgpu_jupyter.model.job import JobState
 
@@ -69,6 +71,51 @@ class Queue:
             for job in jobs
         ]
         return Table("", ("Job", "State", "User", "Name", "Command", "GPUs", "Nodes", ""), rows, empty)
+
+
+class Answer:
+    """Why a job waits: one sentence, then offers and nodes as tables; elsewhere the text of `mgpu explain`."""
+
+    def __init__(self, told: Explanation, now: float) -> None:
+        self.told = told
+        self._now = now
+
+    def __repr__(self) -> str:
+        return "\n".join(as_lines(self.told, self._now))
+
+    def _repr_html_(self) -> str:
+        """Return the tables as HTML."""
+        told = self.told
+        start = start_line(told, self._now)
+        parts = [f"<div><b>{html.escape(told.text)}</b></div>", f"<div>{html.escape(start)}</div>" if start else ""]
+        offers = Table(
+            "In its place, this would start now:" if told.job_id else "This would start now:",
+            ("Change", "Flags", "Where"),
+            [(offer.text, ", ".join(offer.flags), where(offer.where)) for offer in told.offers],
+            "",
+        )
+        nodes = Table(
+            "",
+            ("Unit", "Needs", "Nodes", "Why not"),
+            [
+                (str(unit.first), unit.needs, f"{', '.join(out.nodes)}{' …' if out.count > len(out.nodes) else ''} ({out.count})", out.text)
+                for unit in told.units
+                for out in unit.excluded
+            ],
+            "",
+        )
+        ahead = Table(
+            f"{told.ahead_count} ahead of it:", ("Job", "User", "GPUs"), [(job.job_id, job.user, str(job.gpus)) for job in told.ahead], ""
+        )
+        terms = Table(
+            f"Priority {told.priority or 0.0:.2f}, in hours of waiting:",
+            ("Term", "Amount", "Points"),
+            [(term.name, f"{term.amount:.3g}", f"{term.points:+.2f}") for term in told.terms if term.points],
+            "",
+        )
+        past = Table("What it was told before:", ("At", "Answer"), [(clock(one.at), one.text) for one in told.history], "")
+        parts += [table._repr_html_() for table in (offers, nodes, ahead, terms, past) if table.rows]
+        return "".join(parts)
 
 
 def nodes_table(nodes: Sequence[models.Node]) -> Table:

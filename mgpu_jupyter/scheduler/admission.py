@@ -10,7 +10,7 @@ import difflib
 
 from mgpu_agent.protocol.errors import Conflict
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.scheduler.explain import why_never
+from mgpu_jupyter.scheduler.explain.waiting import why_never
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
 from mgpu_jupyter.scheduler.state import ClusterState
 

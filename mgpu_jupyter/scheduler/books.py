@@ -227,6 +227,8 @@ def _enqueue(state: ClusterState, job: Job) -> None:
         heappush(state.delayed, (job.not_before, job.id))
     elif job.may_line_up(state.now):
         _line_up(state, job)
+        return
+    state.notes.aside.append(job)
 
 
 def _dequeue(state: ClusterState, job: Job) -> None:

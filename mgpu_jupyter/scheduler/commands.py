@@ -6,6 +6,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.model import LaunchSpec
+from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job
 
 
@@ -69,4 +70,11 @@ class Remember(msgspec.Struct, frozen=True):
     value: str
 
 
-Command = Remember | SaveJob | SaveAttempt | SaveNode | ForgetNode | ProbeNode | LaunchTask | StopTask | ReportMismatch
+class RecordAnswer(msgspec.Struct, frozen=True):
+    """Commit what waiting jobs are told from now on, under the name that they share; the last few of each name are kept."""
+
+    key: str
+    record: Record
+
+
+Command = RecordAnswer | Remember | SaveJob | SaveAttempt | SaveNode | ForgetNode | ProbeNode | LaunchTask | StopTask | ReportMismatch

@@ -32,6 +32,7 @@ from mgpu_jupyter.scheduler.events import (
     TaskReported,
     TimePassed,
 )
+from mgpu_jupyter.scheduler.explain import history
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Job, Placement, Reason, StopCause
 from mgpu_jupyter.scheduler.passing import run_pass
@@ -47,7 +48,7 @@ def handle(state: ClusterState, event: Event) -> list[Command]:
     state.now = max(state.now, event.at)
     commands = _decide(state, event)
     books.learn(state, state.news)
-    return commands + waits.settle(state) + _remember(state)
+    return commands + waits.settle(state) + history.record_aside(state) + _remember(state)
 
 
 def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one return per kind of event
@@ -157,11 +158,11 @@ def _on_pass_due(state: ClusterState) -> list[Command]:
         saves.append(SaveJob(job))
         launches.extend(LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s)) for placement in job.placements)
 
-    last_turn = state.last_turn
+    last_turn, whole = state.last_turn, state.wants_pass
     run_pass(state, start)
     if state.last_turn != last_turn:
         saves.append(Remember(LAST_TURN, state.last_turn))
-    return saves + launches
+    return saves + launches + history.record_pass(state, whole=whole)
 
 
 def _start(state: ClusterState, job: Job, found: Found) -> Job:

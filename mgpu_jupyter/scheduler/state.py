@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.scheduler.explain.notes import Notes
 from mgpu_jupyter.scheduler.model import Job, Node, Policy
 from mgpu_jupyter.scheduler.placement.pool import Pool
 from mgpu_jupyter.scheduler.placement.strategies import Strategy
@@ -32,6 +33,7 @@ class ClusterState:
         self.quotas = Quotas(self.site)
         self.shares = Shares(settings)
         self.estimates = Estimates()
+        self.notes = Notes()
         self.dependents: dict[str, dict[JobId, None]] = {}
         """For each job that others wait for: those."""
         self.news: list[Job] = []

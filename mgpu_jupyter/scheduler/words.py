@@ -13,9 +13,9 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def several(words: Sequence[str]) -> str:
-    """Return the first few and how many more there are."""
-    rest = len(words) - NAMED
+def several(words: Sequence[str], total: int | None = None) -> str:
+    """Return the first few and how many more there are; of `total`, when only the first few are given."""
+    rest = (len(words) if total is None else total) - NAMED
     shown = ", ".join(words[:NAMED])
     return f"{shown} and {rest} more" if rest > 0 else shown
 

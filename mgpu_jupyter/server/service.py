@@ -34,10 +34,11 @@ from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.job import JobSpec, JobState
-from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
+from mgpu_jupyter.server.explaining import Explainer
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
 from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
@@ -108,6 +109,7 @@ class Service:
         self.token = self._local_token(store)
         self.reader: Reader = store.reader()
         self._page_reader: Reader = store.reader()
+        self.explainer = Explainer(self._ask, store.reader(), self.clock)
         self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
         self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch)
         self._runtime_file = self._publish(url, port, certificate_pin, keys, enrol_keys)
@@ -126,6 +128,7 @@ class Service:
         self._runtime_file.unlink(missing_ok=True)
         self.master.stop()
         self._reader_thread.shutdown(wait=True)
+        self.explainer.close()
         self.reader.close()
         self._page_reader.close()
         os.close(self._lock)
@@ -192,10 +195,14 @@ class Service:
             now = self.clock()
 
             def question(state: ClusterState) -> dict[JobId, Waiting | None]:
-                return {job_id: waiting(state, job_id, now) for job_id in queued}
+                known: Known = {}
+                return {job_id: waiting(state, job_id, now, known) for job_id in queued}
 
-            why = await self._call(lambda answer: calls.ask(question, answer))
+            why = await self._ask(question)
         return [job_view(saved, why.get(saved.job.id)) for saved in page]
+
+    async def _ask(self, question: Callable[[ClusterState], _T]) -> _T:
+        return await self._call(lambda answer: calls.ask(question, answer))
 
     async def _call(self, make: Callable[[calls.Answer[_T]], Call]) -> _T:
         future: asyncio.Future[_T] = self._loop.create_future()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_jupyter.master.ports import (
+    ANSWERS_REMEMBERED,
     ENDED_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
     LOCAL_SCOPE,
@@ -22,6 +25,7 @@ from mgpu_jupyter.master.ports import (
     assigned_in,
 )
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
+from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job
 
 
@@ -40,6 +44,7 @@ class MemoryStore:
         self._tokens: dict[bytes, TokenRow] = {}
         self._users: dict[str, UserRow] = {}
         self._memos: dict[str, str] = {}
+        self._answers: list[tuple[str, Record]] = []
 
     def recover(self) -> Recovered:
         """Read all that a new master must know."""
@@ -80,6 +85,11 @@ class MemoryStore:
         for node_id in batch.removed:
             for kept in (self._keys, self._facts, self._notes, self._revoked):
                 kept.pop(node_id, None)
+        for key, record in batch.answers:
+            of_key = [one for one in self._answers if one[0] == key]
+            if len(of_key) >= ANSWERS_REMEMBERED:
+                self._answers.remove(of_key[0])
+            self._answers.append((key, record))
         self._settings["epoch"] = str(batch.epoch)
 
     def find_job(self, job_id: JobId) -> Job | None:
@@ -162,6 +172,10 @@ class MemoryStore:
             if not saved.job.state.is_final:
                 counts[saved.job.state.value] += 1
         return counts
+
+    def answers(self, keys: Sequence[str]) -> list[Record]:
+        """Return what was recorded under these names, oldest first."""
+        return [record for key, record in self._answers if key in keys]
 
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""

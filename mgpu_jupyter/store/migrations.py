@@ -69,6 +69,11 @@ STEPS: tuple[str, ...] = (
     """
     ALTER TABLE nodes ADD COLUMN orders BLOB;
     """,
+    # 6: what waiting jobs were told, each time that it changed, under the names that they share.
+    """
+    CREATE TABLE answers (id INTEGER PRIMARY KEY, key TEXT NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX answers_by_key ON answers (key, id);
+    """,
 )
 
 

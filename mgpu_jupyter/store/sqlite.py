@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from mgpu_agent.protocol.errors import Unavailable
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_jupyter.master.ports import (
+    ALL_ANSWERS_REMEMBERED,
+    ANSWERS_REMEMBERED,
     ENDED_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
     LOCAL_SCOPE,
@@ -29,6 +31,7 @@ from mgpu_jupyter.master.ports import (
     assigned_in,
 )
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
+from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.store.migrations import migrate
 
@@ -38,6 +41,7 @@ _NO_SPEC = JobSpec()
 _encoder = msgspec.msgpack.Encoder()
 _job_decoder = msgspec.msgpack.Decoder(Job)
 _spec_decoder = msgspec.msgpack.Decoder(JobSpec)
+_record_decoder = msgspec.msgpack.Decoder(Record)
 _facts_decoder = msgspec.msgpack.Decoder(NodeFacts)
 _notes_decoder = msgspec.msgpack.Decoder(NodeNotes)
 
@@ -130,6 +134,8 @@ class SqliteStore:
             cursor.executemany("INSERT OR REPLACE INTO memos VALUES (?, ?)", list(batch.memos.items()))
             cursor.executemany("UPDATE nodes SET orders = ? WHERE id = ?", notes)
             cursor.executemany("DELETE FROM nodes WHERE id = ?", [(node_id,) for node_id in batch.removed])
+            if batch.answers:
+                _keep_answers(cursor, batch.answers)
             cursor.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (str(batch.epoch),))
 
     def find_job(self, job_id: JobId) -> Job | None:
@@ -269,6 +275,12 @@ class SqliteReader:
         with _as_unavailable():
             return dict.fromkeys(_ACTIVE, 0) | dict(self._connection.execute(query, _ACTIVE).fetchall())
 
+    def answers(self, keys: Sequence[str]) -> list[Record]:
+        """Return what was recorded under these names, oldest first."""
+        query = f"SELECT record FROM answers WHERE key IN ({', '.join('?' * len(keys))}) ORDER BY id"  # noqa: S608 - marks only
+        with _as_unavailable():
+            return [_record_decoder.decode(record) for (record,) in self._connection.execute(query, tuple(keys))]
+
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""
         query = "SELECT user, scope, created_at, expires_at FROM tokens WHERE hash = ?"
@@ -294,6 +306,18 @@ class SqliteReader:
         """Close the connection, if it is this reader's own."""
         if self._owns:
             self._connection.close()
+
+
+def _keep_answers(cursor: sqlite3.Cursor, answers: list[tuple[str, Record]]) -> None:
+    """Write answers; of each name, and of all names together, only the newest stay."""
+    cursor.executemany("INSERT INTO answers (key, record) VALUES (?, ?)", [(key, _encoder.encode(record)) for key, record in answers])
+    old = "SELECT id FROM answers WHERE key = ? ORDER BY id DESC LIMIT 1 OFFSET ?"
+    names = {key for key, _ in answers}
+    cursor.executemany(
+        f"DELETE FROM answers WHERE key = ? AND id <= ({old})",  # noqa: S608 - a query of our own
+        [(key, key, ANSWERS_REMEMBERED) for key in names],
+    )
+    cursor.execute("DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?", (ALL_ANSWERS_REMEMBERED,))
 
 
 def _saved_job(row: tuple[int, bytes, bytes]) -> SavedJob:

@@ -66,6 +66,7 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "addJoinToken",
         "submitJob",
         "submitJobs",
+        "explainRequest",
         "cancelJob",
         "addUser",
         "removeUser",

@@ -37,7 +37,9 @@ def test_readme_mentions_every_program(script: str) -> None:
 
 def test_readme_mentions_every_magic() -> None:
     text = _text("README.md")
-    assert [magic for magic in ("%mgpu_srun", "%%mgpu_srun", "%mgpu_queue", "%mgpu_nodes", "%mgpu_cancel") if magic not in text] == []
+    assert [
+        magic for magic in ("%mgpu_srun", "%%mgpu_srun", "%mgpu_queue", "%mgpu_nodes", "%mgpu_cancel", "%mgpu_explain") if magic not in text
+    ] == []
 
 
 def test_readme_mentions_every_flag_of_srun() -> None:

@@ -218,6 +218,7 @@ def test_queue_json(capsys: Captured) -> None:
                 "started_at": 1000.0,
                 "ended_at": None,
                 "reason": "",
+                "expected_start_at": None,
             }
         ]
     }

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.master.ports import (
+    ANSWERS_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
     LOCAL_SCOPE,
     Batch,
@@ -21,6 +22,7 @@ from mgpu_jupyter.master.ports import (
 )
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.model.settings import Lists
+from mgpu_jupyter.scheduler.explain.answer import Excluded, Record, UnitAnswer
 from mgpu_jupyter.scheduler.model import Job, Reason
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 from mgpu_jupyter.store.memory import MemoryStore
@@ -219,3 +221,18 @@ def test_a_user_goes_with_all_tokens_but_the_machines_own(store):
     store.remove_user("eve")
     assert reader.users() == [bob]
     assert [reader.token(token.hash) for token in tokens] == [None, tokens[1], tokens[2]]
+
+
+def test_answers_come_back_by_name_and_only_the_newest_of_each_stay(store):
+    out = Excluded(check="gpus", text="1 GPU free, 2 needed.", never=False, count=1, nodes=(NodeId("n1"),), passed=("named",))
+    unit = UnitAnswer(first=0, count=1, needs="2 GPUs", missing=1, would_do=0, excluded=(out,))
+    busy = Record(at=1.0, code="busy", text="Busy.", units=(unit,))
+    held = Record(at=2.0, code="held", text="Held.")
+    store.commit(Batch(answers=[("shape 1", busy), ("JOB00001", held), ("shape 2", replace(busy, at=3.0))]))
+    many = [replace(held, at=10.0 + number) for number in range(ANSWERS_REMEMBERED + 5)]
+    store.commit(Batch(answers=[("JOB00002", record) for record in many]))
+    reader = store.reader()
+
+    assert reader.answers(("shape 1", "JOB00001")) == [busy, held]
+    assert reader.answers(("JOB00002",)) == many[5:]
+    assert reader.answers(("nothing",)) == []

@@ -27,7 +27,7 @@ def filter_case(context: schemathesis.HookContext, case: Any) -> bool:
 
 def _contradicts(operation: str, body: object) -> bool:
     try:
-        if operation == "submitJob":
+        if operation in ("submitJob", "explainRequest"):
             check(decode_body(msgspec.json.encode(body), JobSpec))
         elif operation == "submitJobs":
             for item in decode_body(msgspec.json.encode(body), BulkSubmit).jobs:

@@ -236,3 +236,15 @@ def test_rich_notes_are_html_with_text_beside_it(monkeypatch: pytest.MonkeyPatch
     notes.say("done")
     assert [text for text, _ in shown] == ["a <b>", "c", "", "done"]
     assert ("&lt;b&gt;" in shown[0][1], shown[2][1]) == (True, "")
+
+
+def test_explain_and_dry_run(shell: Shell) -> None:
+    shell.plays(lambda spec: Play(reason="1 GPU is busy." if spec.gpus == 2 else ""))
+    told = shell.run("%mgpu_srun --dry-run --gpus 2 -- x").result
+    assert (told.told.verdict, shell.mock.specs) == ("not_now", [])
+    assert shell.run("%%mgpu_srun --dry-run\nprint(1)").result.told.verdict == "now"
+    assert shell.run("%mgpu_srun --dry-run --json -- x").result["verdict"] == "now"
+    shell.run("%mgpu_srun --background --gpus 2 -- x")
+    assert repr(shell.run("%mgpu_explain MOCK0000").result).startswith("Not now: 1 GPU is busy.\n")
+    assert isinstance(shell.run("%mgpu_explain").error_in_exec, UsageError)
+    assert shell.run("%mgpu_explain --help").result is None

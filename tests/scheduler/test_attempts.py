@@ -15,7 +15,7 @@ from mgpu_jupyter.scheduler.events import (
     TaskReported,
     TimePassed,
 )
-from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
 from mgpu_jupyter.scheduler.model import Policy, Reason, StopCause
 from tests.builders import Cluster, ended, job_id, key, status
 

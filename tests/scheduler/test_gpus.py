@@ -9,7 +9,7 @@ from mgpu_agent.protocol.model import GpuTrouble, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.commands import SaveAttempt, SaveJob, SaveNode, StopTask
 from mgpu_jupyter.scheduler.events import GpusChanged, NodeJoined
-from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
 from mgpu_jupyter.scheduler.model import Policy, Reason, StopCause
 from tests.builders import Cluster, ended, facts, status
 from tests.scheduler.test_attempts import refusal, report

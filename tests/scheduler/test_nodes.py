@@ -17,7 +17,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeSilent,
     StateRecovered,
 )
-from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Reason
 from tests.builders import Cluster, ended, facts, job_id, key, status

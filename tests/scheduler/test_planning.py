@@ -11,7 +11,7 @@ from mgpu_jupyter.model.job import JobState, Part
 from mgpu_jupyter.model.settings import Planning, Scheduling, Weights
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import CancelRequested, GpusChanged, NodeSilent, TaskReported, TimePassed
-from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy, Reason
 from mgpu_jupyter.scheduler.planning.promises import look_ahead
 from tests.builders import Cluster, ended, status

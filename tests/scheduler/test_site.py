@@ -9,7 +9,7 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Account, Partition, Qos, Quota, Scheduling
 from mgpu_jupyter.scheduler.admission import Admission
 from mgpu_jupyter.scheduler.events import CancelRequested
-from mgpu_jupyter.scheduler.explain import Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
 from mgpu_jupyter.scheduler.model import ArrayPart, Policy, Reason
 from mgpu_jupyter.scheduler.planning.quotas import Claim
 from mgpu_jupyter.scheduler.site import Site

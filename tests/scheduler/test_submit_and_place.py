@@ -8,7 +8,7 @@ from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.commands import LaunchTask, SaveJob, SaveNode
 from mgpu_jupyter.scheduler.events import JobSubmitted
-from mgpu_jupyter.scheduler.explain import NOT_LOOKED_AT, Waiting, waiting
+from mgpu_jupyter.scheduler.explain.waiting import NOT_LOOKED_AT, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Reason
 from mgpu_jupyter.scheduler.placement.fit import Finder
 from mgpu_jupyter.scheduler.placement.shape import shape_of

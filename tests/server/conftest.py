@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
+import json
 
+import msgspec
 import pytest
+from tornado.httpclient import HTTPClientError
 
+from mgpu_jupyter.api.routes import PREFIX
+
+LIMIT_S = 10.0
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
 
@@ -44,3 +51,41 @@ def app(jp_serverapp):
 @pytest.fixture
 def os_user():
     return getpass.getuser()
+
+
+@pytest.fixture
+def api(jp_fetch):
+    """Ask and return (status, body); errors come back like answers."""
+
+    async def ask(path, method="GET", body=None, **options):
+        query = options.pop("params", {})
+        data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        if method == "POST" and data is None:
+            data = b""
+        try:
+            answer = await jp_fetch(PREFIX, *path.split("/"), method=method, body=data, params=query, **options)
+        except HTTPClientError as error:
+            return error.code, json.loads(error.response.body)
+        is_json = answer.headers["Content-Type"].startswith("application/json")
+        return answer.code, json.loads(answer.body) if is_json else answer.body
+
+    return ask
+
+
+@pytest.fixture
+def tell(app):
+    """Let the master hear events as if an agent had told them."""
+
+    async def tell(*events):
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def call(master, turn):
+            for event in events:
+                master.apply(turn, event)
+            turn.replies.append(done.set)
+
+        app.service.master.post(call, lambda error: loop.call_soon_threadsafe(done.set))
+        await asyncio.wait_for(done.wait(), LIMIT_S)
+
+    return tell

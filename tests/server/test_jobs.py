@@ -23,44 +23,6 @@ from tests.builders import a_spec, ended, facts, status
 LIMIT_S = 10.0
 
 
-@pytest.fixture
-def api(jp_fetch):
-    """Ask and return (status, body); errors come back like answers."""
-
-    async def ask(path, method="GET", body=None, **options):
-        query = options.pop("params", {})
-        data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
-        if method == "POST" and data is None:
-            data = b""
-        try:
-            answer = await jp_fetch(PREFIX, *path.split("/"), method=method, body=data, params=query, **options)
-        except HTTPClientError as error:
-            return error.code, json.loads(error.response.body)
-        is_json = answer.headers["Content-Type"].startswith("application/json")
-        return answer.code, json.loads(answer.body) if is_json else answer.body
-
-    return ask
-
-
-@pytest.fixture
-def tell(app):
-    """Let the master hear events as if an agent had told them."""
-
-    async def tell(*events):
-        done = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def call(master, turn):
-            for event in events:
-                master.apply(turn, event)
-            turn.replies.append(done.set)
-
-        app.service.master.post(call, lambda error: loop.call_soon_threadsafe(done.set))
-        await asyncio.wait_for(done.wait(), LIMIT_S)
-
-    return tell
-
-
 async def submit(api, **spec):
     code, body = await api("jobs", "POST", a_spec(**spec))
     assert code == 201
@@ -110,6 +72,7 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "nodes_wanted": 1,
         "place": 1,
         "placements": [],
+        "expected_start_at": None,
     }
 
 

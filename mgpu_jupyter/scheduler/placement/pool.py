@@ -140,6 +140,21 @@ class Pool:
             begun = self.held[job_id].begun
             self.expect_end(job_id, begun + OVERRUN * max(at - begun, OVERRUN_S))
 
+    def copy(self) -> Pool:
+        """Return all of it to try things on; nothing that is done to the copy shows here."""
+        twin = Pool()
+        twin.slots = {node_id: slot.copy() for node_id, slot in self.slots.items()}
+        twin.buckets = [list(bucket) for bucket in self.buckets]
+        twin.without_gpus = list(self.without_gpus)
+        for job_id, held in self.held.items():
+            holds = [(twin.slots.get(slot.id, slot), hold) for slot, hold in held.holds]
+            twin.held[job_id] = Held(held.begun, held.end, holds)
+        twin.ends = list(self.ends)
+        twin.version, twin.homes = self.version, Counter(self.homes)
+        twin._restricted, twin._capable, twin._promised = self._restricted, dict(self._capable), set(self._promised)
+        twin.first_promise = self.first_promise
+        return twin
+
     # --- promises -------------------------------------------------------------------------------
 
     def promise(self, slot: Slot, promised: Promised) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo
 from mgpu_jupyter.model.units import Need
@@ -139,6 +141,12 @@ class Slot:
         self.free = self.free_mask.bit_count()
         self.free_cpus += hold.cpus
         self.free_mem += hold.mem_bytes
+
+    def copy(self) -> Slot:
+        """Return the node for a pool of its own."""
+        twin = copy(self)
+        twin.holds, twin.promises, twin._eligible = dict(self.holds), list(map(copy, self.promises)), dict(self._eligible)  # noqa: SLF001 - of its own kind
+        return twin
 
 
 class Promised:

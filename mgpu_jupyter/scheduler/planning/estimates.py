@@ -6,7 +6,6 @@ Few and recent ones say more than many old ones, and a median is not upset by on
 
 from __future__ import annotations
 
-from collections import deque
 from statistics import median
 
 import msgspec
@@ -32,7 +31,7 @@ class Estimates:
     """What was learnt from jobs that ended by themselves."""
 
     def __init__(self) -> None:
-        self._past: dict[_Key, deque[float]] = {}
+        self._past: dict[_Key, tuple[float, ...]] = {}
         self._count = 0
         self._total = 0.0
 
@@ -41,12 +40,16 @@ class Estimates:
         self._count += 1
         self._total += ran.seconds
         for key in _keys(ran.user, ran.name, ran.gpus):
-            past = self._past.get(key)
-            if past is None:
-                if len(self._past) >= MAX_KEYS:
-                    self._past.pop(next(iter(self._past)))
-                past = self._past[key] = deque(maxlen=REMEMBERED)
-            past.append(ran.seconds)
+            past = self._past.get(key, ())
+            if not past and len(self._past) >= MAX_KEYS:
+                self._past.pop(next(iter(self._past)))
+            self._past[key] = (*past[1 - REMEMBERED :], ran.seconds)
+
+    def copy(self) -> Estimates:
+        """Return what is known now."""
+        twin = Estimates()
+        twin._past, twin._count, twin._total = dict(self._past), self._count, self._total
+        return twin
 
     def expect(self, user: str, name: str, gpus: int) -> float | None:
         """Return how long such a job is expected to run, or None when nothing is known."""

@@ -36,6 +36,13 @@ class Planner:
         self._last_order = _NOBODY
         """Who arrives before this in the order may take a promise from another: that needs a whole pass."""
 
+    def copy(self, queue: Queue, pool: Pool) -> Planner:
+        """Return a planner that goes on from here with copies of queue and pool."""
+        twin = Planner(queue, pool, self._planning)
+        twin.promises, twin._last_order = list(self.promises), self._last_order
+        twin.fresh = [entry for one in self.fresh if (entry := queue.entry(one.job_id)) is not None]
+        return twin
+
     def arrived(self, entry: Entry) -> None:
         """Remember a job that the next pass must look at."""
         self.fresh.append(entry)

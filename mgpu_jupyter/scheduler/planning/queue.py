@@ -52,6 +52,22 @@ class Entry:
         self.gpus = lane.gpus
         self.key = (-base, number)
 
+    def copy(self, lane: Lane, key: tuple[float, int]) -> Entry:
+        """Return the same job for a queue of its own, in the place that `key` says."""
+        twin = Entry(
+            self.job_id,
+            self.number,
+            lane,
+            base=self.base,
+            duration=self.duration,
+            user=self.user,
+            account=self.account,
+            qos=self.qos,
+            array=self.array,
+        )
+        twin.key = key
+        return twin
+
 
 class Queue:
     """All that waits and may start, first come first in order."""
@@ -87,6 +103,19 @@ class Queue:
         entry.lane.waiting += 1
         self._entries[entry.job_id] = entry
         insort(self.order, entry, key=_key)
+
+    def without_jobs(self) -> Queue:
+        """Return an empty queue that orders as this one does."""
+        twin = Queue()
+        twin._bonuses = dict(self._bonuses)
+        return twin
+
+    def fill(self, entries: list[Entry]) -> None:
+        """Take in jobs that are in order already."""
+        self.order = entries
+        for entry in entries:
+            entry.lane.waiting += 1
+            self._entries[entry.job_id] = entry
 
     def remove(self, job_id: JobId) -> Entry:
         """Take a job out."""

@@ -33,6 +33,15 @@ class Quotas:
         self._arrays: Counter[str] = Counter()
         self.throttles: dict[str, int] = {}
         """How many jobs of an array may run at once."""
+        self.refused: dict[tuple[str, str, str, str | None, int], None] = {}
+        """Who was refused a start since this was emptied: user, account, QoS, array, GPUs."""
+
+    def copy(self) -> Quotas:
+        """Return the counts to try things on."""
+        twin = Quotas(self._site)
+        twin._jobs, twin._gpus, twin._queued = Counter(self._jobs), Counter(self._gpus), Counter(self._queued)
+        twin._arrays, twin.throttles = Counter(self._arrays), dict(self.throttles)
+        return twin
 
     def hold(self, claim: Claim, sign: int) -> None:
         """Count a job that has resources from now on (1), or no more (-1)."""
@@ -49,11 +58,18 @@ class Quotas:
 
     def may_start(self, entry: Entry) -> bool:
         """Tell whether nothing but resources keeps a job from starting."""
-        return not self.why_not(entry.user, entry.account, entry.qos, entry.array, entry.gpus)
+        if not self.why_not(entry.user, entry.account, entry.qos, entry.array, entry.gpus):
+            return True
+        self.refused[entry.user, entry.account, entry.qos, entry.array, entry.gpus] = None
+        return False
+
+    def is_throttled(self, array: str | None) -> bool:
+        """Tell whether as many jobs of an array run as may at once."""
+        return array is not None and 0 < self.throttles.get(array, 0) <= self._arrays[array]
 
     def why_not(self, user: str, account: str, qos: str, array: str | None, gpus: int) -> str:
         """Return the sentence about the first limit that a start would break; empty when there is none."""
-        if array is not None and self.throttles.get(array) and self._arrays[array] >= self.throttles[array]:
+        if array is not None and self.is_throttled(array):
             return f"{count(self._arrays[array], 'job')} of its array run, as many as it may have at once."
         for key, quota, whose in self._limits(user, account, qos):
             if quota.gpus is not None and self._gpus[key] + gpus > quota.gpus:

@@ -7,6 +7,7 @@ u(t) = u e^(-kt) + rate (1 - e^(-kt)) / k.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from math import exp, log
 
 import msgspec
@@ -35,6 +36,13 @@ class Shares:
         self.accounts: dict[str, Use] = {}
         self._changed: set[tuple[bool, str]] = set()
         self._known_totals: dict[tuple[bool, float], tuple[float, float]] = {}
+
+    def copy(self) -> Shares:
+        """Return what was used, to try things on."""
+        twin = Shares(self._settings)
+        twin.users = {name: copy(use) for name, use in self.users.items()}
+        twin.accounts = {name: copy(use) for name, use in self.accounts.items()}
+        return twin
 
     def hold(self, user: str, account: str, gpus: int, at: float) -> None:
         """Note that so many GPUs more are held (or fewer, when negative)."""

@@ -11,7 +11,7 @@ from mgpu_jupyter.server.handlers.cluster import (
     NodesHandler,
     OpenApiHandler,
 )
-from mgpu_jupyter.server.handlers.jobs import BulkHandler, CancelHandler, JobHandler, JobsHandler
+from mgpu_jupyter.server.handlers.jobs import BulkHandler, CancelHandler, DryRunHandler, ExplainHandler, JobHandler, JobsHandler
 from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
 from mgpu_jupyter.server.handlers.users import UserHandler, UsersHandler
@@ -25,6 +25,8 @@ ALL: tuple[type[Guarded], ...] = (
     JoinTokensHandler,
     JobsHandler,
     BulkHandler,
+    DryRunHandler,
+    ExplainHandler,
     JobHandler,
     CancelHandler,
     OutputHandler,

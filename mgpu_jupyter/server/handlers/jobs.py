@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look, cancel. Each method reads the request, makes one call, answers."""
+"""Jobs: submit, list, look, explain, cancel. Each method reads the request, makes one call, answers."""
 
 from __future__ import annotations
 
@@ -60,6 +60,26 @@ class BulkHandler(Guarded):
         items = [(item.spec, item.key) for item in self.read_body(models.BulkSubmit).jobs]
         jobs = await self.service.submit(self.person, items)
         self.answer(models.BulkSubmitted(jobs=tuple(models.Submitted(job_id=job.id, state=job.state) for job in jobs)), 201)
+
+
+class DryRunHandler(Guarded):
+    """What would become of a request."""
+
+    path = "jobs/dry-run"
+
+    async def post(self) -> None:
+        """Explain a request without submitting it; one that would be refused is explained too."""
+        self.answer(await self.service.explainer.request(self.person.name, self.read_body(JobSpec)))
+
+
+class ExplainHandler(Guarded):
+    """Why one job waits."""
+
+    path = "jobs/{job_id}/explain"
+
+    async def get(self, job_id: str) -> None:
+        """Explain a job; the queue is visible to all, and so is why it waits."""
+        self.answer(await self.service.explainer.job(self.service.saved_job(job_id_of(job_id)).job))
 
 
 class JobHandler(Guarded):

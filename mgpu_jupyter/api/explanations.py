@@ -1,0 +1,121 @@
+"""Bodies of answers to "why?". Values only, shaped like the scheduler's own; an answer may grow new fields."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from mgpu_agent.protocol.ids import JobId, NodeId
+
+
+class Excluded(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that one check keeps a unit from, and what is missing there."""
+
+    check: str
+    text: str
+    never: bool
+    """No change of load can help."""
+    count: int
+    nodes: tuple[NodeId, ...]
+    """The first eight of them."""
+    passed: tuple[str, ...] = ()
+    """The checks before it, which they pass, in order."""
+
+
+class UnitAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Units of a job that need the same (a unit is what one node must give), and how the nodes answer them."""
+
+    first: int
+    """Number of the first of them."""
+    count: int
+    needs: str
+    missing: int
+    """How many of them find no node now."""
+    would_do: int
+    """Nodes that would do now."""
+    given: tuple[NodeId, ...] = ()
+    """The first eight of those that they would get."""
+    excluded: tuple[Excluded, ...] = ()
+
+
+class Ahead(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that comes before in the order."""
+
+    job_id: JobId
+    user: str
+    gpus: int
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node gives: GPUs by index."""
+
+    node: NodeId
+    gpus: tuple[int, ...] = ()
+
+
+class Term(msgspec.Struct, frozen=True, kw_only=True):
+    """One summand of a priority: what it counts, how much of it there is, and what that is worth, in hours of waiting."""
+
+    name: str
+    amount: float
+    points: float
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """When a job is expected to start, if all others end as expected; nothing is set when nobody can say."""
+
+    at: float | None = None
+    promised: bool = False
+    """Nobody who comes later may delay it."""
+    later_than: float | None = None
+    """It was looked ahead as far as this without finding its start."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the request with which it would start now. For a job that waits: cancel it and submit the changed request."""
+
+    text: str
+    flags: tuple[str, ...]
+    """What to change on the command line."""
+    patch: dict[str, Any]
+    """The fields of the request to set; null takes one out."""
+    where: tuple[Where, ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job was told from a time on."""
+
+    at: float
+    code: str
+    text: str
+    never: bool = False
+    units: tuple[UnitAnswer, ...] = ()
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job waits, or what would become of a request."""
+
+    verdict: Literal["now", "not_now", "never", "started", "over"]
+    """`now`: it would start. `not_now`, `never`: whether a change of load can help. `started`, `over`: it does not wait any more."""
+    code: str
+    text: str
+    """The answer in one sentence."""
+    job_id: JobId | None = None
+    """None for a request that is not submitted."""
+    where: tuple[Where, ...] = ()
+    """Where it would start now, or ran last."""
+    units: tuple[UnitAnswer, ...] = ()
+    place: int | None = None
+    """1 is next."""
+    ahead_count: int = 0
+    ahead: tuple[Ahead, ...] = ()
+    """The first five of those ahead."""
+    terms: tuple[Term, ...] = ()
+    priority: float | None = None
+    """The sum of the terms."""
+    expected: Forecast = Forecast()
+    offers: tuple[Offer, ...] = ()
+    """The smallest changes with which it would start now, the smallest first."""
+    history: tuple[Record, ...] = ()
+    """The last 50 changes of its answer, oldest first."""

@@ -1,0 +1,60 @@
+"""When a waiting job is expected to start: the very same pass, in virtual time, on a copy of the state. Bounded in effort.
+
+Everybody is expected to run as long as is planned for them, to succeed, nothing else to arrive, and nodes that are away to stay away.
+"""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler import books, waits
+from mgpu_jupyter.scheduler.explain.answer import Forecast
+from mgpu_jupyter.scheduler.explain.snapshot import try_pass
+from mgpu_jupyter.scheduler.placement.pool import FOREVER
+from mgpu_jupyter.scheduler.planning.plan import promised_start
+from mgpu_jupyter.scheduler.state import ClusterState
+
+MAX_STARTS = 2_000
+MAX_LOOKS = 2_000_000
+"""How many waiting jobs and nodes are looked at in all passes together."""
+MIN_PASSES = 20
+
+
+def forecast(state: ClusterState, job_id: JobId) -> Forecast:
+    """Return when a job will start; the state is a copy after a pass, and is used up."""
+    promised = promised_start(state.planner, job_id)
+    if promised is not None:
+        return Forecast() if promised == FOREVER else Forecast(at=promised, promised=True)
+    job = state.jobs[job_id]
+    if job.held:
+        return Forecast()
+    state.pool.extend_overdue(state.now)
+    passes = max(MIN_PASSES, MAX_LOOKS // (len(state.queue) + len(state.pool.slots) + 1))
+    starts = 0
+    while (moment := _next_moment(state)) is not None:
+        if passes == 0 or starts > MAX_STARTS:
+            return Forecast(later_than=state.now)
+        passes -= 1
+        _advance(state, moment)
+        started = try_pass(state)
+        if job_id in started:
+            return Forecast(at=state.now)
+        starts += len(started)
+    return Forecast()
+
+
+def _next_moment(state: ClusterState) -> float | None:
+    moments = [state.pool.ends[0][0]] if state.pool.ends else []
+    moments += [state.delayed[0][0]] if state.delayed else []
+    moment = min(moments, default=FOREVER)
+    return None if moment == FOREVER else moment
+
+
+def _advance(state: ClusterState, moment: float) -> None:
+    state.now = max(state.now, moment)
+    while state.pool.ends and state.pool.ends[0][0] <= moment:
+        _, job_id = state.pool.ends[0]
+        books.move(state, state.jobs[job_id], state_=JobState.COMPLETED)
+    books.release_delayed(state, state.now)
+    waits.settle(state)
+    state.wants_pass = True

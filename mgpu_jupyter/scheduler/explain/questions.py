@@ -1,0 +1,131 @@
+"""Puts the full answer together, for a job and for a request that is not submitted. Works on a snapshot; may take its time."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.model.job import JobSpec, JobState
+from mgpu_jupyter.model.waits import parse_array, parse_dependency
+from mgpu_jupyter.scheduler import books, waits
+from mgpu_jupyter.scheduler.explain import answer
+from mgpu_jupyter.scheduler.explain.answer import Explanation, Where
+from mgpu_jupyter.scheduler.explain.diagnosis import ahead_of, diagnose, terms_of, where
+from mgpu_jupyter.scheduler.explain.forecast import forecast
+from mgpu_jupyter.scheduler.explain.offers import TRIAL, Asked, offers_for, submit_trial, trial_job
+from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass
+from mgpu_jupyter.scheduler.explain.waiting import waiting
+from mgpu_jupyter.scheduler.model import ArrayPart, Job, Reason
+from mgpu_jupyter.scheduler.placement.fit import Found
+from mgpu_jupyter.scheduler.state import ClusterState
+from mgpu_jupyter.scheduler.words import several
+
+
+def explain_job(snapshot: Snapshot, job: Job) -> Explanation:
+    """Return why a job waits and what would start it now; for one that does not wait, what became of it."""
+    if job.state is not JobState.QUEUED:
+        return _of_past(job)
+    state = snapshot.state()
+    if state.pass_is_due and (found := try_pass(state).get(job.id)) is not None:
+        return _of_start(state, job, found, "It starts now")
+    told = waiting(state, job.id, state.now)
+    assert told is not None, "a queued job is in the books"
+    asked = Asked(user=job.user, spec=_as_it_is(job), after=job.after, array=job.array, instead_of=job.id)
+    return _of_wait(snapshot, state, job, told.reason, asked)
+
+
+def explain_request(snapshot: Snapshot, user: str, spec: JobSpec) -> Explanation:
+    """Return the same for a request that makes sense by itself and is not submitted."""
+    state = snapshot.state()
+    asked = _asked(state, user, spec)
+    try:
+        submit_trial(state, asked)
+    except MgpuError as error:
+        job = trial_job(state, asked)
+        # Too many jobs that wait: the one refusal that passes by itself.
+        is_never = not state.quotas.why_not_queued(user, job.account, spec.qos, 1)
+        return _of_wait(snapshot, state, job, Reason(error.code, error.message, never=is_never), asked)
+    job = state.jobs[TRIAL]
+    if (found := try_pass(state).get(TRIAL)) is not None:
+        return _of_start(state, job, found, "It would start now")
+    told = waiting(state, TRIAL, state.now)
+    assert told is not None, "it was just admitted"
+    reason = Reason("held", "It would be held until it is released.") if spec.hold else told.reason
+    return _of_wait(snapshot, state, job, reason, asked)
+
+
+def _asked(state: ClusterState, user: str, spec: JobSpec) -> Asked:
+    """Return the request as a submit would see it; of an array, its first job."""
+    after = tuple(
+        one for one in parse_dependency(spec.dependency) if (other := state.jobs.get(JobId(one.job_id))) and not waits.is_met(one, other)
+    )
+    array = parse_array(spec.array)
+    part = None if array is None else ArrayPart(TRIAL, array.indices[0], array.throttle)
+    return Asked(user=user, spec=spec, after=after, array=part)
+
+
+def _as_it_is(job: Job) -> JobSpec:
+    """Return a job's request with what was changed since it was submitted; alone, if it is one of an array."""
+    begin_at = job.not_before if job.failed_starts == 0 and job.attempt == 0 else 0.0
+    return replace(
+        job.spec, hold=job.held, priority=job.priority, time_limit_s=job.time_limit_s, begin_at=begin_at, array="", dependency=""
+    )
+
+
+def _of_past(job: Job) -> Explanation:
+    places = tuple(Where(node=placement.node_id, gpus=placement.gpu_indices) for placement in job.placements)
+    names = several([place.node for place in places])
+    on = f" on {names}" if names else ""
+    if not job.state.is_final:
+        return Explanation(
+            verdict=answer.STARTED, code=job.state.value, text=f"It does not wait: it is {job.state.value}{on}.", where=places
+        )
+    why = f": {job.reason.text}" if job.reason else "."
+    return Explanation(verdict=answer.OVER, code=job.state.value, text=f"It is over; it {job.state.past}{on}{why}", where=places)
+
+
+def _of_start(state: ClusterState, job: Job, found: Found, how: str) -> Explanation:
+    places = where(found)
+    told = [f"{place.node} (GPU {', '.join(map(str, place.gpus))})" if place.gpus else place.node for place in places]
+    terms = terms_of(state, job)
+    return Explanation(
+        verdict=answer.STARTS,
+        code="now",
+        text=f"{how} on {several(told)}.",
+        where=places,
+        terms=terms,
+        priority=sum(term.points for term in terms),
+        expected=answer.Forecast(at=state.now),
+    )
+
+
+def _of_wait(snapshot: Snapshot, state: ClusterState, job: Job, reason: Reason, asked: Asked) -> Explanation:
+    shape = books.shape(state, job)
+    units = diagnose(state, shape, state.now + books.planned_s(state, job)) if state.pool.slots else ()
+    place = state.queue.place_of(job.id) if job.id in state.queue else None
+    terms = terms_of(state, job)
+    told = Explanation(
+        verdict=answer.NEVER if reason.never else answer.NOT_NOW,
+        code=reason.code,
+        text=f"{'Never on the nodes that are known' if reason.never else 'Not now'}: {_lower(reason.text)}",
+        units=units,
+        place=place,
+        ahead_count=place - 1 if place else 0,
+        ahead=ahead_of(state, place) if place else (),
+        terms=terms,
+        priority=sum(term.points for term in terms),
+        offers=offers_for(snapshot, asked),
+    )
+    if job.id not in state.jobs or reason.never:
+        return told
+    return replace(told, expected=forecast(state, job.id))
+
+
+def _lower(text: str) -> str:
+    """Return a sentence as the end of one, unless it begins with a name."""
+    first, _, _ = text.partition(" ")
+    return text[0].lower() + text[1:] if first in _BEGINNINGS else text
+
+
+_BEGINNINGS = ("It", "Needs", "Waits", "No", "There", "Tries", "The", "This")

@@ -1,0 +1,80 @@
+"""Answers "why?" beside the master: a copy is taken inside a turn, all that takes time is done on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from mgpu_jupyter.api import explanations
+from mgpu_jupyter.master.ports import Reader
+from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.scheduler.explain import history
+from mgpu_jupyter.scheduler.explain.answer import Explanation
+from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request
+from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
+from mgpu_jupyter.scheduler.model import Job
+from mgpu_jupyter.scheduler.state import ClusterState
+
+_T = TypeVar("_T")
+CLOCKS_S = 5.0
+"""When a job started is told by its node, whose clock may be behind by a little."""
+
+
+class Ask(Protocol):
+    """Lets a question be answered from the master's state, on its thread."""
+
+    def __call__(self, question: Callable[[ClusterState], _T]) -> Awaitable[_T]:
+        """Return the answer."""
+
+
+class Explainer:
+    """Belongs to the server's event loop; the reader is its own."""
+
+    def __init__(self, ask: Ask, reader: Reader, clock: Callable[[], float]) -> None:
+        self._ask, self._reader, self._clock = ask, reader, clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-explain")
+
+    async def job(self, saved: Job) -> explanations.Explanation:
+        """Explain a job, with what it was told before."""
+        now = self._clock()
+
+        def question(state: ClusterState) -> tuple[Job, tuple[str, ...], Snapshot]:
+            job = state.jobs.get(saved.id, saved)
+            return job, history.keys_of(state, job), Snapshot(state, now)
+
+        job, keys, snapshot = await self._ask(question)
+
+        def work() -> explanations.Explanation:
+            until = (job.started_at or job.ended_at or now) + CLOCKS_S
+            records = history.merged(self._reader.answers(keys), job.submitted_at, until)
+            told = _view(explain_job(snapshot, job))
+            return replace(
+                told, job_id=job.id, history=tuple(msgspec.convert(one, explanations.Record, from_attributes=True) for one in records)
+            )
+
+        return await self._run(work)
+
+    async def request(self, user: str, spec: JobSpec) -> explanations.Explanation:
+        """Explain a request that is not submitted."""
+        check(spec)
+        now = self._clock()
+        snapshot = await self._ask(lambda state: Snapshot(state, now))
+        return await self._run(lambda: _view(explain_request(snapshot, user, spec)))
+
+    def close(self) -> None:
+        """Finish what is under way."""
+        self._thread.shutdown(wait=True)
+        self._reader.close()
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _view(told: Explanation) -> explanations.Explanation:
+    return msgspec.convert(msgspec.to_builtins(told), explanations.Explanation)
