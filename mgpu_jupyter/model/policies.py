@@ -18,7 +18,8 @@ POLICIES: dict[str, Planning] = {
     "easy-spare": Planning(weights=_ARRIVAL),
     "conservative": Planning(weights=_ARRIVAL, reservations=10),
     "sjf": Planning(weights=Weights(age=0.0, duration=1.0, duration_cap_h=_NO_CAP_H, fair_share=0.0), reservations=0),
-    "fair-share": Planning(weights=Weights(duration=0.0, fair_share=1_000.0)),
+    # So much that a lead of one percent in use weighs more than weeks of waiting.
+    "fair-share": Planning(weights=Weights(duration=0.0, fair_share=100_000.0)),
 }
 """Each name and what it means."""
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg")
 PARTS = 600
 """As many means as there are about pixels; more cannot be seen."""
+PARTS_OF_DAY = 12
 DAY_S = 86_400.0
 COLOURS = ("#1f6fb4", "#d1603d", "#4b8b3b", "#7a5195")
 
@@ -51,21 +52,28 @@ def draw_replays(path: Path, replays: Mapping[str, Replay], title: str) -> None:
 
 
 def draw_users(path: Path, replay: Replay, users: Sequence[str], end: float, title: str) -> None:
-    """Draw what each user held at a time, and their part of all that was used until then."""
+    """Draw what each user held at a time, and their part of all that was used in the day before it."""
     begin = replay.works[0].submit_s
+    parts = round((end - begin) / DAY_S * PARTS_OF_DAY)
     figure = _figure(2)
-    now, so_far = figure.subplots(2, 1, sharex=True)
-    held = {user: mean_over(held_over_time(replay, user), begin, end, PARTS // 6) for user in users}
-    used = {user: list(accumulate(values)) for user, (_, values) in held.items()}
+    now, of_late = figure.subplots(2, 1, sharex=True)
+    held = {user: mean_over(held_over_time(replay, user), begin, end, parts) for user in users}
+    used = {user: _sums(values, PARTS_OF_DAY) for user, (_, values) in held.items()}
     for user, colour in zip(users, COLOURS, strict=False):
         times, values = held[user]
-        percent = [100.0 * one / (sum(all_) or 1.0) for one, all_ in zip(used[user], zip(*used.values(), strict=True), strict=True)]
+        percent = [100.0 * one / (sum(every) or 1.0) for one, every in zip(used[user], zip(*used.values(), strict=True), strict=True)]
         _line(now, (_since(begin, times), values), user, colour)
-        _line(so_far, (_since(begin, times), percent), user, colour)
+        _line(of_late, (_since(begin, times), percent), user, colour)
     now.set(title=title, ylabel="GPUs held", ylim=(0, None))
-    so_far.set(ylabel="part of all use so far (%)", ylim=(0, 103))
-    so_far.legend(frameon=False)
-    _finish(figure, so_far, end - begin, path)
+    of_late.set(ylabel="part of the last 24 h (%)", ylim=(0, 103))
+    of_late.legend(frameon=False)
+    _finish(figure, of_late, end - begin, path)
+
+
+def _sums(values: Sequence[float], width: int) -> list[float]:
+    """Return for each value the sum of it and the ones before it, so many in all."""
+    sums = list(accumulate(values, initial=0.0))
+    return [sums[last] - sums[max(0, last - width)] for last in range(1, len(sums))]
 
 
 def _figure(rows: int) -> Figure:

@@ -26,7 +26,7 @@ from mgpu_jupyter.scheduler.placement.fit import Found
 from mgpu_jupyter.scheduler.placement.strategies import BUILT_IN
 from mgpu_jupyter.scheduler.planning.queue import Entry
 from mgpu_jupyter.scheduler.state import ClusterState
-from mgpu_jupyter.scheduler.words import nearest
+from mgpu_jupyter.scheduler.words import count, nearest
 from mgpu_jupyter.simulate.traces import Work
 
 NEVER = float("inf")
@@ -83,7 +83,9 @@ def replay(works: Sequence[Work], cluster: Cluster, scheduling: Scheduling, esti
         raise InvalidRequest("no-estimates", "The trace has no estimate_s: use --estimates perfect or learned.")
     fitting = [work for work in works if 0 < work.gpus <= cluster.gpus]
     if not fitting:
-        raise InvalidRequest("nothing-fits", f"No job of the trace fits {cluster.gpus} GPUs: give more --nodes or --gpus-per-node.")
+        raise InvalidRequest(
+            "nothing-fits", f"No job of the trace fits {count(cluster.gpus, 'GPU')}: give more --nodes or --gpus-per-node."
+        )
     planning = msgspec.structs.replace(scheduling.planning, learn=estimates is Estimates.LEARNED)
     world = _World(fitting, cluster, msgspec.structs.replace(scheduling, planning=planning), estimates)
     began = perf_counter()
@@ -150,7 +152,7 @@ class _World:
                     self.promised.setdefault(promise.job_id, promise.at)
         stuck = len(state.jobs)
         if stuck:
-            raise InvalidRequest("stuck", f"{stuck} jobs can never start under these settings: look at the quotas.")
+            raise InvalidRequest("stuck", f"{count(stuck, 'job')} can never start under these settings: look at the quotas.")
 
     def _job(self, index: int) -> Job:
         work = self._works[index]
