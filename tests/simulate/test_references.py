@@ -54,6 +54,13 @@ def test_kth_fifo() -> None:
     assert figures.p95_wait_s == pytest.approx(805_926, rel=0.01)
 
 
+def test_kth_shortest_first() -> None:
+    figures = result(KTH, "sjf")
+
+    assert figures.avg_bsld == pytest.approx(44.13, rel=0.02)
+    assert figures.max_wait_s == pytest.approx(2_573_461, rel=0.02)
+
+
 def test_venus_easy() -> None:
     figures = result(VENUS, "easy")
 
