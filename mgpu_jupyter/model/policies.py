@@ -9,7 +9,7 @@ from mgpu_jupyter.model.settings import Planning, Weights
 
 DEFAULT = "default"
 _ARRIVAL = Weights(duration=0.0, fair_share=0.0)
-_NO_CAP_H = 1e6
+_SHORTEST = Weights(age=0.0, duration=1.0, duration_cap_h=1e6, fair_share=0.0)
 
 POLICIES: dict[str, Planning] = {
     DEFAULT: Planning(),
@@ -17,7 +17,8 @@ POLICIES: dict[str, Planning] = {
     "easy": Planning(weights=_ARRIVAL, spare=False),
     "easy-spare": Planning(weights=_ARRIVAL),
     "conservative": Planning(weights=_ARRIVAL, reservations=10),
-    "sjf": Planning(weights=Weights(age=0.0, duration=1.0, duration_cap_h=_NO_CAP_H, fair_share=0.0), reservations=0),
+    "sjf": Planning(weights=_SHORTEST, reservations=0),
+    "sjf-strict": Planning(weights=_SHORTEST, overtake=False),
     # So much that a lead of one percent in use weighs more than weeks of waiting.
     "fair-share": Planning(weights=Weights(duration=0.0, fair_share=100_000.0)),
 }
@@ -30,6 +31,7 @@ MEANINGS: dict[str, str] = {
     "easy-spare": "easy, and others may run longer on GPUs that the head will not need",
     "conservative": "order of arrival, the first ten are promised a start",
     "sjf": "shortest first and nothing promised: long jobs may starve",
+    "sjf-strict": "shortest first, nobody overtakes",
     "fair-share": "who used the least first, then order of arrival",
 }
 """Each name in a line for people."""

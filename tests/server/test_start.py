@@ -203,6 +203,6 @@ class TestQueuePolicy:
     async def test_a_name_that_nobody_knows_keeps_the_master_from_starting(self, jp_fetch):
         health = await health_of(jp_fetch)
 
-        names = "default, fifo, easy, easy-spare, conservative, sjf, fair-share"
+        names = "default, fifo, easy, easy-spare, conservative, sjf, sjf-strict, fair-share"
         sentence = f"There is no policy eazy (did you mean easy?): it is one of {names}."
         assert (health["status"], health["message"]) == ("failed", sentence)

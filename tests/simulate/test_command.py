@@ -114,7 +114,7 @@ USAGE = "mgpu simulate TRACE --nodes N --gpus-per-node G [flags]"
         (["t.csv", "--estimates", "good"], "--estimates good: it is one of perfect, user, learned."),
         (
             ["t.csv", *SIZE, "--policy", "eazy"],
-            "There is no policy eazy (did you mean easy?): it is one of default, fifo, easy, easy-spare, conservative, sjf, fair-share.",
+            f"There is no policy eazy (did you mean easy?): it is one of {', '.join(POLICIES)}.",
         ),
         (["t.csv", *SIZE, "--plot", "out.jpg"], "--plot out.jpg: end the name with .png or .svg."),
         (["t.csv", *SIZE, "--plot", "nowhere/out.png"], "--plot nowhere/out.png: there is no directory nowhere."),

@@ -72,6 +72,13 @@ def test_venus_fifo() -> None:
     assert result(VENUS, "fifo").avg_jct_s == pytest.approx(162_123, rel=0.01)
 
 
+def test_venus_shortest_first() -> None:
+    figures = result(VENUS, "sjf-strict")
+
+    assert figures.avg_jct_s == pytest.approx(16_805, rel=0.01)
+    assert figures.max_wait_s == pytest.approx(693_928, rel=0.01)
+
+
 def test_the_default_is_quick_and_starves_nobody() -> None:
     figures = result(VENUS, "default")
 
