@@ -40,8 +40,8 @@ def run(make: str, targets: list[str]) -> int:
             break
     print("\n=== what each part took")
     for target, seconds, result in took:
-        print(f"  {target:<12} {seconds:7.1f} s  {result}")
-    print(f"  {'all':<12} {sum(seconds for _, seconds, _ in took):7.1f} s", flush=True)
+        print(f"  {target:<20} {seconds:7.1f} s  {result}")
+    print(f"  {'all':<20} {sum(seconds for _, seconds, _ in took):7.1f} s", flush=True)
     return code
 
 

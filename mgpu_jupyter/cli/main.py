@@ -25,6 +25,7 @@ COMMANDS = {
     "user": "add, list and remove users of a shared master",
     "login": "use a master elsewhere, with the line of `mgpu user add`",
     "logout": "forget that login",
+    "simulate": "replay a trace of jobs through the scheduler in virtual time",
     "master": "run the master without JupyterLab (mgpu_master)",
 }
 USAGE_EXIT = 2

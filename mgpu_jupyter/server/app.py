@@ -24,6 +24,7 @@ from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.agents import LinkSettings
+from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
 from mgpu_jupyter.model.settings import Retries, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
@@ -60,6 +61,7 @@ class MgpuApp(ExtensionApp):
     )
     probe_cap = Float(1800.0, min=0.1, help="Longest time in seconds between two trials of an unhealthy node.").tag(config=True)
     max_job_time = Float(None, allow_none=True, help="Longest time in seconds that a job may run; none if not set.").tag(config=True)
+    queue_policy = Unicode(DEFAULT, help=f"Order of the queue: {', '.join(POLICIES)}; see docs/scheduling.md.").tag(config=True)
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
     follower_timeout = Float(
@@ -189,6 +191,7 @@ class MgpuApp(ExtensionApp):
                 kill_grace_s=self.kill_grace,
                 share_busy_gpus=self.share_busy_gpus,
                 scheduling=Scheduling(
+                    planning=planning_of(self.queue_policy),
                     max_time_s=self.max_job_time,
                     retries=Retries(
                         max_failed_starts=self.max_failed_starts,

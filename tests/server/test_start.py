@@ -16,6 +16,7 @@ from tornado.httpclient import HTTPClientError
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.places import find_runtime_file, make_private_dir, write_private_file
 from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.model.policies import POLICIES
 from mgpu_jupyter.server import headless
 from mgpu_jupyter.server.local_agents import LocalAgent, plan
 from tests.builders import a_spec
@@ -186,3 +187,22 @@ async def test_a_start_that_failed_leaves_the_directory_to_the_next(app, jp_serv
     await app._start_jupyter_server_extension(jp_serverapp)
 
     assert app.health().status == "ok"
+
+
+class TestQueuePolicy:
+    @pytest.fixture
+    def mgpu_config(self, request):
+        return {"local_agent": False, "queue_policy": request.param}
+
+    @pytest.mark.parametrize("mgpu_config", ["easy"], indirect=True)
+    async def test_the_order_of_the_queue_is_set_by_name(self, jp_fetch, app):
+        assert (await health_of(jp_fetch))["status"] == "ok"
+        assert app.service.settings.policy.scheduling.planning == POLICIES["easy"]
+
+    @pytest.mark.parametrize("mgpu_config", ["eazy"], indirect=True)
+    async def test_a_name_that_nobody_knows_keeps_the_master_from_starting(self, jp_fetch):
+        health = await health_of(jp_fetch)
+
+        names = "default, fifo, easy, easy-spare, conservative, sjf, sjf-strict, fair-share"
+        sentence = f"There is no policy eazy (did you mean easy?): it is one of {names}."
+        assert (health["status"], health["message"]) == ("failed", sentence)
