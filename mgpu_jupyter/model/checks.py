@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.model.constraint import parse_constraint
 from mgpu_jupyter.model.job import MAX_ARGUMENT_CHARS, MAX_COMMAND_CHARS, JobSpec
-from mgpu_jupyter.model.units import units_of
+from mgpu_jupyter.model.units import groups_of_request
 from mgpu_jupyter.model.waits import parse_array, parse_dependency
 
 
@@ -33,5 +33,5 @@ def check(spec: JobSpec) -> JobSpec:
     parse_constraint(spec.constraint)
     parse_dependency(spec.dependency)
     parse_array(spec.array)
-    units_of(spec)
+    groups_of_request(spec)
     return spec

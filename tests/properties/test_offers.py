@@ -129,6 +129,8 @@ def small_changes(spec: JobSpec) -> Iterator[dict[str, Any]]:
             yield {"gpus": None, "gpus_per_node": fewer, "nodes": spec.nodes}
         for fewer in range(1, nodes):
             yield {"gpus": None, "gpus_per_node": each, "nodes": fewer}
+        for less, fewer in [(less, fewer) for less in range(1, nodes) for fewer in range(1, each)]:
+            yield {"gpus": None, "gpus_per_node": fewer, "nodes": less}
         for other in range(1, 5):
             if (nodes * each) % other == 0 and each:
                 yield {"gpus": nodes * each, "gpus_per_node": None, "nodes": other}

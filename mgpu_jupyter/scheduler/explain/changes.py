@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.units import Unit, units_of
+from mgpu_jupyter.model.units import Group, groups_of_request
 from mgpu_jupyter.scheduler.placement.slots import Slot
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.scheduler.words import count
@@ -34,17 +34,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     flag: str
     patch: dict[str, Any]
     loss: float
-    """How much of what was asked for is given up, from 0 to 1."""
+    """How much of what was asked for is given up, from 0 to 1; more than 1 for what changes two flags."""
 
 
 def changes_of(state: ClusterState, spec: JobSpec, planned_s: float) -> list[Change]:
     """Return all changes of one flag, the least loss first; `planned_s` is how long the job is planned to run."""
-    units = units_of(spec)
+    groups = groups_of_request(spec)
     found = (
-        *_of_size(state, spec, units),
-        *_of_nodes(spec, units),
+        *_of_size(state, spec, groups),
+        *_of_nodes(spec, groups),
         *_of_kind(state, spec),
-        *_of_gpu_ids(state, spec, units),
+        *_of_gpu_ids(state, spec, groups),
         *_of_host(state, spec),
         *_of_time(state, spec, planned_s),
     )
@@ -59,22 +59,26 @@ def applied(spec: JobSpec, changes: Iterable[Change]) -> JobSpec:
 # --- how much ------------------------------------------------------------------------------------
 
 
-def _of_size(state: ClusterState, spec: JobSpec, units: tuple[Unit, ...]) -> Iterator[Change]:
+def _of_size(state: ClusterState, spec: JobSpec, groups: tuple[Group, ...]) -> Iterator[Change]:
     if spec.parts:
-        yield from _of_parts(spec, len(units))
+        yield from _of_parts(spec, _nodes(groups))
         return
     if spec.gpu_ids or spec.node_gpu_ids:
         return
-    nodes, each = len(units), units[0].gpus
+    nodes, each = _nodes(groups), groups[0].need.gpus
     total = nodes * each
-    for fewer in range(each - 1, 0, -1):
+    free = sorted((slot.free for slot in state.pool.slots.values() if slot.up), reverse=True)
+    # So many each of as many nodes could give, if nothing else were asked of them: more need not be tried.
+    most_each = free[nodes - 1] if nodes <= len(free) else 0
+    for fewer in _downwards(min(each - 1, most_each)):
         patch = {"gpus": fewer, "gpus_per_node": None} if nodes == 1 else {"gpus": None, "gpus_per_node": fewer}
         flag = f"--gpus {fewer}" if nodes == 1 else f"--gpus-per-node {fewer}"
         yield Change(family="gpus", text=_sizes(nodes, fewer, nodes, each), flag=flag, patch=patch, loss=1 - fewer / each)
-    for fewer in range(nodes - 1, 0, -1):
+    for fewer in _downwards(min(nodes - 1, sum(number >= each for number in free))):
         patch = {"nodes": fewer, "gpus": None, "gpus_per_node": each}
         flag = f"--nodes {fewer} --gpus-per-node {each}"
         yield Change(family="nodes", text=_sizes(fewer, each, nodes, each), flag=flag, patch=patch, loss=1 - fewer / nodes)
+    yield from _of_both(free, nodes, each)
     most = len(spec.nodelist) or len(state.pool.slots)
     splits = [other for other in range(1, min(total, most) + 1) if total % other == 0 and other != nodes]
     for other in sorted(splits, key=lambda one: abs(one - nodes))[:FEW]:
@@ -82,6 +86,29 @@ def _of_size(state: ClusterState, spec: JobSpec, units: tuple[Unit, ...]) -> Ite
         text = _sizes(other, total // other, nodes, each)
         loss = _NO_COST * abs(other - nodes) / max(other, nodes)
         yield Change(family="split", text=text, flag=f"--nodes {other} --gpus {total}", patch=patch, loss=loss)
+
+
+def _of_both(free: list[int], nodes: int, each: int) -> Iterator[Change]:
+    """Yield fewer nodes with fewer GPUs on each: two flags, so they come after all that change one."""
+    sizes = [(fewer, min(each - 1, free[fewer - 1])) for fewer in range(1, min(nodes - 1, len(free)) + 1)]
+    for fewer, gpus in sorted(sizes, key=lambda size: -size[0] * size[1])[:FEW]:
+        if gpus > 0:
+            patch = {"nodes": fewer, "gpus": None, "gpus_per_node": gpus}
+            flag = f"--nodes {fewer} --gpus-per-node {gpus}"
+            loss = 2 - fewer * gpus / (nodes * each)
+            yield Change(family="size", text=_sizes(fewer, gpus, nodes, each), flag=flag, patch=patch, loss=loss)
+
+
+def _downwards(most: int) -> list[int]:
+    """Return numbers to try from this one down to 1: the first few, then ever fewer of them."""
+    numbers = list(range(most, max(0, most - FEW), -1))
+    while numbers and numbers[-1] > 1:
+        numbers.append(numbers[-1] // 2)
+    return numbers
+
+
+def _nodes(groups: tuple[Group, ...]) -> int:
+    return sum(group.count for group in groups)
 
 
 def _of_parts(spec: JobSpec, nodes: int) -> Iterator[Change]:
@@ -104,7 +131,7 @@ def _sizes(nodes: int, gpus: int, old_nodes: int, old_gpus: int) -> str:
 # --- which nodes ---------------------------------------------------------------------------------
 
 
-def _of_nodes(spec: JobSpec, units: tuple[Unit, ...]) -> Iterator[Change]:
+def _of_nodes(spec: JobSpec, groups: tuple[Group, ...]) -> Iterator[Change]:
     for name in spec.exclude[:FEW]:
         rest = tuple(one for one in spec.exclude if one != name)
         loss = 0.2 / len(spec.exclude)
@@ -114,8 +141,8 @@ def _of_nodes(spec: JobSpec, units: tuple[Unit, ...]) -> Iterator[Change]:
     if len(spec.exclude) > 1:
         yield Change(family="exclude", text="without --exclude", flag="without --exclude", patch={"exclude": ()}, loss=0.2)
     if spec.nodelist and not spec.node_gpu_ids:
-        names = ",".join(spec.nodelist)
-        patch = {"nodelist": (), "prefer": spec.nodelist, "nodes": len(units)}
+        names = ",".join(spec.nodelist if len(spec.nodelist) <= FEW else (*spec.nodelist[:FEW], "…"))
+        patch = {"nodelist": (), "prefer": spec.nodelist, "nodes": _nodes(groups)}
         flag = f"--prefer {names} instead of --nodelist"
         yield Change(family="nodelist", text=f"--prefer {names} instead of --nodelist {names}", flag=flag, patch=patch, loss=0.25)
 
@@ -142,14 +169,14 @@ def _of_kind(state: ClusterState, spec: JobSpec) -> Iterator[Change]:
         yield Change(family="partition", text=text, flag=f"-p {name}", patch={"partition": name}, loss=0.45)
 
 
-def _of_gpu_ids(state: ClusterState, spec: JobSpec, units: tuple[Unit, ...]) -> Iterator[Change]:
+def _of_gpu_ids(state: ClusterState, spec: JobSpec, groups: tuple[Group, ...]) -> Iterator[Change]:
     if spec.node_gpu_ids:
         others = {name: _free_ids(state, name, len(ids), spec) for name, ids in spec.node_gpu_ids.items()}
         if all(others.values()):
             told = ";".join(f"{name}:{','.join(map(str, ids))}" for name, ids in others.items())
             text = f'--node-gpu-ids "{told}" instead'
             yield Change(family="gpu-ids", text=text, flag=f'--node-gpu-ids "{told}"', patch={"node_gpu_ids": others}, loss=0.2)
-        sizes = {unit.gpus for unit in units}
+        sizes = {group.need.gpus for group in groups}
         if len(sizes) == 1:
             each, names = sizes.pop(), tuple(spec.node_gpu_ids)
             patch = {"node_gpu_ids": {}, "nodelist": names, "gpus_per_node": each, "gpus": None}
@@ -169,7 +196,7 @@ def _of_gpu_ids(state: ClusterState, spec: JobSpec, units: tuple[Unit, ...]) -> 
             text = f"--gpu-ids {told} instead of {ids}"
             yield Change(family="gpu-ids", text=text, flag=f"--gpu-ids {told}", patch={"gpu_ids": others_here}, loss=0.2)
     each = len(spec.gpu_ids)
-    patch = {"gpu_ids": (), "gpus": None, "gpus_per_node": each, "nodes": len(units)}
+    patch = {"gpu_ids": (), "gpus": None, "gpus_per_node": each, "nodes": _nodes(groups)}
     text = f"any {count(each, 'GPU')} instead of --gpu-ids {ids}"
     yield Change(family="gpu-ids", text=text, flag=f"--gpus-per-node {each} instead of --gpu-ids", patch=patch, loss=0.3)
 
