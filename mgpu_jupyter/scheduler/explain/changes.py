@@ -34,7 +34,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     flag: str
     patch: dict[str, Any]
     loss: float
-    """How much of what was asked for is given up, from 0 to 1; more than 1 for what changes two flags."""
+    """How much of what was asked for is given up, from 0 to 1."""
+    flags: int = 1
+    """How many things it changes."""
 
 
 def changes_of(state: ClusterState, spec: JobSpec, planned_s: float) -> list[Change]:
@@ -89,14 +91,14 @@ def _of_size(state: ClusterState, spec: JobSpec, groups: tuple[Group, ...]) -> I
 
 
 def _of_both(free: list[int], nodes: int, each: int) -> Iterator[Change]:
-    """Yield fewer nodes with fewer GPUs on each: two flags, so they come after all that change one."""
+    """Yield fewer nodes with fewer GPUs on each."""
     sizes = [(fewer, min(each - 1, free[fewer - 1])) for fewer in range(1, min(nodes - 1, len(free)) + 1)]
     for fewer, gpus in sorted(sizes, key=lambda size: -size[0] * size[1])[:FEW]:
         if gpus > 0:
             patch = {"nodes": fewer, "gpus": None, "gpus_per_node": gpus}
             flag = f"--nodes {fewer} --gpus-per-node {gpus}"
-            loss = 2 - fewer * gpus / (nodes * each)
-            yield Change(family="size", text=_sizes(fewer, gpus, nodes, each), flag=flag, patch=patch, loss=loss)
+            loss = 1 - fewer * gpus / (nodes * each)
+            yield Change(family="size", text=_sizes(fewer, gpus, nodes, each), flag=flag, patch=patch, loss=loss, flags=2)
 
 
 def _downwards(most: int) -> list[int]:

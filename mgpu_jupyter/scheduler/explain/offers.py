@@ -8,7 +8,7 @@ only when no single one works. Both kinds of tries are bounded, so that large cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import msgspec
@@ -50,8 +50,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 def offers_for(snapshot: Snapshot, asked: Asked) -> tuple[Offer, ...]:
     """Return the few smallest changes with which it would start now, the smallest first."""
     search = _Search(snapshot, asked)
-    singles = changes_of(search.base, asked.spec, search.planned_s)
-    return tuple(search.offers((change,) for change in singles) or search.offers(_pairs(singles)))
+    changes = changes_of(search.base, asked.spec, search.planned_s)
+    singles = [change for change in changes if change.flags == 1]
+    doubles = [(change,) for change in changes if change.flags > 1]
+    return tuple(search.offers((change,) for change in singles) or search.offers(_pairs(singles, doubles)))
 
 
 def submit_trial(state: ClusterState, asked: Asked) -> None:
@@ -84,10 +86,10 @@ def _make_way(state: ClusterState, asked: Asked) -> None:
         books.move(state, state.jobs[asked.instead_of], state_=JobState.CANCELLED)
 
 
-def _pairs(singles: list[Change]) -> Iterator[tuple[Change, ...]]:
-    """Return pairs of changes that do not contradict each other, the least loss first."""
-    pairs = [pair for pair in combinations(singles, 2) if _agree(*pair)]
-    return iter(sorted(pairs, key=lambda pair: pair[0].loss + pair[1].loss))
+def _pairs(singles: list[Change], doubles: Sequence[tuple[Change, ...]]) -> Iterator[tuple[Change, ...]]:
+    """Return what changes two flags and does not contradict itself, the least loss first."""
+    pairs: list[tuple[Change, ...]] = [*doubles, *(pair for pair in combinations(singles, 2) if _agree(*pair))]
+    return iter(sorted(pairs, key=lambda pair: sum(change.loss for change in pair)))
 
 
 def _agree(one: Change, other: Change) -> bool:
