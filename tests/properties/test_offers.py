@@ -172,7 +172,8 @@ def some_small_change_starts(state: ClusterState, spec: JobSpec, instead_of: Job
     singles = [change for change in small_changes(spec) if any(getattr(spec, field) != value for field, value in change.items())]
     if any(works(change) for change in singles):
         return True
-    pairs = [pair for pair in combinations(singles, 2) if not pair[0].keys() & pair[1].keys()]
+    one_flag = [change for change in singles if not (change.get("nodes", spec.nodes) != spec.nodes and "gpus_per_node" in change)]
+    pairs = [pair for pair in combinations(one_flag, 2) if not pair[0].keys() & pair[1].keys()]
     return any(works(*pair) for pair in pairs[:MAX_PAIRS])
 
 

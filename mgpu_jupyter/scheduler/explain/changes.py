@@ -92,13 +92,12 @@ def _of_size(state: ClusterState, spec: JobSpec, groups: tuple[Group, ...]) -> I
 
 def _of_both(free: list[int], nodes: int, each: int) -> Iterator[Change]:
     """Yield fewer nodes with fewer GPUs on each."""
-    sizes = [(fewer, min(each - 1, free[fewer - 1])) for fewer in range(1, min(nodes - 1, len(free)) + 1)]
-    for fewer, gpus in sorted(sizes, key=lambda size: -size[0] * size[1])[:FEW]:
-        if gpus > 0:
-            patch = {"nodes": fewer, "gpus": None, "gpus_per_node": gpus}
-            flag = f"--nodes {fewer} --gpus-per-node {gpus}"
-            loss = 1 - fewer * gpus / (nodes * each)
-            yield Change(family="size", text=_sizes(fewer, gpus, nodes, each), flag=flag, patch=patch, loss=loss, flags=2)
+    less = _downwards(min(nodes - 1, len(free)))
+    for fewer, gpus in [(fewer, gpus) for fewer in less for gpus in _downwards(min(each - 1, free[fewer - 1]))]:
+        patch = {"nodes": fewer, "gpus": None, "gpus_per_node": gpus}
+        flag = f"--nodes {fewer} --gpus-per-node {gpus}"
+        loss = 1 - fewer * gpus / (nodes * each)
+        yield Change(family="size", text=_sizes(fewer, gpus, nodes, each), flag=flag, patch=patch, loss=loss, flags=2)
 
 
 def _downwards(most: int) -> list[int]:
