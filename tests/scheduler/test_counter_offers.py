@@ -56,7 +56,7 @@ def test_fewer_gpus_another_split_and_fewer_nodes():
 
 def test_fewer_nodes_with_fewer_gpus_when_neither_is_enough():
     cluster = a_cluster(("n1", 2), ("n2", 1), ("n3", 0))
-    assert texts(cluster, nodes=3, gpus_per_node=4) == ["1 node × 2 GPUs instead of 3 × 4"]
+    assert texts(cluster, nodes=3, gpus_per_node=4) == ["2 nodes × 1 GPU instead of 3 × 4"]
     assert texts(cluster, nodes=10_000, gpus_per_node=2) == ["1 node × 2 GPUs instead of 10000 × 2"]
     wide = a_cluster(*((f"n{number:02}", 1) for number in range(20)))
     fewer = [change.patch["nodes"] for change in changes_of(wide.state, a_spec(nodes=30), 60.0) if change.family == "nodes"]

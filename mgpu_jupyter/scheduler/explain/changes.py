@@ -92,8 +92,8 @@ def _of_size(state: ClusterState, spec: JobSpec, groups: tuple[Group, ...]) -> I
 
 def _of_both(free: list[int], nodes: int, each: int) -> Iterator[Change]:
     """Yield fewer nodes with fewer GPUs on each."""
-    less = _downwards(min(nodes - 1, len(free)))
-    for fewer, gpus in [(fewer, gpus) for fewer in less for gpus in _downwards(min(each - 1, free[fewer - 1]))]:
+    sizes = [(some, gpus) for some in _downwards(min(nodes - 1, len(free))) for gpus in _downwards(min(each - 1, free[some - 1]))]
+    for fewer, gpus in sizes:
         patch = {"nodes": fewer, "gpus": None, "gpus_per_node": gpus}
         flag = f"--nodes {fewer} --gpus-per-node {gpus}"
         loss = 1 - fewer * gpus / (nodes * each)
