@@ -120,6 +120,9 @@ def _not_beside(state: ClusterState, slot: Slot, need: Need, taken: dict[NodeId,
     """Return what keeps a unit from a node that has room: another unit of its job, or a promise."""
     if slot.id in taken:
         return Exclusion(SIBLINGS, f"Unit {taken[slot.id]} of this job takes it.")
+    counted = state.pool.counted
+    if counted is not None and not counted.lets(need.gpus, end):
+        return Exclusion(PROMISES, f"It is promised from in {span(counted.at - state.now)} on.")
     if slot.promises and not slot.lets(need, end):
         return Exclusion(PROMISES, f"It is promised from in {span(min(one.at for one in slot.promises) - state.now)} on.")
     return None

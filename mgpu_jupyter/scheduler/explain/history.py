@@ -107,7 +107,7 @@ def _promises(state: ClusterState) -> Iterator[RecordAnswer]:
             state.notes.promised[promise.job_id] = last
             continue
         state.notes.promised[promise.job_id] = promise.at
-        nodes = several([slot.id for slot, _ in promise.units])
+        nodes = several([slot.id for slot, _ in promise.units]) or "nodes that are all alike"
         text = f"It is promised to start in {span(promise.at - state.now)} on {nodes}."
         yield _record(promise.job_id, state.now, Reason("promised-start", text))
 

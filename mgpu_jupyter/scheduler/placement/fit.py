@@ -38,9 +38,12 @@ class Finder:
         self.is_held_back = False
         found: Found = []
         taken: set[NodeId] = set()
+        if not self.may_fit(shape):
+            return None
+        if self._pool.counted is not None and not self._pool.counted.lets(shape.gpus, end):
+            self.is_held_back = True
+            return None
         for group in shape.groups:
-            if sum(map(len, self._pool.buckets[group.need.gpus :])) < group.count:
-                return None  # seen without a look at any node
             slots = self._choose(shape, group, taken, end)
             if len(slots) < group.count:
                 return None
@@ -50,6 +53,11 @@ class Finder:
         if shape.strategy == ROUND_ROBIN:
             self.last_turn = found[-1][0].id
         return found
+
+    def may_fit(self, shape: Shape) -> bool:
+        """Tell whether enough nodes have enough free GPUs; it takes a look at none of them."""
+        buckets = self._pool.buckets
+        return all(sum(map(len, buckets[group.need.gpus :])) >= group.count for group in shape.groups)
 
     def missing(self, shape: Shape, end: float = FOREVER) -> list[int]:
         """Return, for each group, how many of its units find no node; every unit is tried."""
@@ -82,6 +90,10 @@ class Finder:
         # The bucket alone answers for most requests.
         is_simple = everywhere and not (need.cpus or need.mem_bytes or need.gpu_ids or rules.gpu_type or rules.gpu_mem_bytes)
         chosen: list[Slot] = []
+        if is_simple and need.gpus and not taken and not self._pool.promised:
+            for bucket in self._pool.buckets[need.gpus :]:
+                chosen += map(self._pool.slots.__getitem__, bucket[: group.count - len(chosen)])
+            return chosen
         for slot in self._by_bucket(need, end):
             if taken and slot.id in taken:
                 continue

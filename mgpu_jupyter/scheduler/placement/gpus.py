@@ -12,6 +12,8 @@ MAX_TRIED = 5_000  # all ways to take 8 of 16 are 12,870: beyond this, grow a gr
 
 def pick(slot: Slot, free: int, wanted: int) -> int:
     """Return `wanted` of the `free` GPUs, as bits."""
+    if wanted == 1:
+        return free & -free
     bits = [bit for bit in range(len(slot.gpus)) if free >> bit & 1]
     if wanted >= len(bits):
         return free

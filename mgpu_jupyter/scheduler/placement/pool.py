@@ -29,10 +29,26 @@ OVERRUN_S = 30.0
 class Held:
     """A job that has something, and until when it is expected to."""
 
-    __slots__ = ("begun", "end", "holds")
+    __slots__ = ("begun", "end", "gpus", "holds")
 
     def __init__(self, begun: float, end: float, holds: list[tuple[Slot, Hold]]) -> None:
         self.begun, self.end, self.holds = begun, end, holds
+        self.gpus = sum(hold.gpus for _, hold in holds)
+
+
+class Counted:
+    """A promise of many nodes that are all alike: kept by their number, since it does not matter which."""
+
+    __slots__ = ("at", "spare")
+
+    def __init__(self, at: float, spare: int) -> None:
+        self.at = at
+        self.spare = spare
+        """How many GPUs it leaves to others at that moment."""
+
+    def lets(self, gpus: int, end: float) -> bool:
+        """Tell whether one who starts now and ends then takes nothing from it."""
+        return end <= self.at or gpus <= self.spare
 
 
 class Pool:
@@ -52,6 +68,9 @@ class Pool:
         self._restricted = 0
         self._capable: dict[tuple[Rules, Need], frozenset[NodeId]] = {}
         self._promised: set[NodeId] = set()
+        self.counted: Counted | None = None
+        self._alike = 0
+        """How many nodes take work and have one GPU, and that one usable."""
         self.first_promise = -FOREVER
         """When the first promise begins; without one, before all time, so that nobody looks for promised nodes."""
 
@@ -89,6 +108,11 @@ class Pool:
         return self._restricted > 0
 
     @property
+    def is_uniform(self) -> bool:
+        """Tell whether all nodes take work and have one GPU each."""
+        return self._alike == len(self.slots)
+
+    @property
     def widest(self) -> int:
         """The most GPUs that one node has."""
         return len(self.buckets) - 1
@@ -113,8 +137,10 @@ class Pool:
             slot.take(job_id, hold, end)
             if slot.bucket >= 0 and hold.mask:
                 self._relist(slot)
-        self.held[job_id] = Held(begun, end, holds)
+        held = self.held[job_id] = Held(begun, end, holds)
         insort(self.ends, (end, job_id))
+        if self.counted is not None and end > self.counted.at:
+            self.counted.spare -= held.gpus
 
     def give(self, job_id: JobId) -> None:
         """Take all back that a job has."""
@@ -153,6 +179,8 @@ class Pool:
         twin.version, twin.homes = self.version, Counter(self.homes)
         twin._restricted, twin._capable, twin._promised = self._restricted, dict(self._capable), set(self._promised)
         twin.first_promise = self.first_promise
+        twin._alike = self._alike
+        twin.counted = Counted(self.counted.at, self.counted.spare) if self.counted is not None else None
         return twin
 
     # --- promises -------------------------------------------------------------------------------
@@ -169,6 +197,7 @@ class Pool:
             if node_id in self.slots:
                 self.slots[node_id].promises = []
         self._promised = set()
+        self.counted = None
         self.first_promise = -FOREVER
 
     @property
@@ -202,6 +231,7 @@ class Pool:
             self.buckets.append([])
         slot.bucket = slot.free
         insort(self.buckets[slot.free], slot.id)
+        self._alike += slot.usable == slot.full_mask == 1
         if not slot.gpus:
             insort(self.without_gpus, slot.id)
 
@@ -211,6 +241,7 @@ class Pool:
         bucket = self.buckets[slot.bucket]
         del bucket[bisect_left(bucket, slot.id)]
         slot.bucket = -1
+        self._alike -= slot.usable == slot.full_mask == 1
         if not slot.gpus:
             del self.without_gpus[bisect_left(self.without_gpus, slot.id)]
 

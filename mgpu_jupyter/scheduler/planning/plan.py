@@ -9,6 +9,9 @@ free, so the others still cannot start.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import merge
+from math import nextafter
+from operator import attrgetter
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.settings import Planning
@@ -18,6 +21,7 @@ from mgpu_jupyter.scheduler.planning.promises import Promise, keep, look_ahead
 from mgpu_jupyter.scheduler.planning.queue import ANY_TIME, NOTHING, Entry, Lane, Queue
 
 _NOBODY = (NOTHING, 0)
+_key = attrgetter("key")
 
 Gate = Callable[[Entry], bool]
 """Tells whether quotas and throttles let a job start now."""
@@ -51,19 +55,19 @@ class Planner:
         """Make one pass."""
         fresh, self.fresh = self.fresh, []
         fresh = [entry for entry in fresh if self._queue.entry(entry.job_id) is entry]
-        if whole or any(entry.key < self._last_order for entry in fresh):
+        is_whole = whole or any(entry.key < self._last_order for entry in fresh)
+        if is_whole:
             self._begin(now)
             order = self._order()
         elif self._is_closed:
             return
         else:
             order = sorted(fresh, key=lambda entry: entry.key)
-        _Pass(self, now, finder, gate, start).walk(order)
+        _Pass(self, now, finder, gate, start, is_whole=is_whole).walk(order)
 
-    @property
-    def has_hope(self) -> bool:
-        """Tell whether there is a shape of which a job may still start in this pass."""
-        return any(lane.until != NOTHING for lane in self._queue.lanes.values())
+    def lanes(self) -> list[Lane]:
+        """Return the lanes of all that wait."""
+        return list(self._queue.lanes.values())
 
     @property
     def _is_closed(self) -> bool:
@@ -87,9 +91,10 @@ class Planner:
 
 
 class _Pass:
-    def __init__(self, planner: Planner, now: float, finder: Finder, gate: Gate, start: Start) -> None:
+    def __init__(self, planner: Planner, now: float, finder: Finder, gate: Gate, start: Start, *, is_whole: bool) -> None:
         self._planner, self._now, self._finder, self._gate, self._start = planner, now, finder, gate, start
         self._pool, self._planning = planner._pool, planner._planning  # noqa: SLF001 - one thing in two parts
+        self._is_whole = is_whole
         # By time alone: with one GPU on each node there is no difference, and the rule for spare nodes is exact.
         self._by_time = not self._planning.spare and self._pool.widest > 1
         self._latest_end = min((promise.at for promise in planner.promises), default=ANY_TIME) if self._by_time else ANY_TIME
@@ -100,14 +105,28 @@ class _Pass:
             if not self._at_head(order[position]):
                 return
             position += 1
-        now, latest_end = self._now, self._latest_end
-        for index in range(position, len(order)):
-            entry = order[index]
-            end = now + entry.duration
-            if end < entry.lane.until and end <= latest_end and self._gate(entry):
-                self._try(entry, end)
-                if not self._planner.has_hope:
-                    return
+        if self._is_whole:
+            self._by_lane()
+            return
+        for entry in order[position:]:
+            self._offer(entry)
+
+    def _by_lane(self) -> None:
+        """Look at all that wait, but of each lane only at those who may still have something."""
+        counted = self._pool.counted
+        for lane in self._planner.lanes():
+            if not self._finder.may_fit(lane.shape):
+                lane.until = NOTHING
+            elif counted is not None and lane.gpus > counted.spare:
+                lane.until = min(lane.until, nextafter(counted.at, ANY_TIME))
+        lanes = [lane.wanted(self._now) for lane in self._planner.lanes() if lane.until != NOTHING]
+        for entry in merge(*lanes, key=_key):
+            self._offer(entry)
+
+    def _offer(self, entry: Entry) -> None:
+        end = self._now + entry.duration
+        if end < entry.lane.until and end <= self._latest_end and self._gate(entry):
+            self._try(entry, end)
 
     @property
     def _may_promise(self) -> bool:

@@ -9,27 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import groupby
+from itertools import chain, groupby
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.placement.filters import room
-from mgpu_jupyter.scheduler.placement.pool import Pool
+from mgpu_jupyter.scheduler.placement.pool import Counted, Pool
 from mgpu_jupyter.scheduler.placement.shape import Rules, Shape
 from mgpu_jupyter.scheduler.placement.slots import Promised, Slot
+
+COUNTED_FROM = 16
+"""A promise of fewer nodes names them, so that people see which."""
+ONE_GPU = Need(1)
 
 
 class Promise:
     """A start at a time on certain nodes."""
 
-    __slots__ = ("at", "end", "job_id", "units")
+    __slots__ = ("at", "counted", "end", "job_id", "units")
 
-    def __init__(self, job_id: JobId, at: float, end: float, units: list[tuple[Slot, Need]]) -> None:
+    def __init__(self, job_id: JobId, at: float, end: float, units: list[tuple[Slot, Need]], counted: Counted | None = None) -> None:
         self.job_id, self.at, self.end, self.units = job_id, at, end, units
+        self.counted = counted
+        """Set in place of units when the nodes are many and all alike."""
 
 
 def look_ahead(pool: Pool, job_id: JobId, shape: Shape, now: float, duration: float) -> Promise | None:
     """Return the earliest start of a job, or None when nodes that are up will never do."""
+    if _is_counted(pool, shape):
+        return _count_ahead(pool, job_id, shape.nodes, now, duration)
     view = _View(pool, shape, now, duration)
     if (units := view.units(now)) is not None:
         return Promise(job_id, now, now + duration, units)
@@ -43,6 +51,9 @@ def look_ahead(pool: Pool, job_id: JobId, shape: Shape, now: float, duration: fl
 
 def keep(pool: Pool, promise: Promise, rules: Rules, now: float) -> None:
     """Let the nodes of a promise know of it."""
+    if promise.counted is not None:
+        pool.counted = promise.counted
+        return
     any_gpu = not rules.gpu_type and not rules.gpu_mem_bytes
     for slot, need in promise.units:
         exact = bool(need.gpu_ids) or not (any_gpu or slot.eligible(rules.gpu_type, rules.gpu_mem_bytes) == slot.full_mask)
@@ -52,6 +63,29 @@ def keep(pool: Pool, promise: Promise, rules: Rules, now: float) -> None:
             if promise.at <= other.at < promise.end:
                 other.lose(need.gpus, need.cpus, need.mem_bytes)
         pool.promise(slot, Promised(need, promise.at, promise.end, spare, exact=exact))
+
+
+def _is_counted(pool: Pool, shape: Shape) -> bool:
+    need = shape.groups[0].need
+    return (
+        shape.nodes >= COUNTED_FROM
+        and len(shape.groups) == 1
+        and need == ONE_GPU
+        and pool.is_uniform
+        and pool.counted is None
+        and not pool.promised
+        and len(pool.capable(shape.rules, need)) == len(pool.slots)
+    )
+
+
+def _count_ahead(pool: Pool, job_id: JobId, wanted: int, now: float, duration: float) -> Promise | None:
+    free = len(pool.buckets[1])
+    moments = chain([(now, list[JobId]())], _moments(pool, now))
+    for moment, ended in moments:
+        free += sum(pool.held[ended_id].gpus for ended_id in ended)
+        if free >= wanted:
+            return Promise(job_id, moment, moment + duration, [], Counted(moment, free - wanted))
+    return None
 
 
 def free_at(pool: Pool, slot: Slot, moment: float, now: float) -> tuple[int, int, int]:

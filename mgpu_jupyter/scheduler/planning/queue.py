@@ -3,12 +3,13 @@
 Theory of operation. A priority is a sum of terms in hours of waiting. All jobs age alike, so time alone changes no order: the
 part that is sorted by (`base`) leaves the age out. Only fair share moves jobs against each other; then `reorder` sorts anew.
 Jobs of one shape share a *lane*. Within one pass resources only shrink, so what one job of a lane could not have no later one
-that ends no sooner can have: `until` says from which end on there is nothing for this lane.
+that ends no sooner can have: `until` says from which end on there is nothing for this lane. Its jobs are kept by priority and by
+duration, so that those who are short enough are found without a look at the others.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
@@ -16,6 +17,7 @@ from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.scheduler.placement.shape import Shape
 
 _key = attrgetter("key")
+_length = attrgetter("length")
 ANY_TIME = float("inf")
 NOTHING = -float("inf")
 STEP = 0.05
@@ -25,19 +27,38 @@ STEP = 0.05
 class Lane:
     """What waiting jobs of one shape have in common."""
 
-    __slots__ = ("gpus", "shape", "until", "waiting")
+    __slots__ = ("by_duration", "gpus", "members", "shape", "until")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.gpus = shape.gpus
-        self.waiting = 0
         self.until = ANY_TIME
+        self.members: list[Entry] = []
+        self.by_duration: list[Entry] = []
+
+    def wanted(self, now: float) -> Iterator[Entry]:
+        """Yield, by priority, those who end in time for what is left for this lane, however that shrinks on the way."""
+        after: tuple[float, int] = (NOTHING, 0)
+        until = NOTHING
+        while until != self.until:
+            until = self.until
+            for entry in self._in_time(until - now, after):
+                after = entry.key
+                yield entry
+                if self.until != until:
+                    break
+
+    def _in_time(self, seconds: float, after: tuple[float, int]) -> list[Entry]:
+        if seconds == ANY_TIME:
+            return self.members[bisect_right(self.members, after, key=_key) :]
+        short = self.by_duration[: bisect_left(self.by_duration, (seconds, 0), key=_length)]
+        return sorted((entry for entry in short if entry.key > after), key=_key)
 
 
 class Entry:
     """A waiting job as the queue sees it."""
 
-    __slots__ = ("account", "array", "base", "duration", "gpus", "job_id", "key", "lane", "number", "qos", "user", "who")
+    __slots__ = ("account", "array", "base", "duration", "gpus", "job_id", "key", "lane", "length", "number", "qos", "user", "who")
 
     def __init__(
         self, job_id: JobId, number: int, lane: Lane, *, base: float, duration: float, user: str, account: str, qos: str, array: str | None
@@ -51,6 +72,7 @@ class Entry:
         self.who = (user, account)
         self.gpus = lane.gpus
         self.key = (-base, number)
+        self.length = (duration, number)
 
     def copy(self, lane: Lane, key: tuple[float, int]) -> Entry:
         """Return the same job for a queue of its own, in the place that `key` says."""
@@ -100,7 +122,8 @@ class Queue:
         if entry.who not in self._bonuses:
             self._bonuses[entry.who] = bonus(*entry.who)
         entry.key = (-(entry.base + self._bonuses[entry.who]), entry.number)
-        entry.lane.waiting += 1
+        insort(entry.lane.members, entry, key=_key)
+        insort(entry.lane.by_duration, entry, key=_length)
         self._entries[entry.job_id] = entry
         insort(self.order, entry, key=_key)
 
@@ -114,16 +137,21 @@ class Queue:
         """Take in jobs that are in order already."""
         self.order = entries
         for entry in entries:
-            entry.lane.waiting += 1
+            entry.lane.members.append(entry)
+            entry.lane.by_duration.append(entry)
             self._entries[entry.job_id] = entry
+        for lane in self.lanes.values():
+            lane.by_duration.sort(key=_length)
 
     def remove(self, job_id: JobId) -> Entry:
         """Take a job out."""
         entry = self._entries.pop(job_id)
         del self.order[bisect_left(self.order, entry.key, key=_key)]
-        entry.lane.waiting -= 1
-        if not entry.lane.waiting:
-            del self.lanes[entry.lane.shape]
+        lane = entry.lane
+        del lane.members[bisect_left(lane.members, entry.key, key=_key)]
+        del lane.by_duration[bisect_left(lane.by_duration, entry.length, key=_length)]
+        if not lane.members:
+            del self.lanes[lane.shape]
         return entry
 
     def entry(self, job_id: JobId) -> Entry | None:
@@ -149,3 +177,5 @@ class Queue:
             if new is not None:
                 entry.key = (-(entry.base + new), entry.number)
         self.order.sort(key=_key)
+        for lane in self.lanes.values():
+            lane.members.sort(key=_key)
