@@ -20,14 +20,14 @@ _key = attrgetter("key")
 _length = attrgetter("length")
 ANY_TIME = float("inf")
 NOTHING = -float("inf")
-STEP = 0.05
+STEP = 0.25
 """Hours of waiting: a share that changed by less moves nobody."""
 
 
 class Lane:
     """What waiting jobs of one shape have in common."""
 
-    __slots__ = ("by_duration", "gpus", "members", "shape", "until")
+    __slots__ = ("by_duration", "gpus", "is_in_order", "members", "shape", "until")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -35,6 +35,25 @@ class Lane:
         self.until = ANY_TIME
         self.members: list[Entry] = []
         self.by_duration: list[Entry] = []
+        self.is_in_order = True
+        """False when priorities changed since its members were sorted; most lanes need no order before they change again."""
+
+    def add(self, entry: Entry) -> None:
+        """Take in a job."""
+        insort(self.in_order(), entry, key=_key)
+        insort(self.by_duration, entry, key=_length)
+
+    def remove(self, entry: Entry) -> None:
+        """Let go of a job."""
+        del self.members[bisect_left(self.in_order(), entry.key, key=_key)]
+        del self.by_duration[bisect_left(self.by_duration, entry.length, key=_length)]
+
+    def in_order(self) -> list[Entry]:
+        """Return the jobs by priority."""
+        if not self.is_in_order:
+            self.members.sort(key=_key)
+            self.is_in_order = True
+        return self.members
 
     def wanted(self, now: float) -> Iterator[Entry]:
         """Yield, by priority, those who end in time for what is left for this lane, however that shrinks on the way."""
@@ -50,7 +69,7 @@ class Lane:
 
     def _in_time(self, seconds: float, after: tuple[float, int]) -> list[Entry]:
         if seconds == ANY_TIME:
-            return self.members[bisect_right(self.members, after, key=_key) :]
+            return self.members[bisect_right(self.in_order(), after, key=_key) :]
         short = self.by_duration[: bisect_left(self.by_duration, (seconds, 0), key=_length)]
         return sorted((entry for entry in short if entry.key > after), key=_key)
 
@@ -98,6 +117,7 @@ class Queue:
         self.order: list[Entry] = []
         self.lanes: dict[Shape, Lane] = {}
         self._entries: dict[JobId, Entry] = {}
+        self._by_who: dict[tuple[str, str], dict[JobId, Entry]] = {}
         self._bonuses: dict[tuple[str, str], float] = {}
         """What the share of each user and account added when jobs were ordered last."""
 
@@ -122,8 +142,8 @@ class Queue:
         if entry.who not in self._bonuses:
             self._bonuses[entry.who] = bonus(*entry.who)
         entry.key = (-(entry.base + self._bonuses[entry.who]), entry.number)
-        insort(entry.lane.members, entry, key=_key)
-        insort(entry.lane.by_duration, entry, key=_length)
+        entry.lane.add(entry)
+        self._by_who.setdefault(entry.who, {})[entry.job_id] = entry
         self._entries[entry.job_id] = entry
         insort(self.order, entry, key=_key)
 
@@ -139,6 +159,7 @@ class Queue:
         for entry in entries:
             entry.lane.members.append(entry)
             entry.lane.by_duration.append(entry)
+            self._by_who.setdefault(entry.who, {})[entry.job_id] = entry
             self._entries[entry.job_id] = entry
         for lane in self.lanes.values():
             lane.by_duration.sort(key=_length)
@@ -147,11 +168,10 @@ class Queue:
         """Take a job out."""
         entry = self._entries.pop(job_id)
         del self.order[bisect_left(self.order, entry.key, key=_key)]
-        lane = entry.lane
-        del lane.members[bisect_left(lane.members, entry.key, key=_key)]
-        del lane.by_duration[bisect_left(lane.by_duration, entry.length, key=_length)]
-        if not lane.members:
-            del self.lanes[lane.shape]
+        del self._by_who[entry.who][entry.job_id]
+        entry.lane.remove(entry)
+        if not entry.lane.members:
+            del self.lanes[entry.lane.shape]
         return entry
 
     def entry(self, job_id: JobId) -> Entry | None:
@@ -172,10 +192,8 @@ class Queue:
         if not moved:
             return
         self._bonuses.update(moved)
-        for entry in self.order:
-            new = moved.get(entry.who)
-            if new is not None:
+        for who, new in moved.items():
+            for entry in self._by_who.get(who, {}).values():
                 entry.key = (-(entry.base + new), entry.number)
+                entry.lane.is_in_order = False
         self.order.sort(key=_key)
-        for lane in self.lanes.values():
-            lane.members.sort(key=_key)
