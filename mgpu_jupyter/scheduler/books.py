@@ -300,7 +300,7 @@ def _count_hold(state: ClusterState, job: Job, sign: int) -> None:
 
 def _claim(state: ClusterState, job: Job) -> Claim:
     held = state.pool.held.get(job.id)
-    gpus = sum(hold.gpus for _, hold in held.holds) if held is not None else 0
+    gpus = held.gpus if held is not None else 0
     return Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
 
 

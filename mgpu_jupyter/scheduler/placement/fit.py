@@ -56,8 +56,8 @@ class Finder:
 
     def may_fit(self, shape: Shape) -> bool:
         """Tell whether enough nodes have enough free GPUs; it takes a look at none of them."""
-        buckets = self._pool.buckets
-        return all(sum(map(len, buckets[group.need.gpus :])) >= group.count for group in shape.groups)
+        at_least = self._pool.at_least()
+        return all(group.need.gpus < len(at_least) and at_least[group.need.gpus] >= group.count for group in shape.groups)
 
     def missing(self, shape: Shape, end: float = FOREVER) -> list[int]:
         """Return, for each group, how many of its units find no node; every unit is tried."""

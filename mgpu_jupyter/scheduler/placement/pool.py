@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable
+from itertools import accumulate
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.units import Need
@@ -106,6 +107,10 @@ class Pool:
     def is_restricted(self) -> bool:
         """Tell whether some node keeps somebody out."""
         return self._restricted > 0
+
+    def at_least(self) -> list[int]:
+        """Return, for each number of GPUs, how many nodes have that many free or more."""
+        return list(accumulate(map(len, reversed(self.buckets))))[::-1]
 
     @property
     def is_uniform(self) -> bool:

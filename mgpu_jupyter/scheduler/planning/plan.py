@@ -113,9 +113,9 @@ class _Pass:
 
     def _by_lane(self) -> None:
         """Look at all that wait, but of each lane only at those who may still have something."""
-        counted = self._pool.counted
+        counted, at_least = self._pool.counted, self._pool.at_least()
         for lane in self._planner.lanes():
-            if not self._finder.may_fit(lane.shape):
+            if any(gpus >= len(at_least) or at_least[gpus] < nodes for gpus, nodes in lane.asks):
                 lane.until = NOTHING
             elif counted is not None and lane.gpus > counted.spare:
                 lane.until = min(lane.until, nextafter(counted.at, ANY_TIME))

@@ -27,11 +27,13 @@ STEP = 0.25
 class Lane:
     """What waiting jobs of one shape have in common."""
 
-    __slots__ = ("by_duration", "gpus", "is_in_order", "members", "shape", "until")
+    __slots__ = ("asks", "by_duration", "gpus", "is_in_order", "members", "shape", "until")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.gpus = shape.gpus
+        self.asks = [(group.need.gpus, group.count) for group in shape.groups]
+        """GPUs on each of so many nodes, group by group."""
         self.until = ANY_TIME
         self.members: list[Entry] = []
         self.by_duration: list[Entry] = []
