@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, GpuUuid, JobId, NodeId
+from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.settings import Lists
 
@@ -74,6 +75,19 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Who trusts whom, said aloud."""
     seq: int
     """Where the event stream is; resume from here."""
+    partitions: dict[str, PartitionInfo] = {}
+    """By name; one that you may not use is left out."""
+    accounts: tuple[str, ...] = ()
+    """Those that you may use with --account."""
+    qos: dict[str, QosInfo] = {}
+    """Those that you may use with --qos."""
+    strategies: tuple[str, ...] = ()
+    """What --policy may name."""
+    strategy: str = ""
+    """What picks nodes when nothing is named."""
+    preemption: bool = False
+    quota: QuotaInfo = QuotaInfo()
+    """How much you may have."""
 
 
 GpuState = Literal["free", "held", "outside", "settling", "unhealthy"]
@@ -264,6 +278,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """When it was promised to start, if it was; `explain` looks ahead for all."""
     placements: tuple[Placement, ...] = ()
     seq: int = 0
+    array_id: str | None = None
+    """The array that it is one of."""
+    array_index: int | None = None
+    preempted: int = 0
+    """How often it was ended for another job."""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,11 +295,14 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The job is saved; it will not be lost."""
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The job is saved; it will not be lost. Of an array, `job_id` and `state` are those of its first job."""
 
     job_id: JobId
     state: JobState
+    array_id: str | None = None
+    job_ids: tuple[JobId, ...] = ()
+    """All jobs of the array, in the order of their numbers."""
 
 
 class BulkItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,11 +324,35 @@ class BulkSubmitted(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[Submitted, ...]
 
 
-class CancelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class CancelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the cancel found; the end follows by itself."""
 
     job_id: JobId
     state: JobState
+    """Of an array: that of the job that has most before it."""
+    job_ids: tuple[JobId, ...] = ()
+    """The jobs that it meant, when an array was named."""
+
+
+class JobChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be different about a job; what is left out stays."""
+
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
+    """Of a job that waits."""
+    time_limit_s: Annotated[float, Meta(gt=0, le=10 * 365 * 86_400)] | None = None
+    """Of a job that waits or runs; only administrators go beyond what the partition or cluster allows."""
+    hold: bool = False
+    release: bool = False
+
+
+class OrderAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The job as it is after the order."""
+
+    job_id: JobId
+    state: JobState
+    """Of an array: that of the job that has most before it."""
+    job_ids: tuple[JobId, ...] = ()
+    """The jobs that it changed, when an array was named."""
 
 
 class NewUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "X-Mgpu-Complete": {"description": "With plain bytes: whether nothing follows", "schema": {"enum": ["true", "false"]}},
     },
 }
-_JOB_OPERATIONS = ("getJob", "explainJob", "cancelJob", "getOutput")
+_JOB_OPERATIONS = ("getJob", "explainJob", "changeJob", "requeueJob", "cancelJob", "getOutput")
 _LINKS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
     "submitJob": tuple((name, {"job_id": "$response.body#/job_id"}) for name in _JOB_OPERATIONS),
     "submitJobs": tuple((name, {"job_id": "$response.body#/jobs/0/job_id"}) for name in _JOB_OPERATIONS),

@@ -118,6 +118,7 @@ ROUTES: tuple[Route, ...] = (
             ),
             Parameter(name="user", help="Only jobs of this user."),
             Parameter(name="name", help="Only jobs of this name."),
+            Parameter(name="array", help="Only jobs of the array of this id."),
             Parameter(
                 name="since",
                 schema={"type": "number", "minimum": 0, "maximum": models.MAX_TIME_S},
@@ -167,12 +168,29 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(method="GET", path="jobs/{job_id}", operation="getJob", summary="One job", response=models.Job),
     Route(
+        method="PATCH",
+        path="jobs/{job_id}",
+        operation="changeJob",
+        summary="Another priority or time limit, hold, release; the id of an array means all its jobs",
+        request=models.JobChange,
+        example={"priority": 5, "time_limit_s": 7200},
+        response=models.OrderAnswer,
+    ),
+    Route(
         method="POST",
         path="jobs/{job_id}/cancel",
         operation="cancelJob",
-        summary="Cancel a job; a second time is no error",
+        summary="Cancel a job or an array; a second time is no error",
         status=202,
         response=models.CancelAnswer,
+    ),
+    Route(
+        method="POST",
+        path="jobs/{job_id}/requeue",
+        operation="requeueJob",
+        summary="End what runs of a job or an array, and let it wait again in its old place",
+        status=202,
+        response=models.OrderAnswer,
     ),
     Route(
         method="GET",

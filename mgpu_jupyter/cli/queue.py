@@ -58,4 +58,8 @@ def parser(prog: str) -> Parser:
 
 def as_json(jobs: Sequence[models.Job]) -> str:
     """Return the document of `--json`."""
-    return msgspec.json.encode({"jobs": [{field: getattr(job, field) for field in JSON_FIELDS} for job in jobs]}).decode()
+    documents = []
+    for job in jobs:
+        fields = JSON_FIELDS if job.array_id is None else (*JSON_FIELDS, "array_id", "array_index")
+        documents.append({field: getattr(job, field) for field in fields})
+    return msgspec.json.encode({"jobs": documents}).decode()

@@ -14,6 +14,7 @@ from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.cli.wipe import wipe_from_ps
 from mgpu_jupyter.client import watch, words
+from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Help, parse
 from mgpu_jupyter.client.job import Job
@@ -124,6 +125,8 @@ def _dry_run(told: explanations.Explanation, *, as_json: bool) -> int:
 
 
 def _submit_only(job: Job, priority: int, *, as_json: bool) -> int:
+    if isinstance(job, JobArray):
+        return _submit_array(job, priority, as_json=as_json)
     if as_json:
         try:
             state = job.state
@@ -133,6 +136,16 @@ def _submit_only(job: Job, priority: int, *, as_json: bool) -> int:
         return 0
     print(f"Job submitted. ID: {job.id} (priority={priority})")
     print("Job queued. Use mgpu_queue to check status.")
+    return 0
+
+
+def _submit_array(array: JobArray, priority: int, *, as_json: bool) -> int:
+    if as_json:
+        ids = [job.id for job in array.jobs]
+        print(msgspec.json.encode({"job_id": ids[0], "state": JobState.QUEUED, "array_id": array.id, "job_ids": ids}).decode())
+        return 0
+    print(f"Job submitted. ID: {array.id} (array of {len(array.jobs)} jobs, priority={priority})")
+    print("Jobs queued. Use mgpu_queue to check status.")
     return 0
 
 

@@ -1,12 +1,15 @@
-"""Which jobs a command means, and ending them: the same for the command line and the magics."""
+"""Which jobs a command means, and orders about them: the same for the command line and the magics."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Parser
+from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.model.job import JobState
 
 
@@ -19,7 +22,7 @@ def add_selection(parser: Parser) -> None:
 def cancel_parser(prog: str) -> Parser:
     """Return the flags of `mgpu_cancel`."""
     result = Parser(prog, f"{prog} JOB… | --all | -u USER | --name NAME", "Cancel jobs.")
-    result.add_argument("jobs", nargs="*", metavar="JOB", help="ids of jobs")
+    result.add_argument("jobs", nargs="*", metavar="JOB", help="ids of jobs, or of arrays")
     result.add_argument("--all", action="store_true", help="all of your own jobs")
     result.add_argument("-u", "--user", metavar="USER", help="all jobs of this user")
     result.add_argument("--name", metavar="NAME", help="all of your own jobs of this name (with -u: of that user)")
@@ -44,5 +47,20 @@ def cancel(client: Client, job_id: str) -> tuple[bool, str]:
     except MgpuError as error:
         return False, f"Cancel failed: {error.message}"
     if answer.state.is_final and answer.state is not JobState.CANCELLED:
-        return False, f"Cancel failed: Job {job_id} has ended already ({answer.state})."
-    return True, f"Job {job_id} cancelled successfully."
+        return False, f"Cancel failed: {_what(job_id, answer)} has ended already ({answer.state})."
+    return True, f"{_what(job_id, answer)} cancelled successfully."
+
+
+def _what(job_id: str, answer: models.CancelAnswer | models.OrderAnswer) -> str:
+    if not answer.job_ids:
+        return f"Job {job_id}"
+    return f"Array {job_id} ({len(answer.job_ids)} job{'' if len(answer.job_ids) == 1 else 's'})"
+
+
+def order(client: Client, job_id: str, give: Callable[[Job], models.OrderAnswer], done: str) -> tuple[bool, str]:
+    """Give an order about one job or array; return whether it was taken, and the line that says so."""
+    try:
+        answer = give(client.handle(job_id))
+    except MgpuError as error:
+        return False, error.message
+    return True, f"{_what(job_id, answer)} {done}."

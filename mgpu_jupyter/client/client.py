@@ -16,6 +16,7 @@ from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
 from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
+from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.discovery import Address, Locator
 from mgpu_jupyter.client.job import Job
@@ -100,7 +101,10 @@ class Client:
         python: str | None = None,
         requeue: bool | None = None,
     ) -> Job:
-        """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`."""
+        """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
+
+        With `array`, what is returned is a `JobArray`.
+        """
         keywords: dict[str, object] = {
             "gpus": gpus,
             "nodes": nodes,
@@ -145,7 +149,12 @@ class Client:
             headers={IDEMPOTENCY_HEADER: key or new_key()},
             body=msgspec.json.encode(checked(spec)),
         )
-        return Job(self.caller, self.caller.call(request, models.Submitted, retry_s=retry_s).job_id)
+        return self._job(self.caller.call(request, models.Submitted, retry_s=retry_s))
+
+    def _job(self, answer: models.Submitted) -> Job:
+        if answer.array_id is not None:
+            return JobArray(self.caller, answer.array_id, answer.job_ids)
+        return Job(self.caller, answer.job_id)
 
     def withdraw(self, spec: JobSpec, key: str) -> None:
         """Take back a submit whose answer never came; gives up quietly when nobody answers."""
@@ -165,7 +174,7 @@ class Client:
         for part in _parts(specs):
             body = models.BulkSubmit(jobs=tuple(models.BulkItem(spec=spec, key=new_key()) for spec in part))
             request = Request(method="POST", path="jobs/bulk", body=msgspec.json.encode(body))
-            answers += [Job(self.caller, item.job_id) for item in self.caller.call(request, models.BulkSubmitted).jobs]
+            answers += [self._job(item) for item in self.caller.call(request, models.BulkSubmitted).jobs]
         return answers
 
     # --- look ---------------------------------------------------------------------------------------
@@ -183,6 +192,7 @@ class Client:
         user: str | None = None,
         name: str | None = None,
         since: float | None = None,
+        array: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Job]:
         """Iterate over jobs, newest first; `state` may be `active`, and `limit` bounds how many come in all."""
@@ -196,6 +206,8 @@ class Client:
             query["name"] = name
         if since is not None:
             query["since"] = repr(since)
+        if array is not None:
+            query["array"] = array
         while left is None or left > 0:
             query["limit"] = str(models.MAX_PAGE if left is None else min(left, models.MAX_PAGE))
             page = self.caller.call(Request(path="jobs", query=dict(query)), models.JobList)
@@ -277,9 +289,13 @@ class Client:
         """Remove a user and all their logins; for administrators."""
         return self.caller.call(Request(method="DELETE", path=f"users/{name}"), models.User)
 
+    def handle(self, job_id: str) -> Job:
+        """Return a handle for orders about the job or array of that id, without asking whether there is one."""
+        return Job(self.caller, job_id_of(job_id))
+
     def cancel(self, job_id: str) -> models.CancelAnswer:
-        """Cancel a job; the end follows by itself."""
-        return Job(self.caller, job_id_of(job_id)).cancel()
+        """Cancel a job or array; the end follows by itself."""
+        return self.handle(job_id).cancel()
 
 
 def job_id_of(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import msgspec
+
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import explanations, models
 from mgpu_jupyter.client.call import Caller
@@ -19,7 +21,7 @@ NO_RANK = MAX_NODES
 
 
 class Job:
-    """One job: `id state exit_code info`, and `wait cancel output follow explain`."""
+    """One job: `id state exit_code info`, and `wait cancel hold release update requeue output follow explain`."""
 
     def __init__(self, caller: Caller, job_id: str, info: models.Job | None = None) -> None:
         self.id = JobId(job_id)
@@ -77,6 +79,26 @@ class Job:
     def explain(self) -> explanations.Explanation:
         """Return why it waits, what would start it now, and what it was told before."""
         return self._caller.call(Request(path=f"jobs/{self.id}/explain"), explanations.Explanation)
+
+    def hold(self) -> models.OrderAnswer:
+        """Keep the job from starting until it is released."""
+        return self._change(models.JobChange(hold=True))
+
+    def release(self) -> models.OrderAnswer:
+        """Let a held job start."""
+        return self._change(models.JobChange(release=True))
+
+    def update(self, *, priority: int | None = None, time_limit: float | None = None) -> models.OrderAnswer:
+        """Give the job another priority (while it waits) or time limit in seconds (until it ends)."""
+        return self._change(models.JobChange(priority=priority, time_limit_s=time_limit))
+
+    def requeue(self) -> models.OrderAnswer:
+        """End what runs of the job; it waits again in its old place."""
+        return self._caller.call(Request(method="POST", path=f"jobs/{self.id}/requeue"), models.OrderAnswer)
+
+    def _change(self, change: models.JobChange) -> models.OrderAnswer:
+        request = Request(method="PATCH", path=f"jobs/{self.id}", body=msgspec.json.encode(change))
+        return self._caller.call(request, models.OrderAnswer)
 
     def output(self, rank: int | None = None) -> str:
         """Return what the job printed so far; of several ranks one after the other, with the rank before each line."""

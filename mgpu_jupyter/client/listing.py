@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models
-from mgpu_jupyter.client.words import ending, printable
+from mgpu_jupyter.client.words import ending, numbers, printable
 from mgpu_jupyter.model.job import JobState
 
 
 def as_text(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Mapping[str, str] | None = None) -> str:
     """Return the sections as text; running jobs in the order of their start, waiting ones in their place, with `starts` if given."""
     starts = starts or {}
+    jobs = folded(jobs)
     running = sorted((job for job in jobs if _is_under_way(job)), key=lambda job: job.started_at or job.submitted_at)
     queued = sorted((job for job in jobs if job.state is JobState.QUEUED), key=lambda job: (job.place or sys.maxsize, job.submitted_at))
     over = [job for job in jobs if job.state.is_final]
@@ -29,6 +33,24 @@ def as_text(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Ma
     return "\n".join(lines)
 
 
+def folded(jobs: Sequence[models.Job]) -> list[models.Job]:
+    """Return the jobs with those of an array that wait as one, since thousands of lines that say the same help nobody."""
+    waiting: dict[str, list[models.Job]] = {}
+    for job in jobs:
+        if job.array_id is not None and job.state is JobState.QUEUED:
+            waiting.setdefault(job.array_id, []).append(job)
+    many = {array_id: those for array_id, those in waiting.items() if len(those) > 1}
+    rest = [job for job in jobs if job.state is not JobState.QUEUED or job.array_id not in many]
+    return rest + [_as_one(array_id, those) for array_id, those in many.items()]
+
+
+def _as_one(array_id: str, jobs: list[models.Job]) -> models.Job:
+    first = min(jobs, key=lambda job: (job.place or sys.maxsize, job.array_index or 0))
+    indices = sorted(job.array_index or 0 for job in jobs)
+    reason = f"{len(jobs)} jobs of the array wait; the first of them: {first.reason}".rstrip(": ")
+    return replace(first, id=JobId(f"{array_id}[{numbers(indices)}]"), array_id=None, array_index=None, reason=reason)
+
+
 def _is_under_way(job: models.Job) -> bool:
     return job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
@@ -41,6 +63,8 @@ def _job_lines(job: models.Job, start: str = "") -> list[str]:
     ]
     if job.name:
         lines.append(f"  Name: {printable(job.name)}")
+    if job.array_id is not None:
+        lines.append(f"  Array: {job.array_id}[{job.array_index}]")
     lines += [f"  Nodes: {', '.join(job.nodes) or 'none yet'}", f"  CMD: {printable(job.command)}", f"  Status: {job.state}"]
     if job.state.is_final:
         lines.append(f"  End: {printable(ending(job))}")

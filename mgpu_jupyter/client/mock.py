@@ -17,6 +17,7 @@ from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Stream
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.units import units_of
+from mgpu_jupyter.model.waits import parse_array
 
 USER = "me"
 STARTED_AT = 1_000.0
@@ -47,8 +48,10 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry:
-    def __init__(self, job_id: JobId, spec: JobSpec, play: Play) -> None:
+    def __init__(self, job_id: JobId, spec: JobSpec, play: Play, array: tuple[str, int] | None = None) -> None:
         self.id, self.spec, self.play = job_id, spec, play
+        self.array_id = array[0] if array else None
+        self.array_index = array[1] if array else None
         self.cancelled = threading.Event()
 
     def view(self, state: JobState) -> models.Job:
@@ -86,6 +89,8 @@ class _Entry:
             time_limit_s=self.spec.time_limit_s,
             place=None if started else 1,
             placements=placements if started else (),
+            array_id=self.array_id,
+            array_index=self.array_index,
         )
 
     @property
@@ -145,13 +150,17 @@ class MockTransport:
         """Taken one by one in place of the next answers."""
         self._play = play
         self._nodes = tuple(nodes) or (a_node(),)
-        self._keys: dict[str, str] = {}
+        self._keys: dict[str, models.Submitted] = {}
         self._on_hold = on_hold
 
     @property
     def specs(self) -> list[JobSpec]:
-        """Return what was submitted."""
-        return [entry.spec for entry in self.jobs.values()]
+        """Return what was submitted; an array once."""
+        return [entry.spec for entry in self.jobs.values() if entry.array_id is None or self.array(entry.array_id)[0] is entry]
+
+    def array(self, array_id: str) -> list[_Entry]:
+        """Return the jobs of an array."""
+        return [entry for entry in self.jobs.values() if entry.array_id == array_id]
 
     def send(self, request: Request) -> Answer:
         """Answer a request."""
@@ -165,20 +174,18 @@ class MockTransport:
             case "GET", [("health" | "cluster" | "nodes") as what]:
                 return self._pool(what)
             case "POST", ["jobs"]:
-                entry = self._submit(msgspec.json.decode(request.body or b"", type=JobSpec), request.headers.get(IDEMPOTENCY_HEADER))
-                return _json(models.Submitted(job_id=entry.id, state=JobState.QUEUED), 201)
+                return _json(
+                    self._submit(msgspec.json.decode(request.body or b"", type=JobSpec), request.headers.get(IDEMPOTENCY_HEADER)), 201
+                )
             case "POST", ["jobs", "bulk"]:
                 bulk = msgspec.json.decode(request.body or b"", type=models.BulkSubmit)
-                entries = [self._submit(item.spec, item.key) for item in bulk.jobs]
-                return _json(
-                    models.BulkSubmitted(jobs=tuple(models.Submitted(job_id=entry.id, state=JobState.QUEUED) for entry in entries)), 201
-                )
+                return _json(models.BulkSubmitted(jobs=tuple(self._submit(item.spec, item.key) for item in bulk.jobs)), 201)
             case "POST", ["jobs", "dry-run"]:
                 return _json(explanation(self._play(msgspec.json.decode(request.body or b"", type=JobSpec)).reason))
             case "GET", ["jobs"]:
                 return _json(self._list(request.query))
             case _, ["jobs", job_id, *rest]:
-                return self._one(job_id, rest, request.query)
+                return self._one(job_id, [request.method, *rest], request.query)
         return _error(404, "not-found", f"There is no {request.path}.")
 
     def open(self, request: Request) -> Stream:
@@ -195,27 +202,43 @@ class MockTransport:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def _submit(self, spec: JobSpec, key: str | None) -> _Entry:
+    def _submit(self, spec: JobSpec, key: str | None) -> models.Submitted:
         known = self._keys.get(key or "")
         if known is not None:
-            return self.jobs[known]
-        entry = _Entry(JobId(f"MOCK{len(self.jobs):04}"), spec, self._play(spec))
-        self.jobs[entry.id] = entry
+            return known
+        array = parse_array(spec.array)
+        if array is None:
+            answer = models.Submitted(job_id=self._add(spec).id, state=JobState.QUEUED)
+        else:
+            array_id = f"ARRA{len(self.jobs):04}"
+            ids = tuple(self._add(spec, (array_id, index)).id for index in array.indices)
+            answer = models.Submitted(job_id=ids[0], state=JobState.QUEUED, array_id=array_id, job_ids=ids)
         if key:
-            self._keys[key] = entry.id
+            self._keys[key] = answer
+        return answer
+
+    def _add(self, spec: JobSpec, array: tuple[str, int] | None = None) -> _Entry:
+        entry = _Entry(JobId(f"MOCK{len(self.jobs):04}"), spec, self._play(spec), array)
+        self.jobs[entry.id] = entry
         return entry
 
-    def _one(self, job_id: str, rest: list[str], query: dict[str, str]) -> Answer:
-        entry = self.jobs.get(job_id)
-        if entry is None:
+    def _one(self, job_id: str, way: list[str], query: dict[str, str]) -> Answer:
+        entries = self.array(job_id) or [entry for entry in (self.jobs.get(job_id),) if entry is not None]
+        if not entries:
             return _error(404, "no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
-        if rest == ["cancel"]:
-            if entry.play.hold:
-                entry.cancelled.set()
-            return _json(models.CancelAnswer(job_id=entry.id, state=entry.now), 202)
-        if rest == ["explain"]:
+        entry, ids = entries[0], tuple(entry.id for entry in self.array(job_id))
+        if way == ["POST", "cancel"]:
+            for one in entries:
+                if one.play.hold:
+                    one.cancelled.set()
+            return _json(models.CancelAnswer(job_id=JobId(job_id), state=entry.now, job_ids=ids), 202)
+        if way in (["PATCH"], ["POST", "requeue"]):
+            if entry.now.is_final:
+                return _error(409, "job-over", f"Job {entry.id} {entry.now.past}: submit it again.")
+            return _json(models.OrderAnswer(job_id=JobId(job_id), state=entry.now, job_ids=ids))
+        if way == ["GET", "explain"]:
             return _json(explanation(entry.play.reason, job_id=entry.id))
-        if rest == ["output"]:
+        if way == ["GET", "output"]:
             rank, offset = int(query.get("rank", "0")), int(query.get("offset", "0"))
             data = b"".join(say.data for say in entry.play.output if say.rank == rank)
             return Answer(status=200, body=data[offset : offset + int(query.get("limit", "1048576"))])
@@ -229,6 +252,7 @@ class MockTransport:
             if (wanted == [""] or view.state in wanted or ("active" in wanted and not view.state.is_final))
             and query.get("user", view.user) == view.user
             and query.get("name", view.name) == view.name
+            and query.get("array", view.array_id) == view.array_id
         ]
         start, size = int(query.get("cursor", "0")), int(query.get("limit", "100"))
         more = str(start + size) if len(views) > start + size else None

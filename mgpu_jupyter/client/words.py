@@ -41,6 +41,18 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
+def numbers(indices: Sequence[int]) -> str:
+    """Return sorted numbers as ranges: 1-3,7."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ",".join(shown) if len(shown) <= 4 else f"{','.join(shown[:3])},…,{shown[-1]}"
+
+
 def names(nodes: Sequence[str]) -> str:
     """Return the names of nodes, the first few of many."""
     return ", ".join(nodes) if len(nodes) <= 4 else f"{', '.join(nodes[:3])} and {len(nodes) - 3} more"

@@ -1,62 +1,66 @@
-"""What the server may ask of the master: submit, cancel, look, write. Each runs inside a turn and is answered after its commit."""
+"""What the server may ask of the master: submit, cancel, change, look, write. Each runs inside a turn and is answered after its commit."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mgpu_agent.protocol.errors import Conflict, Forbidden, MgpuError, NotFound
-from mgpu_agent.protocol.ids import JOB_ID_ALPHABET, JOB_ID_LENGTH, JobId
+from mgpu_agent.protocol.errors import Forbidden, MgpuError
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.master.intake import Admitted, Item, take_in, targets
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import Store
 from mgpu_jupyter.master.turn import Turn
-from mgpu_jupyter.model.checks import check
-from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.scheduler.admission import Admission
-from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted
+from mgpu_jupyter.scheduler import job_orders
+from mgpu_jupyter.scheduler.events import CancelRequested, Event, JobChanged, RequeueRequested
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
 
 _T = TypeVar("_T")
+_E = TypeVar("_E", JobChanged, RequeueRequested)
 Answer = Callable[[_T | MgpuError], None]
 """Called with the result after the commit, or with the error."""
+Change = Callable[[float, JobId, str], JobChanged]
+"""Makes the event of a change: when, which job, by whom."""
 
 
-def submit(user: str, items: Sequence[tuple[JobSpec, str | None]], answer: Answer[list[Job]]) -> Call:
-    """Return a call that admits all jobs or none."""
-
-    def run(master: Master, turn: Turn) -> None:
-        try:
-            _check_all(master, turn, user, items)
-            jobs = [_find(master, turn, user, key) or _admit(master, turn, user, spec, key) for spec, key in items]
-        except MgpuError as error:
-            refused = error
-            turn.replies.append(lambda: answer(refused))
-            return
-        turn.replies.append(lambda: answer(jobs))
-
-    return run
+def submit(user: str, items: Sequence[Item], answer: Answer[list[Admitted]]) -> Call:
+    """Return a call that admits all requests or none."""
+    return _answering(lambda master, turn: take_in(master, turn, user, items), answer)
 
 
-def cancel(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[Job]) -> Call:
-    """Return a call that cancels a job of `by`; an administrator may cancel all."""
+def cancel(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]) -> Call:
+    """Return a call that cancels a job or array of `by`; an administrator may cancel all."""
 
-    def run(master: Master, turn: Turn) -> None:
-        try:
-            job = _known_job(master, turn, job_id)
-            if job.user != by and not is_admin:
-                raise Forbidden("not-yours", f"Job {job_id} belongs to {job.user}: ask them, or an administrator.")
-        except MgpuError as error:
-            refused = error
-            turn.replies.append(lambda: answer(refused))
-            return
-        master.apply(turn, CancelRequested(at=master.clock(), job_id=job_id, by=by))
-        saved = turn.batch.jobs.get(job_id)
-        after = saved.job if saved else job
-        turn.replies.append(lambda: answer(after))
+    def run(master: Master, turn: Turn) -> list[Job]:
+        jobs = _own(master, turn, job_id, by, is_admin=is_admin)
+        return [_ordered(master, turn, job, CancelRequested(at=master.clock(), job_id=job.id, by=by)) for job in jobs]
 
-    return run
+    return _answering(run, answer)
+
+
+def change(job_id: JobId, by: str, wanted: Change, *, is_admin: bool, answer: Answer[list[Job]]) -> Call:
+    """Return a call that changes a job or array of `by`, as far as that is still possible."""
+
+    def run(master: Master, turn: Turn) -> list[Job]:
+        jobs = _own(master, turn, job_id, by, is_admin=is_admin)
+        events = [(job, wanted(master.clock(), job.id, by)) for job in jobs]
+        fit = _those_that_may(events, lambda job, event: job_orders.check_change(master.state, job, event, is_admin=is_admin))
+        return [_ordered(master, turn, job, event) for job, event in fit]
+
+    return _answering(run, answer)
+
+
+def requeue(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]) -> Call:
+    """Return a call that ends what runs of a job or array of `by`, and lets it wait again."""
+
+    def run(master: Master, turn: Turn) -> list[Job]:
+        jobs = _own(master, turn, job_id, by, is_admin=is_admin)
+        events = [(job, RequeueRequested(at=master.clock(), job_id=job.id, by=by)) for job in jobs]
+        fit = _those_that_may(events, lambda job, _: job_orders.check_requeue(job))
+        return [_ordered(master, turn, job, event) for job, event in fit]
+
+    return _answering(run, answer)
 
 
 def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
@@ -71,72 +75,49 @@ def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
 
 def write(change: Callable[[Store], _T], answer: Answer[_T]) -> Call:
     """Return a call that writes to the store beside the jobs, or is refused."""
+    return _answering(lambda master, _: change(master.store), answer)
 
-    def run(master: Master, turn: Turn) -> None:
+
+def _answering(run: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
+    """Return a call whose result, or refusal, is told after the commit."""
+
+    def call(master: Master, turn: Turn) -> None:
+        result: _T | MgpuError
         try:
-            result = change(master.store)
+            result = run(master, turn)
         except MgpuError as error:
-            refused = error
-            turn.replies.append(lambda: answer(refused))
-            return
+            result = error
         turn.replies.append(lambda: answer(result))
 
-    return run
+    return call
 
 
-def _check_all(master: Master, turn: Turn, user: str, items: Sequence[tuple[JobSpec, str | None]]) -> None:
-    """Refuse before anything is admitted."""
-    by_key: dict[str, JobSpec] = {}
-    admission = Admission(master.state)
-    for index, (spec, key) in enumerate(items):
+def _own(master: Master, turn: Turn, job_id: JobId, by: str, *, is_admin: bool) -> list[Job]:
+    """Return the job, or the jobs of the array, that this user may order about."""
+    jobs = targets(master, turn, job_id)
+    if jobs[0].user != by and not is_admin:
+        raise Forbidden("not-yours", f"Job {job_id} belongs to {jobs[0].user}: ask them, or an administrator.")
+    return jobs
+
+
+def _those_that_may(events: list[tuple[Job, _E]], may: Callable[[Job, _E], None]) -> list[tuple[Job, _E]]:
+    """Return those that pass; of an array some may be too late, but when all are, the first refusal is told."""
+    fit: list[tuple[Job, _E]] = []
+    refusals: list[MgpuError] = []
+    for job, event in events:
         try:
-            check(spec)
-            known = _find(master, turn, user, key)
-            if key is not None and by_key.setdefault(key, known.spec if known else spec) != spec:
-                raise Conflict("key-used", f"The idempotency key {key[:50]!r} was used for another request: use a new key.")
-            if known is None:
-                admission.check(user, spec)
+            may(job, event)
         except MgpuError as error:
-            if len(items) == 1:
-                raise
-            message = f"Job {index + 1} of {len(items)}: {error.message} Nothing was submitted."
-            raise type(error)(error.code, message, {**error.details, "index": index}) from error
+            refusals.append(error)
+        else:
+            fit.append((job, event))
+    if not fit:
+        raise refusals[0]
+    return fit
 
 
-def _find(master: Master, turn: Turn, user: str, key: str | None) -> Job | None:
-    if key is None:
-        return None
-    return turn.keys.get((user, key)) or master.store.find_by_key(user, key)
-
-
-def _admit(master: Master, turn: Turn, user: str, spec: JobSpec, key: str | None) -> Job:
-    job_id = _new_job_id(master, turn)
-    turn.added(job_id)
-    master.apply(turn, JobSubmitted(at=master.clock(), job_id=job_id, user=user, spec=spec, key=key))
-    job = turn.batch.jobs[job_id].job
-    if key is not None:
-        turn.keys[user, key] = job
-    return job
-
-
-def _new_job_id(master: Master, turn: Turn) -> JobId:
-    while True:
-        number = secrets.randbits(64)
-        letters = []
-        for _ in range(JOB_ID_LENGTH):
-            number, letter = divmod(number, len(JOB_ID_ALPHABET))
-            letters.append(JOB_ID_ALPHABET[letter])
-        job_id = JobId("".join(letters))
-        if job_id not in turn.batch.jobs and job_id not in master.state.jobs:
-            return job_id
-
-
-def _known_job(master: Master, turn: Turn, job_id: JobId) -> Job:
-    if job_id in turn.batch.jobs:
-        return turn.batch.jobs[job_id].job
-    job = master.state.jobs.get(job_id)
-    if job is None:
-        job = master.store.find_job(job_id)
-    if job is None:
-        raise NotFound("no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
-    return job
+def _ordered(master: Master, turn: Turn, job: Job, event: Event) -> Job:
+    """Let the scheduler decide about an order, and return the job as it is then."""
+    master.apply(turn, event)
+    saved = turn.batch.jobs.get(job.id)
+    return saved.job if saved else job

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.ids import NodeId
@@ -22,6 +22,7 @@ from mgpu_jupyter.scheduler.commands import LaunchTask, StopTask
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.placement.strategies import Strategy
 from mgpu_jupyter.scheduler.state import ClusterState
 
 log = logging.getLogger("mgpu.master")
@@ -38,10 +39,20 @@ Call = Callable[["Master", Turn], None]
 class Master:
     """Runs turns. Everything but `post`, `nodes` and the life cycle belongs to its own thread."""
 
-    def __init__(self, store: Store, engine: Engine, sink: ChangeSink, clock: Callable[[], float], *, policy: Policy, epoch: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        sink: ChangeSink,
+        clock: Callable[[], float],
+        *,
+        policy: Policy,
+        epoch: int,
+        strategies: Mapping[str, Strategy] | None = None,
+    ) -> None:
         self.store = store
         self.clock = clock
-        self.state = ClusterState(policy)
+        self.state = ClusterState(policy, strategies)
         self.epoch = epoch
         self.problem = ""
         """Why the last turn failed; empty when all is well."""
@@ -211,7 +222,7 @@ class Master:
             on_failure(answer)
         # The thread stays usable for `stop` while the disk is full.
         self._stopping.wait(FAILED_TURN_PAUSE_S)
-        self.state = ClusterState(self.state.policy)
+        self.state = ClusterState(self.state.policy, self.state.strategies)
         try:
             self._recover()
         except MgpuError as again:

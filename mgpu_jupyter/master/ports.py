@@ -114,6 +114,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     name: str | None = None
     since: float | None = None
+    array: str | None = None
     before: int | None = None
     limit: int = 100
 
@@ -159,6 +160,9 @@ class Store(Protocol):
 
     def find_by_key(self, user: str, key: str) -> Job | None:
         """Return the job that this user submitted under this idempotency key."""
+
+    def find_array(self, array_id: str) -> list[Job]:
+        """Return the jobs of an array, in the order of their numbers; none for an id that is no array's."""
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuSample, Trouble
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.master.ports import NodeView, SavedJob
 from mgpu_jupyter.model.job import JobSpec, NodeState
+from mgpu_jupyter.model.settings import Quota
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.explain.waiting import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
+from mgpu_jupyter.scheduler.placement.strategies import BUILT_IN
+from mgpu_jupyter.scheduler.site import Site
 from mgpu_jupyter.scheduler.standing import NodeOrders
 
 COMMAND_CHARS = 200
@@ -39,14 +44,49 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         ended_at=job.ended_at,
         reason=reason.text if reason else "",
         reason_code=reason.code if reason else "",
-        priority=job.spec.priority,
-        time_limit_s=job.spec.time_limit_s,
+        priority=job.priority,
+        time_limit_s=job.time_limit_s,
         nodes_wanted=len(units),
         place=waiting.place if waiting else None,
         expected_start_at=waiting.expected_at if waiting else None,
         placements=tuple(_placement_view(job, placement) for placement in job.placements),
         seq=saved.seq,
+        array_id=job.array.id if job.array else None,
+        array_index=job.array.index if job.array else None,
+        preempted=job.preempted,
+        partition=job.spec.partition,
+        account=job.account,
+        qos=job.spec.qos,
     )
+
+
+def site_view(cluster: models.Cluster, site: Site, user: str) -> models.Cluster:
+    """Return the pool in numbers with what its site lets this user ask for."""
+    settings = site.settings
+    accounts = tuple(name for name, one in settings.accounts.items() if not one.users or user in one.users)
+    account = site.account_of(user, JobSpec())
+    return replace(
+        cluster,
+        partitions={
+            name: msgspec.convert(one, PartitionInfo, from_attributes=True)
+            for name, one in settings.partitions.items()
+            if any(one.lists.admit(user, each) for each in {account, *accounts})
+        },
+        accounts=accounts,
+        qos={
+            name: QosInfo(priority=one.priority, preemptible=one.preemptible, quota=_quota_view(one.quota))
+            for name, one in settings.qos.items()
+            if not one.allow_users or user in one.allow_users
+        },
+        strategies=(*BUILT_IN, *sorted(site.own)),
+        strategy=settings.strategy,
+        preemption=settings.preemption,
+        quota=_quota_view(site.quota_of(user)),
+    )
+
+
+def _quota_view(quota: Quota) -> QuotaInfo:
+    return QuotaInfo(gpus=quota.gpus, running=quota.running, queued=quota.queued)
 
 
 def node_view(node: NodeView) -> models.Node:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.explanations import Explanation
-from mgpu_jupyter.client.listing import as_text
+from mgpu_jupyter.client.listing import as_text, folded
 from mgpu_jupyter.client.reasons import as_lines, clock, start_line, where
 from mgpu_jupyter.client.words import duration, ending, gpu_count, gpu_name, holder, memory, ordinal, printable, ran_for
 from mgpu_jupyter.model.job import JobState
@@ -65,7 +65,7 @@ class Queue:
         return "".join(f"<h4>{heading}</h4>{table._repr_html_()}" for heading, table in (*parts, ("Cluster Status", states)))
 
     def _table(self, section: int, empty: str) -> Table:
-        jobs = sorted((job for job in self.jobs if _section(job) == section), key=lambda job: (job.place or 0, job.submitted_at))
+        jobs = sorted((job for job in folded(self.jobs) if _section(job) == section), key=lambda job: (job.place or 0, job.submitted_at))
         rows = [
             (job.id, job.state.value, job.user, job.name, job.command, str(job.gpus), ", ".join(job.nodes), _about(job, self._now))
             for job in jobs

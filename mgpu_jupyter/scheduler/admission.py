@@ -7,11 +7,13 @@ wish to wait for a machine; whoever means that says so with `wait_for_nodes`. Wi
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 
 from mgpu_agent.protocol.errors import Conflict
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.explain.waiting import why_never
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
+from mgpu_jupyter.scheduler.planning.quotas import keys_of
 from mgpu_jupyter.scheduler.state import ClusterState
 
 WAIT = "add --wait-for-nodes to wait for a machine that has it"
@@ -23,6 +25,8 @@ class Admission:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._answers: dict[Shape, Conflict | None] = {}
+        self._more: Counter[tuple[str, ...]] = Counter()
+        """Jobs that were let through here and will wait, too."""
 
     def check(self, user: str, spec: JobSpec, jobs: int = 1) -> None:
         """Refuse what the site does not allow, and what no node that is known could ever run."""
@@ -30,7 +34,10 @@ class Admission:
         state.site.check(user, spec)
         account = state.site.account_of(user, spec)
         shape = shape_of(spec, partition=state.site.partition_of(spec), user=user if state.pool.is_restricted else "", account=account)
-        text = state.quotas.why_not_queued(user, account, spec.qos, jobs) or state.quotas.can_ever(user, account, spec.qos, shape.gpus)
+        self._more.update(dict.fromkeys(keys_of(user, account, spec.qos), jobs))
+        text = state.quotas.why_not_queued(user, account, spec.qos, self._more) or state.quotas.can_ever(
+            user, account, spec.qos, shape.gpus
+        )
         if text:
             raise Conflict("quota", text)
         if not state.pool.slots or spec.wait_for_nodes:

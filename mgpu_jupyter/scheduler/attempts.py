@@ -25,6 +25,9 @@ _OUTCOMES = {
     StopCause.TIMEOUT: JobState.TIMEOUT,
     StopCause.RANK_FAILED: JobState.FAILED,
 }
+_AGAIN = (StopCause.REQUEUE, StopCause.PREEMPTED)
+_DECIDED = (StopCause.CANCELLED, StopCause.TIMEOUT, *_AGAIN)
+"""What becomes of a job that is ended for these is not changed by a node that is lost meanwhile."""
 
 
 def on_task_reported(state: ClusterState, at: float, status: TaskStatus) -> list[Command]:
@@ -103,7 +106,7 @@ def stop_attempt(state: ClusterState, job: Job, cause: StopCause, reason: Reason
     if not live and at is not None:
         return _finish(state, at, replace(job, stop=cause, reason=reason))
     job = books.move(state, job, state_=JobState.STOPPING, stop=cause, reason=reason)
-    grace_s = state.policy.kill_grace_s
+    grace_s = books.grace_s(state, job, job.stop)
     nodes = dict.fromkeys(placement.node_id for placement in live)
     return [SaveJob(job), *(StopTask(node_id, job.attempt_key, grace_s, reason.text) for node_id in nodes)]
 
@@ -134,7 +137,7 @@ def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Place
         text = f"Node {event.node_id} restarted and lost it."
         return _lost(state, event.at, replace(job, refused=(*job.refused, placement.rank)), text)
     if job.state is JobState.STOPPING:
-        return [StopTask(event.node_id, job.attempt_key, state.policy.kill_grace_s, "Stopped before it was started.")]
+        return [StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), "Stopped before it was started.")]
     return [LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s))]
 
 
@@ -152,7 +155,7 @@ def _take_in(state: ClusterState, at: float, job: Job, status: TaskStatus) -> li
 
 
 def _lost(state: ClusterState, at: float, job: Job, text: str) -> list[Command]:
-    if job.stop in (StopCause.CANCELLED, StopCause.TIMEOUT):
+    if job.stop in _DECIDED:
         return _go_on(state, at, job)
     cause = StopCause.REQUEUE if job.spec.requeue else StopCause.RANK_FAILED
     return stop_attempt(state, job, cause, Reason("node-lost", text), at=at)
@@ -169,7 +172,7 @@ def _finish(state: ClusterState, at: float, job: Job) -> list[Command]:
     ended_at = max((task.ended_at or at for task in ended), default=at)
     started_at = job.started_at or max((task.started_at for task in job.tasks), default=None)
     job = replace(job, ended_at=ended_at, started_at=started_at, exit_code=_job_exit_code(job, ended))
-    if job.stop is StopCause.REQUEUE:
+    if job.stop in _AGAIN:
         return _requeue(state, job)
     if job.stop is StopCause.RANK_FAILED:
         job = _blame_first(job, ended)
@@ -191,6 +194,7 @@ def _requeue(state: ClusterState, job: Job) -> list[Command]:
         ended_at=None,
         exit_code=None,
         not_before=job.not_before if is_delayed else 0.0,
+        preempted=job.preempted + (job.stop is StopCause.PREEMPTED),
     )
     return [record, SaveJob(again)]
 

@@ -12,7 +12,7 @@ from mgpu_agent.protocol.errors import LocalProtocolError
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.units import gpus_of
-from mgpu_jupyter.scheduler.model import Job, Node
+from mgpu_jupyter.scheduler.model import Job, Node, StopCause
 from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
 from mgpu_jupyter.scheduler.placement.slots import Hold, Slot
@@ -67,13 +67,31 @@ def move(state: ClusterState, job: Job, *, state_: JobState, **changes: Any) -> 
         _set_deadline(state, after)
         state.news.append(after)
     elif state_ is JobState.STOPPING and job.state is not JobState.STOPPING:
-        state.pool.expect_end(job.id, state.now + state.policy.kill_grace_s)
+        state.pool.expect_end(job.id, state.now + grace_s(state, after, after.stop))
     return after
 
 
 def change(state: ClusterState, job: Job, **changes: Any) -> Job:
     """Return a waiting job with another priority, limit, hold or what else decides about its place."""
     return move(state, job, state_=job.state, **changes)
+
+
+def set_limit(state: ClusterState, job: Job, limit_s: float) -> Job:
+    """Return a job with another time limit; of one that has resources, the expected end and the deadline move."""
+    after = change(state, job, new_time_limit_s=limit_s)
+    if job.state in HOLDING:
+        held = state.pool.held[job.id]
+        state.pool.expect_end(job.id, held.begun + limit_s)
+        state.wants_pass = True
+        if job.state is JobState.RUNNING:
+            _set_deadline(state, after)
+    return after
+
+
+def grace_s(state: ClusterState, job: Job, cause: StopCause | None) -> float:
+    """Return the time between TERM and KILL when this job is ended for this cause."""
+    own = state.site.qos(job.spec.qos).grace_s if cause is StopCause.PREEMPTED else None
+    return state.policy.kill_grace_s if own is None else own
 
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -159,7 +177,9 @@ def next_due_at(state: ClusterState) -> float | None:
 
 
 def time_limit_s(state: ClusterState, job: Job) -> float | None:
-    """Return the limit that ends the job: its own, at most its partition's and the cluster's."""
+    """Return the limit that ends the job: its own, at most its partition's and the cluster's; one set later was checked then."""
+    if job.new_time_limit_s is not None:
+        return job.new_time_limit_s
     return state.site.time_limit_s(job.spec, job.time_limit_s)
 
 
@@ -299,8 +319,10 @@ def _count_hold(state: ClusterState, job: Job, sign: int) -> None:
 
 
 def _claim(state: ClusterState, job: Job) -> Claim:
-    held = state.pool.held.get(job.id)
-    gpus = held.gpus if held is not None else 0
+    # By its placements where it has some: a node that comes back with fewer GPUs must not upset the count.
+    gpus = sum(len(placement.gpus) for placement in job.placements)
+    if not job.placements and (held := state.pool.held.get(job.id)) is not None:
+        gpus = held.gpus
     return Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
 
 

@@ -54,6 +54,25 @@ class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
     by: str
 
 
+class JobChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Someone who may wants a job to have another priority or time limit, to be held, or to be released; None leaves it as it is."""
+
+    at: float
+    job_id: JobId
+    by: str
+    priority: int | None = None
+    time_limit_s: float | None = None
+    held: bool | None = None
+
+
+class RequeueRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """Someone who may wants a job to be ended and to wait again in its old place."""
+
+    at: float
+    job_id: JobId
+    by: str
+
+
 class NodeJoined(msgspec.Struct, frozen=True, kw_only=True):
     """A node said Hello: what it has, and all that it runs or ran."""
 
@@ -168,6 +187,8 @@ Event = (
     StateRecovered
     | JobSubmitted
     | CancelRequested
+    | JobChanged
+    | RequeueRequested
     | NodeJoined
     | GpusChanged
     | NodeSilent

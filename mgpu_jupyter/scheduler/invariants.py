@@ -6,6 +6,7 @@ from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.books import HOLDING
+from mgpu_jupyter.scheduler.planning.quotas import Claim, Quotas
 from mgpu_jupyter.scheduler.state import ClusterState
 
 
@@ -27,7 +28,22 @@ def check(state: ClusterState) -> list[str]:
             broken.append(f"{job.id} is stopping without a cause")
         if job.epoch > state.epoch:
             broken.append(f"{job.id} has epoch {job.epoch}, beyond the counter at {state.epoch}")
-    return broken + _check_holders(state) + _check_blocked(state) + _check_pool(state)
+    return broken + _check_holders(state) + _check_blocked(state) + _check_pool(state) + _check_quotas(state)
+
+
+def _check_quotas(state: ClusterState) -> list[str]:
+    """Compare what quotas count with what the jobs are."""
+    expected = Quotas(state.site)
+    for job in state.jobs.values():
+        gpus = sum(len(placement.gpus) for placement in job.placements)
+        claim = Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
+        if job.state is JobState.QUEUED:
+            expected.wait(claim, 1)
+        else:
+            expected.hold(claim, 1)
+    if state.quotas.counts() != expected.counts():
+        return [f"quotas count {state.quotas.counts()}, the jobs say {expected.counts()}"]
+    return []
 
 
 def _check_pool(state: ClusterState) -> list[str]:

@@ -24,7 +24,17 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
             "MGPU_NODE_RANK": str(placement.rank),
             "MGPU_NNODES": str(len(job.placements)),
             "MGPU_NPROC_PER_NODE": "1",
+            **_array_environment(job),
         },
         cwd=spec.cwd,
         kill_grace_s=kill_grace_s,
     )
+
+
+def _array_environment(job: Job) -> dict[str, str]:
+    """Return what tells a job of an array which one it is; the same once more by the names that scripts for Slurm know."""
+    part = job.array
+    if part is None:
+        return {}
+    values = {"JOB_ID": part.id, "TASK_ID": part.index, "TASK_COUNT": part.count, "TASK_MIN": part.first, "TASK_MAX": part.last}
+    return {f"{family}_ARRAY_{name}": str(value) for family in ("MGPU", "SLURM") for name, value in values.items()}

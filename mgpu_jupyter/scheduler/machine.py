@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler import attempts, books, health, nodes, orders, waits
+from mgpu_jupyter.scheduler import attempts, books, health, job_orders, nodes, orders, waits
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
     GpusChanged,
+    JobChanged,
     JobSubmitted,
     LaunchWasRefused,
     NodeDeclaredLost,
@@ -28,6 +29,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeProbed,
     NodeSilent,
     PassDue,
+    RequeueRequested,
     StateRecovered,
     TaskReported,
     TimePassed,
@@ -51,7 +53,7 @@ def handle(state: ClusterState, event: Event) -> list[Command]:
     return commands + waits.settle(state) + history.record_aside(state) + _remember(state)
 
 
-def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one return per kind of event
+def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one branch per kind of event
     match event:
         case JobSubmitted():
             return _on_job_submitted(state, event)
@@ -62,7 +64,11 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
         case PassDue():
             return _on_pass_due(state)
         case CancelRequested():
-            return _on_cancel_requested(state, event)
+            return job_orders.on_cancel_requested(state, event)
+        case JobChanged():
+            return job_orders.on_job_changed(state, event)
+        case RequeueRequested():
+            return job_orders.on_requeue_requested(state, event)
         case NodeJoined():
             return nodes.on_joined(state, event)
         case GpusChanged():
@@ -112,18 +118,6 @@ def _on_job_submitted(state: ClusterState, event: JobSubmitted) -> list[Command]
     return [SaveJob(job)]
 
 
-def _on_cancel_requested(state: ClusterState, event: CancelRequested) -> list[Command]:
-    job = state.jobs.get(event.job_id)
-    if job is None:
-        return []
-    reason = Reason("cancelled", f"Cancelled by {event.by}.")
-    if job.state is JobState.QUEUED:
-        return [SaveJob(books.move(state, job, state_=JobState.CANCELLED, ended_at=event.at, reason=reason))]
-    if job.stop is StopCause.CANCELLED:
-        return []
-    return attempts.stop_attempt(state, job, StopCause.CANCELLED, reason)
-
-
 def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     commands: list[Command] = []
     for job in books.due_deadlines(state, event.at):
@@ -144,8 +138,9 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
     nodes.recover(state, event)
     for node in state.nodes.values():
         books.recount(state, node)
+    jobs = {job.id: job for job in event.jobs}
     for job in sorted(event.jobs, key=lambda job: job.number):
-        books.admit(state, job)
+        books.admit(state, waits.still_open(job, jobs))
     return []
 
 
@@ -162,7 +157,7 @@ def _on_pass_due(state: ClusterState) -> list[Command]:
     run_pass(state, start)
     if state.last_turn != last_turn:
         saves.append(Remember(LAST_TURN, state.last_turn))
-    return saves + launches + history.record_pass(state, whole=whole)
+    return saves + launches + job_orders.preempt(state) + history.record_pass(state, whole=whole)
 
 
 def _start(state: ClusterState, job: Job, found: Found) -> Job:

@@ -55,6 +55,11 @@ class ArrayPart(msgspec.Struct, frozen=True):
     index: int
     throttle: int = 0
     """How many of the array may run at once; 0 for all."""
+    count: int = 1
+    """How many jobs the array has."""
+    first: int = 0
+    last: int = 0
+    """Its lowest and highest number."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

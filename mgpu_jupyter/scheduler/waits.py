@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.waits import After, Dependency
@@ -56,4 +60,15 @@ def _tell(state: ClusterState, job_id: JobId, other: Job) -> list[Command]:
             left.append(dependency)
     if len(left) == len(job.after):
         return []
-    return [SaveJob(books.change(state, job, after=tuple(left)))]
+    job = books.change(state, job, after=tuple(left))
+    # Saved only when nothing is left, since an array of thousands is waited for one by one; `still_open` knows the rest.
+    return [] if left else [SaveJob(job)]
+
+
+def still_open(job: Job, jobs: Mapping[JobId, Job]) -> Job:
+    """Return a job that comes out of the store without the waits that are over.
+
+    A job that is over was met, else this one would have been cancelled in the same commit.
+    """
+    left = tuple(one for one in job.after if (other := jobs.get(JobId(one.job_id))) is not None and is_met(one, other) is None)
+    return job if left == job.after else replace(job, after=left)

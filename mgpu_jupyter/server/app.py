@@ -8,12 +8,14 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+import msgspec
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Float, Int, List, Unicode
+from traitlets import Bool, Dict, Float, Int, List, Unicode
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import MgpuError
@@ -25,12 +27,13 @@ from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.agents import LinkSettings
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
-from mgpu_jupyter.model.settings import Retries, Scheduling
+from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
 from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
+from mgpu_jupyter.server.site_settings import load_strategies, scheduling_of
 from mgpu_jupyter.server.upstream import Upstream
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
 
@@ -62,6 +65,19 @@ class MgpuApp(ExtensionApp):
     probe_cap = Float(1800.0, min=0.1, help="Longest time in seconds between two trials of an unhealthy node.").tag(config=True)
     max_job_time = Float(None, allow_none=True, help="Longest time in seconds that a job may run; none if not set.").tag(config=True)
     queue_policy = Unicode(DEFAULT, help=f"Order of the queue: {', '.join(POLICIES)}; see docs/scheduling.md.").tag(config=True)
+    default_policy = Unicode(
+        "fill_first", help="How nodes are picked: fill_first, spread, topology, round_robin, or a strategy of your own."
+    ).tag(config=True)
+    partitions = Dict(help="Partitions by name: nodes (patterns), default, policy, max_time_s, max_nodes, max_gpus, allow_users, …").tag(
+        config=True
+    )
+    accounts = Dict(help="Accounts by name: users, shares, quota.").tag(config=True)
+    qos = Dict(help="Classes of service by name: priority, preemptible, grace_s, quota, allow_users.").tag(config=True)
+    quotas = Dict(help="Quotas of single users: gpus and running at once, queued.").tag(config=True)
+    shares = Dict(help="Fair shares of single users; 1 for all others.").tag(config=True)
+    scheduling = Dict(help="All else about scheduling: planning, retries, quota (of each user), half_life_s, preemption, …").tag(
+        config=True
+    )
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
     follower_timeout = Float(
@@ -180,6 +196,7 @@ class MgpuApp(ExtensionApp):
         )
 
     def _make_service(self, serverapp: Any) -> Service:
+        strategies = load_strategies()
         settings = ServiceSettings(
             link=LinkSettings(
                 cluster=self.cluster_name,
@@ -190,23 +207,27 @@ class MgpuApp(ExtensionApp):
             policy=Policy(
                 kill_grace_s=self.kill_grace,
                 share_busy_gpus=self.share_busy_gpus,
-                scheduling=Scheduling(
-                    planning=planning_of(self.queue_policy),
-                    max_time_s=self.max_job_time,
-                    retries=Retries(
-                        max_failed_starts=self.max_failed_starts,
-                        node_failures=self.node_failures,
-                        probe_after_s=self.probe_after,
-                        probe_cap_s=self.probe_cap,
-                    ),
-                ),
+                scheduling=self._scheduling(strategies),
             ),
+            strategies=strategies,
             link_port=self.link_port,
             admins=tuple(self.admins),
             output_cap_bytes=self.output_cap,
             follower_timeout_s=self.follower_timeout,
         )
         return Service(state_place(), settings, url=server_url(serverapp), port=serverapp.port, certificate_pin=self.certificate_pin)
+
+    def _scheduling(self, strategies: Iterable[str]) -> Scheduling:
+        tables = {name: getattr(self, name) for name in ("partitions", "accounts", "qos", "quotas", "shares")}
+        retries = {
+            "max_failed_starts": self.max_failed_starts,
+            "node_failures": self.node_failures,
+            "probe_after_s": self.probe_after,
+            "probe_cap_s": self.probe_cap,
+        }
+        planning = msgspec.to_builtins(planning_of(self.queue_policy))
+        plain = {"strategy": self.default_policy, "planning": planning, "max_time_s": self.max_job_time, "retries": retries}
+        return scheduling_of(plain, self.scheduling, tables, strategies)
 
     def public_url_now(self) -> str:
         """Return where other machines reach this server, ending in `/`."""

@@ -30,12 +30,15 @@ from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.doors import kept_addresses
+from mgpu_jupyter.master.intake import Admitted, Item
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
 from mgpu_jupyter.master.views import job_view
-from mgpu_jupyter.model.job import JobSpec, JobState
+from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy
+from mgpu_jupyter.scheduler.placement.strategies import Strategy
+from mgpu_jupyter.scheduler.site import Site
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
 from mgpu_jupyter.server.explaining import Explainer
@@ -61,6 +64,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     admins: tuple[str, ...] = ()
     output_cap_bytes: int = DEFAULT_CAP_BYTES
     follower_timeout_s: float = 60.0
+    strategies: dict[str, Strategy] = {}
+    """Ways to pick nodes that the site brought along, by name."""
 
 
 class Service:
@@ -71,6 +76,7 @@ class Service:
         self.place = place
         self.settings = settings
         self.access = Access(getpass.getuser(), settings.admins)
+        self.site = Site(settings.policy.scheduling, settings.strategies)
         self.clock = SteadyClock()
         self._loop = asyncio.get_running_loop()
         self.hub = Hub(self._loop)
@@ -111,7 +117,7 @@ class Service:
         self._page_reader: Reader = store.reader()
         self.explainer = Explainer(self._ask, store.reader(), self.clock)
         self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
-        self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch)
+        self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch, strategies=settings.strategies)
         self._runtime_file = self._publish(url, port, certificate_pin, keys, enrol_keys)
 
     @property
@@ -135,13 +141,21 @@ class Service:
 
     # --- what handlers ask ----------------------------------------------------------------------
 
-    async def submit(self, person: Person, items: Sequence[tuple[JobSpec, str | None]]) -> list[Job]:
-        """Admit all jobs or none; returns when they are saved."""
+    async def submit(self, person: Person, items: Sequence[Item]) -> list[Admitted]:
+        """Admit all jobs or none; returns when they are saved, those of an array together."""
         return await self._call(lambda answer: calls.submit(person.name, items, answer))
 
-    async def cancel(self, person: Person, job_id: JobId) -> Job:
-        """Cancel a job that this person may cancel."""
+    async def cancel(self, person: Person, job_id: JobId) -> list[Job]:
+        """Cancel a job or array that this person may cancel."""
         return await self._call(lambda answer: calls.cancel(job_id, person.name, is_admin=person.is_admin, answer=answer))
+
+    async def change(self, person: Person, job_id: JobId, wanted: calls.Change) -> list[Job]:
+        """Change a job or array of this person."""
+        return await self._call(lambda answer: calls.change(job_id, person.name, wanted, is_admin=person.is_admin, answer=answer))
+
+    async def requeue(self, person: Person, job_id: JobId) -> list[Job]:
+        """Let a job or array of this person wait again."""
+        return await self._call(lambda answer: calls.requeue(job_id, person.name, is_admin=person.is_admin, answer=answer))
 
     async def join_token(self, person: Person, request: models.JoinTokenRequest) -> models.JoinToken:
         """Listen where other machines reach the link, and make a line that lets one of them join once."""

@@ -101,6 +101,11 @@ class MemoryStore:
         """Return the job that this user submitted under this key."""
         return next((saved.job for saved in self._jobs.values() if (saved.job.user, saved.job.key) == (user, key)), None)
 
+    def find_array(self, array_id: str) -> list[Job]:
+        """Return the jobs of an array, in the order of their numbers."""
+        found = (saved.job for saved in self._jobs.values() if saved.job.array is not None and saved.job.array.id == array_id)
+        return sorted(found, key=lambda job: job.number)
+
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
         saved = [self._jobs[key.job_id].job] if key.job_id in self._jobs else []
@@ -156,6 +161,7 @@ class MemoryStore:
             if (not wanted.states or saved.job.state in wanted.states)
             and wanted.user in (None, saved.job.user)
             and wanted.name in (None, saved.job.spec.name)
+            and wanted.array in (None, saved.job.array.id if saved.job.array else None)
             and (wanted.since is None or saved.job.submitted_at >= wanted.since)
             and (wanted.before is None or saved.job.number < wanted.before)
         ]

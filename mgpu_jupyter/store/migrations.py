@@ -74,6 +74,11 @@ STEPS: tuple[str, ...] = (
     CREATE TABLE answers (id INTEGER PRIMARY KEY, key TEXT NOT NULL, record BLOB NOT NULL);
     CREATE INDEX answers_by_key ON answers (key, id);
     """,
+    # 7: the jobs of an array are found by its id.
+    """
+    ALTER TABLE jobs ADD COLUMN array_id TEXT;
+    CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id IS NOT NULL;
+    """,
 )
 
 

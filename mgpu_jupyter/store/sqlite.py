@@ -46,8 +46,8 @@ _facts_decoder = msgspec.msgpack.Decoder(NodeFacts)
 _notes_decoder = msgspec.msgpack.Decoder(NodeNotes)
 
 _INSERT_JOB = """
-    INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record, array_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _BIND_KEY = """
     INSERT INTO nodes (id, public_key) VALUES (?, ?)
@@ -118,7 +118,9 @@ class SqliteStore:
             record = _encoder.encode(replace(job, spec=_NO_SPEC))
             if job.id in batch.new:
                 spec = _encoder.encode(job.spec)
-                inserts.append((job.number, job.id, job.user, job.spec.name, job.state, job.submitted_at, job.key, saved.seq, spec, record))
+                array = job.array.id if job.array else None
+                about = (job.number, job.id, job.user, job.spec.name, job.state, job.submitted_at, job.key)
+                inserts.append((*about, saved.seq, spec, record, array))
             else:
                 updates.append((job.state, saved.seq, record, job.number))
         attempts = [(job.id, job.attempt, job.epoch, _encoder.encode(replace(job, spec=_NO_SPEC))) for job in batch.attempts]
@@ -150,6 +152,12 @@ class SqliteStore:
                 "SELECT seq, spec, record FROM jobs WHERE user = ? AND idempotency_key = ?", (user, key)
             ).fetchone()
         return None if row is None else _saved_job(row).job
+
+    def find_array(self, array_id: str) -> list[Job]:
+        """Return the jobs of an array, in the order of their numbers."""
+        with _as_unavailable():
+            rows = self._connection.execute("SELECT seq, spec, record FROM jobs WHERE array_id = ? ORDER BY number", (array_id,))
+            return [_saved_job(row).job for row in rows]
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
@@ -251,6 +259,7 @@ class SqliteReader:
         for column, test, value in (
             ("user", "=", wanted.user),
             ("name", "=", wanted.name),
+            ("array_id", "=", wanted.array),
             ("submitted_at", ">=", wanted.since),
             ("number", "<", wanted.before),
         ):

@@ -67,7 +67,9 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "submitJob",
         "submitJobs",
         "explainRequest",
+        "changeJob",
         "cancelJob",
+        "requeueJob",
         "addUser",
         "removeUser",
     ]

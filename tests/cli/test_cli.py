@@ -64,7 +64,6 @@ def test_srun_labels_lines_of_several_nodes(capsys: Captured) -> None:
     [
         (["--background", "--", "x"], "Job submitted. ID: MOCK0000 (priority=0)\nJob queued. Use mgpu_queue to check status.\n"),
         (["--background", "--json", "--", "x"], '{"job_id":"MOCK0000","state":"running"}\n'),
-        (["--array", "1-3%2", "--", "x"], "Job submitted. ID: MOCK0000 (priority=0)\nJob queued. Use mgpu_queue to check status.\n"),
     ],
 )
 def test_srun_in_the_background(capsys: Captured, words: list[str], out: str) -> None:

@@ -23,7 +23,7 @@ from mgpu_jupyter.master.ports import (
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.model.settings import Lists
 from mgpu_jupyter.scheduler.explain.answer import Excluded, Record, UnitAnswer
-from mgpu_jupyter.scheduler.model import Job, Reason
+from mgpu_jupyter.scheduler.model import ArrayPart, Job, Reason
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 from mgpu_jupyter.store.memory import MemoryStore
 from mgpu_jupyter.store.sqlite import SqliteStore
@@ -236,3 +236,16 @@ def test_answers_come_back_by_name_and_only_the_newest_of_each_stay(store):
     assert reader.answers(("shape 1", "JOB00001")) == [busy, held]
     assert reader.answers(("JOB00002",)) == many[5:]
     assert reader.answers(("nothing",)) == []
+
+
+def test_the_jobs_of_an_array_are_found_by_its_id(store):
+    part = ArrayPart("ARRAY001", 0, 2, 2, 0, 1)
+    first, second, other = a_job(1, array=part), a_job(2, array=replace(part, index=1)), a_job(3)
+    save(store, second, first, other)
+    running = replace(first, state=JobState.RUNNING)
+    save(store, running, seq=9, new=False)
+
+    assert store.find_array("ARRAY001") == [running, second]
+    assert store.find_array(job_id(3)) == []
+    assert [saved.job for saved in store.reader().jobs(JobFilter(array="ARRAY001"))] == [second, running]
+    assert {job.array for job in store.recover().jobs} == {part, replace(part, index=1), None}

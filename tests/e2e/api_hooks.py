@@ -8,7 +8,7 @@ import msgspec
 import schemathesis
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.api.models import BulkSubmit, NodeAction
+from mgpu_jupyter.api.models import BulkSubmit, JobChange, NodeAction
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.server.handlers.base import decode_body
@@ -37,6 +37,9 @@ def _contradicts(operation: str, body: object) -> bool:
             if change.action == "remove":
                 return True
             return (change.action in ("allow", "deny", "only")) != bool(change.users or change.accounts)
+        elif operation == "changeJob":
+            wanted = decode_body(msgspec.json.encode(body), JobChange)
+            return wanted == JobChange() or (wanted.hold and wanted.release)
     except InvalidRequest:
         return True
     except Exception:  # not even JSON: for the server to refuse

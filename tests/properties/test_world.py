@@ -32,7 +32,7 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.machine import handle
-from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.model import Job, Policy
 from mgpu_jupyter.scheduler.state import ClusterState
 from tests.builders import a_spec, facts, job_id
 
@@ -129,13 +129,18 @@ class World(RuleBasedStateMachine):
                 node = self.state.nodes[command.spec.node_id]
                 assert not node.blocked.keys() & set(command.spec.gpus), "a blocked GPU was handed out"
                 assert node.takes_work, "a job was placed where no work is taken"
-                assert node.lists.admit("ann", ""), "a job was placed where its user may not"
+                job = self.state.jobs[command.spec.key.job_id]
+                assert node.lists.admit(job.user, job.account), "a job was placed where its user may not"
             if isinstance(command, SaveJob):
                 before = self.saved.get(command.job.id)
                 assert before is None or not before.is_final, "a job left a final state"
                 self.saved[command.job.id] = command.job.state
+                self.see(before, command.job)
             elif isinstance(command, LaunchTask | StopTask | ProbeNode):
                 self.down.append(command)
+
+    def see(self, before: JobState | None, job: Job) -> None:
+        """Look at a job that was saved."""
 
     def join(self, name: str) -> None:
         agent = self.agents[name]
@@ -287,8 +292,7 @@ class World(RuleBasedStateMachine):
                 return
         raise AssertionError(f"jobs that never end: {self.state.jobs}")
 
-    @staticmethod
-    def is_stuck(job) -> bool:
+    def is_stuck(self, job: Job) -> bool:
         """A request that no node can ever serve waits for ever, by design."""
         return job.state is JobState.QUEUED and sum(gpus >= job.spec.gpus_per_node for gpus in NODES.values()) < job.spec.nodes
 

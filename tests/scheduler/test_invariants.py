@@ -9,6 +9,7 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.invariants import check
 from mgpu_jupyter.scheduler.placement.shape import shape_of
 from mgpu_jupyter.scheduler.planning.queue import Entry
+from mgpu_jupyter.scheduler.planning.quotas import Claim
 from tests.builders import Cluster, a_spec, placement
 
 
@@ -89,3 +90,11 @@ def test_a_pool_that_is_not_in_step():
     slot.bucket = 7
 
     assert check(state) == ["n1 is placed by 7 CPUs, but 8 are free", "n1 with 1 free GPUs is in bucket 7"]
+
+
+def test_quotas_that_are_not_in_step():
+    _, state, job = a_cluster()
+    state.quotas.hold(Claim(job.user, "", "", None, 1), 1)
+
+    (told,) = check(state)
+    assert told.startswith("quotas count {'jobs': {('user', 'ann'): 2,")

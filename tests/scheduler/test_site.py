@@ -57,9 +57,9 @@ REFUSED = [
     ("ann", {"account": "lob"}, "unknown-account", "There is no account lob (did you mean lab?): it is one of lab, open."),
     (
         "ann",
-        {"policy": "spred"},
+        {"policy": "sprea"},
         "unknown-policy",
-        "There is no policy spred (did you mean spread?): it is one of fill_first, spread, topology, round_robin.",
+        "There is no policy sprea (did you mean spread?): it is one of fill_first, spread, topology, round_robin.",
     ),
     ("bob", {"account": "lab"}, "not-in-account", "bob is not in the account lab: ask an administrator, or leave --account out."),
     ("bob", {"qos": "high"}, "qos-forbidden", "bob may not use the QoS high: ask an administrator, or leave --qos out."),

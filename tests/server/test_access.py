@@ -136,6 +136,8 @@ async def test_users_see_the_queue_but_read_and_cancel_only_their_own_jobs(app, 
     assert await ask(f"jobs/{job_id}") == (200, None)
     assert await ask(f"jobs/{job_id}/output") == (403, "not-yours")
     assert await ask(f"jobs/{job_id}/cancel", "POST", b"") == (403, "not-yours")
+    assert await ask(f"jobs/{job_id}", "PATCH", b'{"hold": true}') == (403, "not-yours")
+    assert await ask(f"jobs/{job_id}/requeue", "POST", b"") == (403, "not-yours")
     with pytest.raises(HTTPClientError) as caught:
         await websocket_connect(HTTPRequest(f"ws://localhost:{jp_http_port}{jp_base_url}{PREFIX}/jobs/{job_id}/stream", headers=header))
     assert caught.value.code == 403

@@ -73,6 +73,12 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "place": 1,
         "placements": [],
         "expected_start_at": None,
+        "array_id": None,
+        "array_index": None,
+        "preempted": 0,
+        "partition": "",
+        "account": "",
+        "qos": "",
     }
 
 

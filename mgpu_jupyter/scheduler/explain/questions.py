@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import MgpuError
@@ -18,6 +20,7 @@ from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass
 from mgpu_jupyter.scheduler.explain.waiting import waiting
 from mgpu_jupyter.scheduler.model import ArrayPart, Job, Reason
 from mgpu_jupyter.scheduler.placement.fit import Found
+from mgpu_jupyter.scheduler.planning.quotas import keys_of
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.scheduler.words import several
 
@@ -44,7 +47,8 @@ def explain_request(snapshot: Snapshot, user: str, spec: JobSpec) -> Explanation
     except MgpuError as error:
         job = trial_job(state, asked)
         # Too many jobs that wait: the one refusal that passes by itself.
-        is_never = not state.quotas.why_not_queued(user, job.account, spec.qos, 1)
+        one_more = Counter(keys_of(user, job.account, spec.qos))
+        is_never = not state.quotas.why_not_queued(user, job.account, spec.qos, one_more)
         return _of_wait(snapshot, state, job, Reason(error.code, error.message, never=is_never), asked)
     job = state.jobs[TRIAL]
     if (found := try_pass(state).get(TRIAL)) is not None:

@@ -35,6 +35,8 @@ class Planner:
     def __init__(self, queue: Queue, pool: Pool, planning: Planning) -> None:
         self._queue, self._pool, self._planning = queue, pool, planning
         self.promises: list[Promise] = []
+        self.ahead: dict[JobId, float] = {}
+        """Jobs for which others were ended: they come first, and until then nobody else is ended for them."""
         self.fresh: list[Entry] = []
         """Arrived since the last pass."""
         self._last_order = _NOBODY
@@ -44,6 +46,7 @@ class Planner:
         """Return a planner that goes on from here with copies of queue and pool."""
         twin = Planner(queue, pool, self._planning)
         twin.promises, twin._last_order = list(self.promises), self._last_order
+        twin.ahead = dict(self.ahead)
         twin.fresh = [entry for one in self.fresh if (entry := queue.entry(one.job_id)) is not None]
         return twin
 
@@ -85,7 +88,12 @@ class Planner:
         order = list(self._queue.order)
         promised = [entry for promise in self.promises if (entry := self._queue.entry(promise.job_id)) is not None]
         self.promises = []
-        if self._planning.sticky and promised:
+        if self.ahead:
+            # Those who were ended for it may stand before it in the order; they must not take the place that it was made.
+            self.ahead = {job_id: until for job_id, until in self.ahead.items() if job_id in self._queue}
+        if not self._planning.sticky:
+            promised = [entry for entry in promised if entry.job_id in self.ahead]
+        if promised:
             order = promised + [entry for entry in order if entry not in promised]
         return order
 

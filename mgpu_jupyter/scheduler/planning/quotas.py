@@ -45,7 +45,7 @@ class Quotas:
 
     def hold(self, claim: Claim, sign: int) -> None:
         """Count a job that has resources from now on (1), or no more (-1)."""
-        for key in _keys(claim.user, claim.account, claim.qos):
+        for key in keys_of(claim.user, claim.account, claim.qos):
             self._jobs[key] += sign
             self._gpus[key] += sign * claim.gpus
         if claim.array is not None:
@@ -53,7 +53,7 @@ class Quotas:
 
     def wait(self, claim: Claim, sign: int) -> None:
         """Count a job that waits from now on (1), or no more (-1)."""
-        for key in _keys(claim.user, claim.account, claim.qos):
+        for key in keys_of(claim.user, claim.account, claim.qos):
             self._queued[key] += sign
 
     def may_start(self, entry: Entry) -> bool:
@@ -78,13 +78,20 @@ class Quotas:
                 return f"{whose} may run {count(quota.running, 'job')} at once, and does."
         return ""
 
-    def why_not_queued(self, user: str, account: str, qos: str, jobs: int) -> str:
+    def why_not_queued(self, user: str, account: str, qos: str, more: Counter[tuple[str, ...]]) -> str:
         """Return the sentence about the limit on waiting jobs that so many more would break; empty when there is none."""
         for key, quota, whose in self._limits(user, account, qos):
-            if quota.queued is not None and self._queued[key] + jobs > quota.queued:
+            if quota.queued is not None and self._queued[key] + more[key] > quota.queued:
                 has = f"{whose} may have {count(quota.queued, 'job')} waiting and has {self._queued[key]}"
-                return f"{has}: wait until some have started, or cancel some."
+                asks = f"; this asks for {more[key]} more" if more[key] > 1 else ""
+                return f"{has}{asks}: wait until some have started, or cancel some."
         return ""
+
+    def counts(self) -> dict[str, dict[tuple[str, ...], int]]:
+        """Return what is counted, without zeros."""
+        counters = {"jobs": self._jobs, "gpus": self._gpus, "queued": self._queued}
+        counted = {name: {key: number for key, number in counter.items() if number} for name, counter in counters.items()}
+        return {**counted, "arrays": {(name,): number for name, number in self._arrays.items() if number}}
 
     def can_ever(self, user: str, account: str, qos: str, gpus: int) -> str:
         """Return the sentence about a quota that this job breaks all by itself; empty when there is none."""
@@ -104,5 +111,6 @@ class Quotas:
         return limits
 
 
-def _keys(user: str, account: str, qos: str) -> tuple[tuple[str, ...], ...]:
+def keys_of(user: str, account: str, qos: str) -> tuple[tuple[str, ...], ...]:
+    """Return all that a job of this user, account and QoS is counted under."""
     return (("user", user), ("account", account), ("qos", qos, user))

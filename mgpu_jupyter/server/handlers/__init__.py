@@ -11,7 +11,15 @@ from mgpu_jupyter.server.handlers.cluster import (
     NodesHandler,
     OpenApiHandler,
 )
-from mgpu_jupyter.server.handlers.jobs import BulkHandler, CancelHandler, DryRunHandler, ExplainHandler, JobHandler, JobsHandler
+from mgpu_jupyter.server.handlers.jobs import (
+    BulkHandler,
+    CancelHandler,
+    DryRunHandler,
+    ExplainHandler,
+    JobHandler,
+    JobsHandler,
+    RequeueHandler,
+)
 from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
 from mgpu_jupyter.server.handlers.users import UserHandler, UsersHandler
@@ -29,6 +37,7 @@ ALL: tuple[type[Guarded], ...] = (
     ExplainHandler,
     JobHandler,
     CancelHandler,
+    RequeueHandler,
     OutputHandler,
     UsersHandler,
     UserHandler,

@@ -7,7 +7,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.openapi import document
 from mgpu_jupyter.master.doors import Wish
-from mgpu_jupyter.master.views import free_gpus, node_view
+from mgpu_jupyter.master.views import free_gpus, node_view, site_view
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.server.handlers.base import Guarded
 from mgpu_jupyter.server.upstream import Upstream
@@ -39,21 +39,20 @@ class ClusterHandler(Guarded):
         """Count nodes, GPUs and jobs."""
         nodes = self.service.master.nodes()
         online = [node for node in nodes if node.state == NodeState.ONLINE]
-        self.answer(
-            models.Cluster(
-                name=self.service.settings.link.cluster,
-                user=self.person.name,
-                admin=self.person.is_admin,
-                nodes=len(nodes),
-                nodes_online=len(online),
-                gpus=sum(len(node.facts.gpus) for node in nodes),
-                gpus_free=sum(free_gpus(node) for node in online),
-                simulated=any(gpu.simulated for node in nodes for gpu in node.facts.gpus),
-                jobs=self.service.reader.count_active(),
-                notice=NOTICE,
-                seq=self.service.master.seq,
-            )
+        cluster = models.Cluster(
+            name=self.service.settings.link.cluster,
+            user=self.person.name,
+            admin=self.person.is_admin,
+            nodes=len(nodes),
+            nodes_online=len(online),
+            gpus=sum(len(node.facts.gpus) for node in nodes),
+            gpus_free=sum(free_gpus(node) for node in online),
+            simulated=any(gpu.simulated for node in nodes for gpu in node.facts.gpus),
+            jobs=self.service.reader.count_active(),
+            notice=NOTICE,
+            seq=self.service.master.seq,
         )
+        self.answer(site_view(cluster, self.service.site, self.person.name))
 
 
 class OpenApiHandler(Guarded):

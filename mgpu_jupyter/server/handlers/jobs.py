@@ -1,18 +1,23 @@
-"""Jobs: submit, list, look, explain, cancel. Each method reads the request, makes one call, answers."""
+"""Jobs: submit, list, look, explain, change, cancel, queue again. Each method reads the request, makes one call, answers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, PREFIX
 from mgpu_jupyter.master.ports import JobFilter
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
+from mgpu_jupyter.scheduler.events import JobChanged
+from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
 
 ACTIVE = "active"
 DEFAULT_PAGE = 100
+_WAY = [*(state for state in JobState if state not in FINAL_STATES), JobState.CANCELLED, *(FINAL_STATES - {JobState.CANCELLED})]
 
 
 class JobsHandler(Guarded):
@@ -27,6 +32,7 @@ class JobsHandler(Guarded):
             user=self.query("user", str, "") or None,
             name=self.query("name", str, "") or None,
             since=self._since(),
+            array=self.query("array", str, "") or None,
             before=_read_cursor(self.query("cursor", str, "")),
             limit=self.number("limit", DEFAULT_PAGE, 1, models.MAX_PAGE),
         )
@@ -45,9 +51,9 @@ class JobsHandler(Guarded):
         key = self.request.headers.get(IDEMPOTENCY_HEADER)
         if key is not None and not (1 <= len(key) <= models.MAX_KEY_CHARS and key.isascii() and key.isprintable()):
             raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {models.MAX_KEY_CHARS} printable ASCII characters.")
-        (job,) = await self.service.submit(self.person, [(self.read_body(JobSpec), key)])
-        self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{job.id}")
-        self.answer(models.Submitted(job_id=job.id, state=job.state), 201)
+        (jobs,) = await self.service.submit(self.person, [(self.read_body(JobSpec), key)])
+        self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{jobs[0].id}")
+        self.answer(submitted(jobs), 201)
 
 
 class BulkHandler(Guarded):
@@ -58,8 +64,8 @@ class BulkHandler(Guarded):
     async def post(self) -> None:
         """Submit all or none."""
         items = [(item.spec, item.key) for item in self.read_body(models.BulkSubmit).jobs]
-        jobs = await self.service.submit(self.person, items)
-        self.answer(models.BulkSubmitted(jobs=tuple(models.Submitted(job_id=job.id, state=job.state) for job in jobs)), 201)
+        admitted = await self.service.submit(self.person, items)
+        self.answer(models.BulkSubmitted(jobs=tuple(submitted(jobs) for jobs in admitted)), 201)
 
 
 class DryRunHandler(Guarded):
@@ -91,6 +97,21 @@ class JobHandler(Guarded):
         """Show a job."""
         self.answer(await self.service.job(job_id_of(job_id)))
 
+    async def patch(self, job_id: str) -> None:
+        """Change what can still be changed."""
+        body, named = self.read_body(models.JobChange), job_id_of(job_id)
+        if body.hold and body.release:
+            raise InvalidRequest("contradiction", "hold and release exclude each other: leave one out.")
+        if body == models.JobChange():
+            raise InvalidRequest("nothing-to-change", "Say what is to change: priority, time_limit_s, hold or release.")
+        held = True if body.hold else False if body.release else None
+
+        def wanted(at: float, job_id: JobId, by: str) -> JobChanged:
+            return JobChanged(at=at, job_id=job_id, by=by, priority=body.priority, time_limit_s=body.time_limit_s, held=held)
+
+        jobs = await self.service.change(self.person, named, wanted)
+        self.answer(models.OrderAnswer(job_id=named, state=least_far(jobs), job_ids=_several(named, jobs)))
+
 
 class CancelHandler(Guarded):
     """The end of one job."""
@@ -99,8 +120,38 @@ class CancelHandler(Guarded):
 
     async def post(self, job_id: str) -> None:
         """Ask for its end; a second time is no error."""
-        job = await self.service.cancel(self.person, job_id_of(job_id))
-        self.answer(models.CancelAnswer(job_id=job.id, state=job.state), 202)
+        named = job_id_of(job_id)
+        jobs = await self.service.cancel(self.person, named)
+        self.answer(models.CancelAnswer(job_id=named, state=least_far(jobs), job_ids=_several(named, jobs)), 202)
+
+
+class RequeueHandler(Guarded):
+    """One job, once more."""
+
+    path = "jobs/{job_id}/requeue"
+
+    async def post(self, job_id: str) -> None:
+        """Ask for its end and a new start; a second time is no error."""
+        named = job_id_of(job_id)
+        jobs = await self.service.requeue(self.person, named)
+        self.answer(models.OrderAnswer(job_id=named, state=least_far(jobs), job_ids=_several(named, jobs)), 202)
+
+
+def submitted(jobs: Sequence[Job]) -> models.Submitted:
+    """Return the answer about one request."""
+    first = jobs[0]
+    if first.array is None:
+        return models.Submitted(job_id=first.id, state=first.state)
+    return models.Submitted(job_id=first.id, state=first.state, array_id=first.array.id, job_ids=tuple(job.id for job in jobs))
+
+
+def least_far(jobs: Sequence[Job]) -> JobState:
+    """Return one state for several jobs: that of the job that has most before it; cancelled before other ends."""
+    return min((job.state for job in jobs), key=_WAY.index)
+
+
+def _several(named: JobId, jobs: Sequence[Job]) -> tuple[JobId, ...]:
+    return () if jobs[0].id == named else tuple(job.id for job in jobs)
 
 
 def _states(text: str) -> tuple[JobState, ...]:

@@ -1,0 +1,68 @@
+"""An array in the user's hand: many jobs of one request, asked for and ended together."""
+
+from __future__ import annotations
+
+import time
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.api import models
+from mgpu_jupyter.client.call import Caller
+from mgpu_jupyter.client.follow import Follow
+from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.transport import Request
+from mgpu_jupyter.model.job import JobState
+
+ORDER = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+
+
+class JobArray(Job):
+    """`id` is the array's, `jobs` are its jobs; `info` is that of the job that has most before it, failed ones before completed."""
+
+    def __init__(self, caller: Caller, array_id: str, job_ids: tuple[str, ...]) -> None:
+        super().__init__(caller, array_id)
+        self.jobs = [Job(caller, job_id) for job_id in job_ids]
+
+    def __repr__(self) -> str:
+        return f"<JobArray {self.id} of {len(self.jobs)} jobs>"
+
+    def refresh(self) -> models.Job:
+        """Ask the server about all jobs of the array."""
+        found: dict[str, models.Job] = {}
+        query = {"array": str(self.id), "limit": str(models.MAX_PAGE)}
+        while True:
+            page = self._caller.call(Request(path="jobs", query=dict(query)), models.JobList)
+            found |= {info.id: info for info in page.jobs}
+            if page.next_cursor is None:
+                break
+            query["cursor"] = page.next_cursor
+        for job in self.jobs:
+            job.snapshot = found.get(job.id, job.snapshot)
+        self.snapshot = min((job.snapshot for job in self.jobs if job.snapshot is not None), key=_far)
+        return self.snapshot
+
+    def wait(self, timeout: float | None = None) -> JobArray:
+        """Wait until all jobs are over; raise `TimeoutError` if that takes more than `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self.refresh()
+        for job in self.jobs:
+            job.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self.refresh()
+        return self
+
+    def output(self, rank: int | None = None) -> str:
+        """Return what the jobs printed so far, one after the other."""
+        return "".join(job.output(rank) for job in self.jobs)
+
+    def output_bytes(self, rank: int = 0, offset: int = 0) -> bytes:  # noqa: ARG002 - as of one job
+        """Refuse: an offset means one job."""
+        raise InvalidRequest("array", f"{self.id} is an array: take the output of one of its `jobs`.")
+
+    def follow(self, offsets: object = None, *, rank: int | None = None) -> Follow:  # noqa: ARG002 - as of one job
+        """Refuse: one stream shows one job."""
+        raise InvalidRequest("array", f"{self.id} is an array: follow one of its `jobs`.")
+
+
+def _far(info: models.Job) -> tuple[int, int]:
+    if info.state in ORDER:
+        return (ORDER.index(info.state), 0)
+    return (len(ORDER), int(info.state is JobState.COMPLETED))
