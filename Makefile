@@ -21,7 +21,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: help setup fmt check test demo lab bench bench-scheduler clean lint types imports unit e2e bench-small simulate-references
+.PHONY: help setup fmt check test demo lab bench bench-scheduler clean lint types imports unit properties simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -49,7 +49,7 @@ check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, c
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
 
 test: $(STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
-	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit simulate-references e2e demo bench-small
+	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit properties simulate-references e2e demo bench-small
 
 demo: $(STAMP) ## run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
 	@exec $(BIN)/python -m tests.demo.run_quickstart
@@ -80,9 +80,12 @@ imports: $(STAMP)
 	@exec $(BIN)/lint-imports
 
 unit: $(STAMP)
-	@$(BIN)/coverage run --source=$(COVERED) -m pytest -q -m 'not references' --ignore=tests/e2e --ignore=tests/server tests
+	@$(BIN)/coverage run --source=$(COVERED) -m pytest -q -m 'not references' --ignore=tests/e2e --ignore=tests/server --ignore=tests/properties tests
 	@$(BIN)/python -m pytest -q tests/server # by itself: its plugin sets up a Jupyter environment for every test of a run
 	@exec $(BIN)/coverage report --skip-covered --fail-under=100
+
+properties: $(STAMP) ## random histories of the scheduler, by Hypothesis
+	@exec $(BIN)/python -m pytest -q tests/properties
 
 simulate-references: $(STAMP) ## replay real traces and compare with known results; MGPU_TRACES names their folder
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate
