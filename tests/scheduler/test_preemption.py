@@ -220,6 +220,13 @@ def test_the_cheapest_are_chosen(nodes, jobs, spec, ends):
     assert chosen(nodes, jobs, **spec) == ends
 
 
+def test_a_node_that_cannot_be_freed_enough_is_left_alone():
+    """Beside the victim on it there is one that may not be ended."""
+    pool, victims = a_pool({"a": 4, "b": 4}, {"keep": ({"a": 3}, 0.0), "a1": ({"a": 1}, 1.0), "b1": ({"b": 4}, 50.0)})
+    found = choose(pool, Finder(pool, {}), shape_of(a_spec(gpus=4)), victims=victims[1:], ending=())
+    assert found == ["b1"]
+
+
 def test_a_job_without_gpus_is_ended_for_its_cpus():
     pool, _ = a_pool({"a": 1}, {})
     slot = pool.slots[NodeId("a")]
