@@ -8,6 +8,7 @@ import msgspec
 import zmq
 
 from mgpu_agent.link import KeyPair, Target
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.join import JoinString, read_join, write_join
 from mgpu_agent.protocol.places import make_private_dir, read_private_file, write_private_file
 
@@ -44,7 +45,9 @@ class Identity:
     def save(self, enrolment: Enrolment) -> None:
         """Remember the master; durable, because a smaller epoch must never be obeyed again."""
         if enrolment != self.enrolment:
+            reach("agent.enrolment.before")
             write_private_file(self._enrolment_path, msgspec.json.encode(enrolment))
+            reach("agent.enrolment.after")
             self.enrolment = enrolment
 
     def save_join(self, join: JoinString) -> None:

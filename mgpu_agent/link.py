@@ -12,6 +12,8 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from mgpu_agent.protocol.failpoints import reach
+
 _HEARTBEAT_MS = 2_000
 _HEARTBEAT_TIMEOUT_MS = 10_000
 _RECONNECT_MS = (100, 2_000)
@@ -119,9 +121,13 @@ class Link:
                 frames += connection.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
+        if frames:
+            reach("agent.receive")
         return frames
 
     def send(self, frames: list[bytes]) -> None:
         """Send frames as one message; without a connection they are dropped, and told anew on the next one."""
         if self._socket is not None:
+            reach("agent.send.before")
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+            reach("agent.send.after")

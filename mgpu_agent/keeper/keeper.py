@@ -45,6 +45,7 @@ from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.keeper.slots import SpoolSlots
 from mgpu_agent.keeper.spawn import SpawnFailure, ignored_signals, spawn
 from mgpu_agent.keeper.trees import marker_value
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
 
 STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
@@ -174,9 +175,13 @@ class Keeper:
     def _send(self) -> None:
         if self._channel is None:
             return
+        if has_news := self._channel.has_outgoing:
+            reach("keeper.report.before")
         if not self._channel.flush():
             self._drop_agent()
             return
+        if has_news:
+            reach("keeper.report.after")
         self._poll.modify(self._channel, select.POLLIN | select.POLLOUT if self._channel.has_outgoing else select.POLLIN)
 
     # --- messages ----------------------------------------------------------------------------------
@@ -299,9 +304,11 @@ class Keeper:
         marker = marker_value(self._ledger.ledger_id, start.key, rank.rank)
         env = {**self._environment, **rank.env, MARKER: marker}
         stem = f"{self._spool}/{self._ledger.tasks[start.key, rank.rank].spool}"
+        reach("keeper.spawn.before")
         pid = spawn(start.argv, env, f"{stem}.out", f"{stem}.err", self._reset_signals)
         if isinstance(pid, SpawnFailure):
             return pid
+        reach("keeper.spawn.after")
         self._ledger.note_begun(start.key, rank.rank, pid, time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
         task = LiveTask(start.key, rank.rank, pid, marker)
         self._family.add(task)
@@ -336,6 +343,7 @@ class Keeper:
 
     def _finish(self, tasks: list[LiveTask]) -> None:
         for task in tasks:
+            reach("keeper.end")
             self._family.remove(task)
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.keeper.messages import StartRefused, TaskRecord
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 
 TaskKey = tuple[AttemptKey, int]
@@ -155,12 +156,14 @@ class Ledger:
         if not self._buffer:
             return True
         try:
+            reach("keeper.ledger.before")
             written = os.write(self._descriptor, self._buffer)
         except OSError:
             written = 0
         if written != len(self._buffer):
             os.ftruncate(self._descriptor, self._size)
             return False
+        reach("keeper.ledger.after")
         self._size += written
         self._buffer.clear()
         if self._size >= self._compact_at:
@@ -196,7 +199,9 @@ class Ledger:
             position = 0
             while position < len(data):
                 position += file.write(data[position:])
+        reach("keeper.compact.before")
         os.rename(temporary, self._path)
+        reach("keeper.compact.after")
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = descriptor

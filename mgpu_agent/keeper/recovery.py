@@ -10,6 +10,7 @@ from pathlib import Path
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import TaskRecord
 from mgpu_agent.keeper.trees import Process, ProcessTable, marker_value, send_signals
+from mgpu_agent.protocol.failpoints import reach
 
 _SAME_START_S = 2.0  # the ledger's time is taken just after the start; the kernel's is in ticks
 _TERM_S = 1.0
@@ -23,6 +24,7 @@ def end_lost_tasks(ledger: Ledger, spool: Path, reason: str) -> None:
     lost = ledger.unfinished()
     if same_boot:
         _kill_all(ledger, lost)
+    reach("keeper.recover")
     for record in lost:
         stem = f"{spool}/{record.spool}"
         ledger.note_ended(

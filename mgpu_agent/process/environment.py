@@ -11,7 +11,7 @@ from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, TaskSpec
 _SECRET_NAMES = frozenset((b"MGPU_TOKEN", b"MGPU_URL", b"JUPYTER_TOKEN", b"CONFIGPROXY_AUTH_TOKEN", b"JUPYTER_PASSWORD"))
 _SECRET_PREFIXES = (b"JPY_", b"JUPYTERHUB_", b"JUPYTER_SERVER_")
 # What describes the agent's own process and would mislead a job.
-_OWN_NAMES = frozenset((b"PWD", b"OLDPWD", b"_", b"SHLVL", b"MGPU_TASK", b"PYTHONSAFEPATH"))
+_OWN_NAMES = frozenset((b"PWD", b"OLDPWD", b"_", b"SHLVL", b"MGPU_TASK", b"MGPU_FAILPOINTS", b"PYTHONSAFEPATH"))
 
 
 def base_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:

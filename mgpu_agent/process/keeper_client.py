@@ -20,6 +20,7 @@ from mgpu_agent.keeper.messages import (
     from_keeper_decoder,
 )
 from mgpu_agent.protocol.errors import EngineError
+from mgpu_agent.protocol.failpoints import reach
 
 ATTACH_S = 60.0  # a new keeper first ends what an earlier one left, which may take a kill grace
 _LOG_LIMIT_BYTES = 1024 * 1024
@@ -65,7 +66,12 @@ class KeeperClient:
 
     def flush(self) -> bool:
         """Write what the keeper takes; tell whether it is there."""
-        return self._channel is not None and self._channel.flush()
+        if self._channel is None:
+            return False
+        reach("agent.order.before")
+        is_there = self._channel.flush()
+        reach("agent.order.after")
+        return is_there
 
     def receive(self) -> list[FromKeeper] | None:
         """Return what arrived, or None when the keeper is gone."""
@@ -113,6 +119,7 @@ class KeeperClient:
         return None
 
     def _start(self, lost_reason: str) -> int:
+        reach("agent.keeper")
         log = self._directory / "keeper.log"
         with contextlib.suppress(FileNotFoundError):
             if log.stat().st_size > _LOG_LIMIT_BYTES:

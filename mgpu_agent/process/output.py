@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from mgpu_agent.process.holes import punch_hole
 from mgpu_agent.protocol.codec import MAX_OUTPUT_CHUNK_BYTES
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Output
 from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT, OutputMark, TaskStatus
@@ -186,6 +187,7 @@ class OutputShipper:
             data = self._read(stream, wanted) if wanted > 0 else b""
             if not data:
                 continue
+            reach("agent.output")
             offset = stream.sent
             if stream.acknowledged == offset:
                 stream.moved_at = now

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mgpu_agent.process.environment import script_suffix
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.places import make_private_dir
 
@@ -34,6 +35,7 @@ class Spool:
 
     def write_script(self, key: AttemptKey, source: str) -> str:
         """Write the source of a cell for its owner alone and return its path."""
+        reach("agent.script")
         path = f"{self.path}/{key}{script_suffix(source)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8", newline="") as file:

@@ -16,6 +16,7 @@ import msgspec
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_master, encode
 from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec
 from mgpu_jupyter.engines.collect import Collector
@@ -129,15 +130,18 @@ class AgentsEngine:
 
     def launch(self, spec: LaunchSpec) -> None:
         """Send this to its node, with the next `flush`."""
+        reach("master.launch")
         self._remember(spec.node_id, spec.key)
         self._post(spec.node_id, wire.Launch(spec=spec))
 
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
+        reach("master.stop")
         self._post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason))
 
     def probe(self, node_id: NodeId, number: int) -> None:
         """Have this node start a process as a trial, with the next `flush`."""
+        reach("master.probe")
         self._post(node_id, wire.Probe(number=number))
 
     def committed(self) -> None:
@@ -147,9 +151,11 @@ class AgentsEngine:
     def flush(self) -> None:
         """Send what was asked for, acknowledgements, and what may be forgotten."""
         for node_id, marks in self._collector.take_acks().items():
+            reach("master.acknowledge")
             for mark in marks:
                 self._post(node_id, wire.OutputAck(mark=mark))
         for node_id, keys in self._collector.take_forgettable().items():
+            reach("master.forget")
             self._post(node_id, wire.Forget(keys=tuple(keys)))
         for node_id, frames in self._outbox.items():
             self._send(node_id, frames)
@@ -159,6 +165,7 @@ class AgentsEngine:
         """The last events came to nothing: ask every node to tell all again."""
         self._collector.rolled_back()
         for node_id in self._routes:
+            reach("master.resync")
             self._post(node_id, wire.Resync())
 
     def listen(self, host: str) -> bool:
@@ -210,6 +217,7 @@ class AgentsEngine:
         self._collector.close()
         self.flush()
         for node_id in self._routes:
+            reach("master.bye")
             self._post(node_id, wire.Bye())
         self.flush()
         self._link.close()
@@ -265,6 +273,7 @@ class AgentsEngine:
         except Conflict as refusal:
             self._refuse(incoming, refusal.code, refusal.message)
             return
+        reach("master.enrolled")
         self._link.send(incoming.route, [encode(wire.Enrolled(node_id=message.node_id), self._epoch)])
 
     def _take_hello(self, incoming: Incoming, node_id: NodeId, hello: wire.Hello) -> None:
@@ -276,6 +285,7 @@ class AgentsEngine:
         self._heard[node_id] = time.monotonic()
         log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, hello.facts.host, len(hello.facts.gpus), len(hello.tasks))
         self._outbox.pop(node_id, None)
+        reach("master.welcome")
         welcome = wire.Welcome(
             cluster=self._settings.cluster,
             heartbeat_s=self._settings.heartbeat_s,
@@ -366,6 +376,7 @@ class AgentsEngine:
 
     def _refuse(self, incoming: Incoming, code: str, message: str) -> None:
         self._tell_once(f"{code} {incoming.user_id}", f"A frame of {incoming.user_id} was refused ({code}): {message}")
+        reach("master.refuse")
         self._link.send(incoming.route, [encode(wire.Refuse(code=code, message=message), self._epoch)])
 
     def _tell_once(self, what: str, sentence: str) -> None:

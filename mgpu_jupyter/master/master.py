@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Store, view_of
 from mgpu_jupyter.master.turn import Turn, new_turn
@@ -152,6 +153,7 @@ class Master:
             self.apply(turn, PassDue(at=now))
 
     def _carry_out(self, turn: Turn, sampled: set[NodeId]) -> None:
+        reach("master.committed")
         self.engine.committed()
         for node_id, reason in turn.revoked.items():
             self.engine.revoke(node_id, reason)
@@ -167,11 +169,14 @@ class Master:
             else:
                 self.engine.probe(send.node_id, send.number)
         self.engine.flush()
+        reach("master.sent")
         for mismatch in turn.mismatches:
             log.error("job_id=%s mismatch: %s", mismatch.job.id, mismatch.text)
         self._show_nodes(turn.touched | sampled)
         if turn.replies or turn.batch.jobs or turn.touched or sampled:
+            reach("master.reply.before")
             self._sink.publish(turn.replies, list(turn.batch.jobs.values()), set())
+            reach("master.reply.after")
 
     def _show_nodes(self, node_ids: set[NodeId]) -> None:
         for node_id in node_ids:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT, STREAMS
 from mgpu_agent.protocol.places import make_private_dir
 from mgpu_jupyter.master.ports import LogKey
@@ -74,7 +75,9 @@ class LogWriter:
     def _write(self, key: LogKey, log: _OpenLog, stream: int, data: memoryview, stream_at: int) -> None:
         if stream != STDOUT and log.index_fd is None:
             log.index_fd = self._make_index(key, log)
+        reach("logs.write.before")
         _write_all(log.data_fd, data, log.size)
+        reach("logs.write.after")
         if log.index_fd is not None:
             os.write(log.index_fd, _RECORD.pack(log.size, stream_at, len(data), stream))
         log.size += len(data)
@@ -252,6 +255,7 @@ def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
 
 def _sync_and_close(log: _OpenLog) -> None:
     try:
+        reach("logs.sync")
         os.fdatasync(log.data_fd)
         if log.index_fd is not None:
             os.fdatasync(log.index_fd)

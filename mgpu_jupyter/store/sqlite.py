@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import Unavailable
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_jupyter.master.ports import (
@@ -112,6 +113,7 @@ class SqliteStore:
 
     def commit(self, batch: Batch) -> None:
         """Write a batch in one transaction and return when it is on disk."""
+        reach("store.batch")
         inserts, updates = [], []
         for saved in batch.jobs.values():
             job = saved.job
@@ -189,7 +191,9 @@ class SqliteStore:
     def set_setting(self, name: str, value: str) -> None:
         """Keep a value under this name."""
         with _as_unavailable():
+            reach("store.setting.before")
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+            reach("store.setting.after")
 
     def add_token(self, token: TokenRow) -> None:
         """Keep a token's hash."""
@@ -229,7 +233,9 @@ class SqliteStore:
         cursor.execute("BEGIN IMMEDIATE")
         try:
             yield cursor
+            reach("store.commit.before")
             cursor.execute("COMMIT")
+            reach("store.commit.after")
         except BaseException:
             if self._connection.in_transaction:
                 cursor.execute("ROLLBACK")

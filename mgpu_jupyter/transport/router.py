@@ -21,6 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 from mgpu_agent.protocol.addresses import link_address
 from mgpu_agent.protocol.codec import MAX_FRAME_BYTES
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_jupyter.master.ports import Incoming
 
 log = logging.getLogger("mgpu.link")
@@ -129,12 +130,14 @@ class Router:
 
     def send(self, route: bytes, frames: list[bytes]) -> bool:
         """Send to a connection; False when it is gone."""
+        reach("link.send.before")
         try:
             self._socket.send_multipart([route, *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno in (errno.EHOSTUNREACH, zmq.EAGAIN):
                 return False
             raise
+        reach("link.send.after")
         return True
 
     def allow(self, public_key: str, user_id: str) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, PREFIX
@@ -52,6 +53,7 @@ class JobsHandler(Guarded):
         if key is not None and not (1 <= len(key) <= models.MAX_KEY_CHARS and key.isascii() and key.isprintable()):
             raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {models.MAX_KEY_CHARS} printable ASCII characters.")
         (jobs,) = await self.service.submit(self.person, [(self.read_body(JobSpec), key)])
+        reach("server.submit")
         self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{jobs[0].id}")
         self.answer(submitted(jobs), 201)
 
@@ -122,6 +124,7 @@ class CancelHandler(Guarded):
         """Ask for its end; a second time is no error."""
         named = job_id_of(job_id)
         jobs = await self.service.cancel(self.person, named)
+        reach("server.cancel")
         self.answer(models.CancelAnswer(job_id=named, state=least_far(jobs), job_ids=_several(named, jobs)), 202)
 
 
