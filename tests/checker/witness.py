@@ -1,0 +1,84 @@
+"""A job that writes down its own life: start, a beat every 50 ms, end. Stands alone; the standard library is all it needs.
+
+Usage: python -IS witness.py DIRECTORY SECONDS [EXIT-CODE]
+
+Each process writes a file of its own, named by job, attempt, rank and process, so that a second start can never hide the first.
+Start and end are fsynced; a beat is only written, since a kill of this process loses nothing that was written.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+BEAT_S = 0.05
+
+
+def now() -> float:
+    """Return seconds since boot, which no clock that is set anew can change and every process of the machine shares."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def born_at(pid: int) -> int:
+    """Return when the kernel says that a process began, in ticks: with the pid it names a process once and for all."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+
+
+def who() -> dict:
+    """Return what this process knows of itself."""
+    env = os.environ
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    return {
+        "job": env["MGPU_JOB_ID"],
+        "attempt": int(env["MGPU_ATTEMPT"]),
+        "epoch": int(env["MGPU_EPOCH"]),
+        "rank": int(env.get("MGPU_NODE_RANK") or 0),
+        "ranks": int(env.get("MGPU_NNODES") or 1),
+        "node": env["MGPU_NODE_ID"],
+        "gpus": [gpu for gpu in env.get("MGPU_GPUS", "").split(",") if gpu],
+        "devices": env.get("CUDA_VISIBLE_DEVICES", ""),
+        "host": os.uname().nodename,
+        "boot": boot,
+        "pid": os.getpid(),
+        "born": born_at(os.getpid()),
+    }
+
+
+class Stopped(Exception):
+    """Somebody wants this process to end."""
+
+
+def stop(number: int, frame: object) -> None:
+    """Leave the loop by an error, so that the end is written down."""
+    raise Stopped(number)
+
+
+def main(directory: str, seconds: float, code: int) -> int:
+    """Live for `seconds` and return the exit code."""
+    me = who()
+    path = os.path.join(directory, "{job}.{attempt}.{rank}.{pid}.{born}.jsonl".format(**me))
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(what: str, sync: bool, **more: object) -> None:
+        os.write(file, (json.dumps({"what": what, "at": now(), **more}) + "\n").encode())
+        if sync:
+            os.fsync(file)
+
+    try:
+        signal.signal(signal.SIGTERM, stop)
+        write("start", True, **me)
+        ends = now() + seconds
+        while (left := ends - now()) > 0:
+            time.sleep(min(BEAT_S, left))
+            write("beat", False)
+    except Stopped as stopped:
+        code = 128 + int(stopped.args[0])
+    write("end", True, code=code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0))
