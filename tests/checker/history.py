@@ -1,7 +1,7 @@
 """What is known of a run: lines of the client (`told.jsonl`) and of the jobs (`witness/*.jsonl`). Reads and orders; judges nothing.
 
-All times are seconds since boot. A process is known to have lived from its start to the last line that it wrote; it may have lived
-longer, so what these lines contradict is certain, whoever was killed when.
+All times are seconds since boot. A process is known to have lived from the tick in which the kernel started it to the last line that
+it wrote; it may have lived longer, so what these lines contradict is certain, whoever was killed when.
 
 Lines of `told.jsonl`, each with `at`:
     settings      kill_grace_s, retries, retry_delays_s, gang_limit_s
@@ -25,6 +25,7 @@ from typing import Any
 FINAL = frozenset(("completed", "failed", "cancelled", "timeout"))
 TOLD = "told.jsonl"
 WITNESS = "witness"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,9 @@ def _run(lines: list[dict[str, Any]]) -> Run | None:
     code = next((line["code"] for line in lines if line["what"] == "end"), None)
     names = ("job", "attempt", "epoch", "rank", "ranks", "node", "host", "boot", "pid", "born")
     values = {name: start[name] for name in names}
-    return Run(**values, gpus=tuple(start["gpus"]), started_at=start["at"], seen_at=max(line["at"] for line in lines), code=code)
+    # The kernel's tick comes before the first line, which an interpreter needs a while to come to.
+    began = min(start["at"], (start["born"] + 1) / TICKS_PER_S)
+    return Run(**values, gpus=tuple(start["gpus"]), started_at=began, seen_at=max(line["at"] for line in lines), code=code)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -45,7 +45,9 @@ def test_the_judge_runs_where_mgpu_cannot_be_imported(tmp_path: Path) -> None:
 
 def _start(directory: Path, *words: str, **env: str) -> subprocess.Popen[bytes]:
     directory.mkdir(exist_ok=True)
-    return subprocess.Popen([sys.executable, "-IS", str(HERE / "witness.py"), str(directory), *words], env={**ENV, **env})
+    return subprocess.Popen(
+        [sys.executable, "-IS", str(HERE / "witness.py"), str(directory), *words], env={**ENV, **env}, stdout=subprocess.DEVNULL
+    )
 
 
 def test_a_witness_writes_down_its_life(tmp_path: Path) -> None:

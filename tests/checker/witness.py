@@ -70,12 +70,14 @@ def main(directory: str, seconds: float, code: int) -> int:
     try:
         signal.signal(signal.SIGTERM, stop)
         write("start", True, **me)
+        print("started", flush=True)
         ends = now() + seconds
         while (left := ends - now()) > 0:
             time.sleep(min(BEAT_S, left))
             write("beat", False)
     except Stopped as stopped:
         code = 128 + int(stopped.args[0])
+    print("ends", flush=True)
     write("end", True, code=code)
     return code
 

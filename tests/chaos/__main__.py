@@ -1,0 +1,65 @@
+"""Run rows of the acceptance table and write what was found: python -m tests.chaos [--row N]… [--size small|full|COUNT] [--seed S].
+
+Exits with 1 when a rule was broken. The same seed makes the same choices; what processes make of them is up to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+from tests.chaos.result import Result, Row, perform
+from tests.chaos.rows.table import ROWS
+
+
+def main(words: list[str]) -> int:
+    """Run what is asked for; print a line for each row."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("--row", type=int, action="append", choices=sorted(ROWS), help="may be repeated; all if left out")
+    parser.add_argument("--size", default="full", help="small, full, or how many times")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("chaos.json"))
+    parser.add_argument("--keep", type=Path, help="keep the record of each row in this directory")
+    options = parser.parse_args(words)
+    signal.signal(signal.SIGTERM, _interrupt)
+    results: list[Result] = []
+    for number in options.row or sorted(ROWS):
+        row = ROWS[number]
+        result = _run(row, _times(row, options.size), options.seed, options.keep)
+        results.append(result)
+        print(
+            f"row {row.number}: {result.times} × {row.what}: {len(result.violations)} violations in {result.seconds} s {result.figures}",
+            flush=True,
+        )
+        for violation in result.violations:
+            print(f"  {violation}", flush=True)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        machine = {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+        options.out.write_text(json.dumps({"machine": machine, "rows": [done.as_json() for done in results]}, indent=2) + "\n")
+    return 1 if any(result.violations for result in results) else 0
+
+
+def _times(row: Row, size: str) -> int:
+    return {"small": row.small, "full": row.full}[size] if size in ("small", "full") else int(size)
+
+
+def _run(row: Row, times: int, seed: int, keep: Path | None) -> Result:
+    if keep is not None:
+        return perform(row, times, seed, keep / f"row-{row.number}-seed-{seed}")
+    with tempfile.TemporaryDirectory(prefix="mgpu-chaos-") as directory:
+        return perform(row, times, seed, Path(directory) / "row")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

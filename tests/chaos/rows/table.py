@@ -1,0 +1,8 @@
+"""All rows by number."""
+
+from __future__ import annotations
+
+from tests.chaos.result import Row
+from tests.chaos.rows import agents, masters
+
+ROWS: dict[int, Row] = {row.number: row for row in (*masters.ROWS, *agents.ROWS)}
