@@ -40,7 +40,7 @@ from mgpu_agent.keeper.messages import (
     incarnation,
     to_keeper_decoder,
 )
-from mgpu_agent.keeper.place import listen, take_lock
+from mgpu_agent.keeper.place import has_room, listen, take_lock
 from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.keeper.slots import SpoolSlots
 from mgpu_agent.keeper.spawn import SpawnFailure, ignored_signals, spawn
@@ -255,12 +255,12 @@ class Keeper:
                 turn.append(start)
         if not turn:
             return
-        written = self._ledger.flush()
+        can_start = self._ledger.flush() and has_room(self._spool)
         for start in turn:
-            if written:
+            if can_start:
                 self._start(start)
             else:
-                self._refuse(start, SpawnFailure("ledger", "The node's disk is full: free some space on it.", "node"))
+                self._refuse(start, SpawnFailure("disk-full", "The node's disk is full: free some space on it.", "node"))
         os.chdir("/")  # holds no directory of a job
 
     def _is_new(self, start: StartTasks) -> bool:

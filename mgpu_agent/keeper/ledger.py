@@ -167,7 +167,10 @@ class Ledger:
         self._size += written
         self._buffer.clear()
         if self._size >= self._compact_at:
-            self._compact()
+            try:
+                self._compact()
+            except OSError:
+                self._compact_at = 2 * self._size
         return True
 
     def close(self) -> None:
@@ -179,11 +182,19 @@ class Ledger:
 
     def _load(self) -> None:
         data = self._path.read_bytes() if self._path.exists() else b""
-        for line in _read_lines(data):
+        whole = 0
+        for line, whole in _read_lines(data):  # noqa: B007 - where the last one ends
             self._apply(line)
         if not self.ledger_id:
             self.ledger_id = os.urandom(8).hex()
-        self._compact()
+        try:
+            self._compact()
+        except OSError:
+            # A full disk: the file stays as it is, and nothing starts before it takes notes again.
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.ftruncate(self._descriptor, whole)
+            self._size = whole
+            self._buffer += _frame(_Opened(self.ledger_id, self.boot_id))
 
     def _compact(self) -> None:
         lines: list[_Line] = [_Opened(self.ledger_id, self.boot_id)]
@@ -195,12 +206,17 @@ class Ledger:
         data = b"".join(map(_frame, lines))
         temporary = self._path.with_name(f".{self._path.name}.new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        with open(descriptor, "wb", closefd=False, buffering=0) as file:
-            position = 0
-            while position < len(data):
-                position += file.write(data[position:])
-        reach("keeper.compact.before")
-        os.rename(temporary, self._path)
+        try:
+            with open(descriptor, "wb", closefd=False, buffering=0) as file:
+                position = 0
+                while position < len(data):
+                    position += file.write(data[position:])
+            reach("keeper.compact.before")
+            os.rename(temporary, self._path)
+        except OSError:
+            os.close(descriptor)
+            temporary.unlink()
+            raise
         reach("keeper.compact.after")
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -282,7 +298,8 @@ def _frame(line: _Line) -> bytes:
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
-def _read_lines(data: bytes) -> Iterable[_Line]:
+def _read_lines(data: bytes) -> Iterable[tuple[_Line, int]]:
+    """Yield each line and where it ends, up to the first that is not whole."""
     position = 0
     while position + _HEAD.size <= len(data):
         length, checksum = _HEAD.unpack_from(data, position)
@@ -291,7 +308,8 @@ def _read_lines(data: bytes) -> Iterable[_Line]:
         if len(body) != length or zlib.crc32(body) != checksum:
             return
         try:
-            yield _decoder.decode(body)
+            line = _decoder.decode(body)
         except msgspec.DecodeError:
             return
         position = start + length
+        yield line, position

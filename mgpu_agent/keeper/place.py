@@ -11,6 +11,7 @@ from pathlib import Path
 from mgpu_agent.keeper.messages import LOCK_NAME, SOCKET_NAME
 
 LOCK_WAIT_S = 10.0
+LEAST_ROOM_BYTES = 1024 * 1024  # with less, a job's first words would fail it
 
 
 def listen(directory: Path) -> socket.socket:
@@ -26,6 +27,15 @@ def listen(directory: Path) -> socket.socket:
     listener.listen(4)
     listener.setblocking(False)
     return listener
+
+
+def has_room(directory: Path) -> bool:
+    """Tell whether the disk of a directory takes the output of one more job."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return True  # the start itself will say what is wrong
+    return disk.f_bavail * disk.f_frsize >= LEAST_ROOM_BYTES
 
 
 def take_lock(directory: Path) -> int | None:

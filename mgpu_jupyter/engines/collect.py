@@ -5,8 +5,10 @@ A task may be forgotten when its end is committed and all its output is on disk.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -20,6 +22,7 @@ from mgpu_jupyter.master.ports import LogKey, OutputLog
 log = logging.getLogger("mgpu.output")
 _JOB_ID = re.compile(JOB_ID_PATTERN)
 MAX_RANKS = 1_000_000
+ASK_AGAIN_S = 2.0
 
 
 class _Task(NamedTuple):
@@ -45,14 +48,23 @@ class Collector:
         self._syncing: set[_Task] = set()
         self._synced: SimpleQueue[tuple[_Task, bool]] = SimpleQueue()
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix="mgpu-log-sync")
+        self._stuck: set[tuple[_Task, int]] = set()
+        """Streams of which a piece could not be written."""
+        self._ask_again_at = 0.0
 
     def take_output(self, node_id: NodeId, message: Output) -> bool:
         """Write a chunk; tell whether the log grew."""
         if message.stream not in STREAMS or not 0 <= message.rank < MAX_RANKS or not _JOB_ID.match(message.key.job_id):
             return False
         task = _Task(node_id, message.key, message.rank)
-        before = self._logs.received(task.log_key)[message.stream]
-        after = self._logs.append(task.log_key, message.stream, message.offset, message.data)
+        try:
+            before = self._logs.received(task.log_key)[message.stream]
+            after = self._logs.append(task.log_key, message.stream, message.offset, message.data)
+        except OSError as error:
+            self._hold_up(error, task, message.stream)
+            return False
+        if after > before:
+            self._stuck.discard((task, message.stream))
         self._acks.setdefault(node_id, {})[message.key, message.rank, message.stream] = after
         if task in self._ends:
             self._to_check.add(task)
@@ -81,7 +93,13 @@ class Collector:
         self._new_ends.clear()
 
     def take_acks(self) -> dict[NodeId, list[OutputMark]]:
-        """Return the acknowledgements that are due to each node."""
+        """Return the acknowledgements that are due to each node; a stream that could not be written is asked for again."""
+        if self._stuck and time.monotonic() >= self._ask_again_at:
+            self._ask_again_at = time.monotonic() + ASK_AGAIN_S
+            for task, stream in self._stuck:
+                with contextlib.suppress(OSError):
+                    have = self._logs.received(task.log_key)[stream]
+                    self._acks.setdefault(task.node_id, {})[task.key, task.rank, stream] = have
         due, self._acks = self._acks, {}
         return {
             node_id: [OutputMark(key, rank, stream, offset) for (key, rank, stream), offset in acks.items()]
@@ -113,6 +131,13 @@ class Collector:
         """Finish the syncs that are under way; what they made forgettable can still be taken."""
         self._syncer.shutdown(wait=True)
         self._logs.close()
+
+    def _hold_up(self, error: OSError, task: _Task, stream: int) -> None:
+        """Leave output with its node for a while: a full disk for output holds up nothing else."""
+        if not self._stuck:
+            log.error("output of jobs cannot be written (%s): nodes keep it until it can; free some space.", error)
+            self._ask_again_at = time.monotonic() + ASK_AGAIN_S
+        self._stuck.add((task, stream))
 
     def _is_empty(self, task: _Task) -> bool:
         end = self._ends[task]

@@ -9,6 +9,7 @@ The writer is the master's thread; readers open the files themselves and never a
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections import OrderedDict
@@ -79,7 +80,7 @@ class LogWriter:
         _write_all(log.data_fd, data, log.size)
         reach("logs.write.after")
         if log.index_fd is not None:
-            os.write(log.index_fd, _RECORD.pack(log.size, stream_at, len(data), stream))
+            _write_record(log.index_fd, _RECORD.pack(log.size, stream_at, len(data), stream))
         log.size += len(data)
         log.received[stream] = stream_at + len(data)
 
@@ -251,6 +252,14 @@ def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
     written = 0
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], offset + written)
+
+
+def _write_record(descriptor: int, record: bytes) -> None:
+    """Append a record, whole or not at all: half of one would shift all that follow."""
+    written = os.write(descriptor, record)
+    if written != len(record):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _sync_and_close(log: _OpenLog) -> None:

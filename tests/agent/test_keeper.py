@@ -412,6 +412,14 @@ def test_one_keeper_per_directory(keepers: Keepers, monkeypatch: pytest.MonkeyPa
     talk.close()
 
 
+def test_a_disk_has_room_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mgpu_agent.keeper import place
+
+    assert (place.has_room(tmp_path), place.has_room(tmp_path / "missing")) == (True, True)
+    monkeypatch.setattr(place, "LEAST_ROOM_BYTES", 2**80)
+    assert place.has_room(tmp_path) is False
+
+
 def test_a_stopped_keeper_takes_its_jobs_along(keepers: Keepers) -> None:
     keeper = keepers.start()
     talk = keepers.talk()

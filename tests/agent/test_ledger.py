@@ -9,6 +9,7 @@ import pytest
 from mgpu_agent.keeper import ledger as ledger_module
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import StartRefused, TaskRecord
+from mgpu_agent.protocol.failpoints import arm
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 
 KEY = AttemptKey(JobId("AAAAAAAA"), 2, 10)
@@ -185,6 +186,45 @@ def test_a_full_disk_leaves_no_half_of_a_note(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, handler)
 
     assert (took, size_then, ledger.flush()) == (False, size, True)
+    ledger = reopened(ledger, tmp_path)
+    assert ledger.known(KEY) == [STARTED]
+    ledger.close()
+
+
+def test_a_disk_that_has_no_room_for_a_shorter_ledger_keeps_the_old_one(tmp_path: Path) -> None:
+    ledger = a_ledger(tmp_path)
+    ledger_id = ledger.ledger_id
+    note_start(ledger)
+    ledger.flush()
+    ledger.close()
+    with (tmp_path / "ledger").open("ab") as file:
+        file.write(b"torn")
+
+    arm("keeper.compact.before=error")
+    try:
+        ledger = a_ledger(tmp_path, "next boot")
+        assert (ledger.ledger_id, ledger.last_boot_id, ledger.known(KEY)) == (ledger_id, "boot", [STARTED])
+    finally:
+        arm(None)
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+    note_end(ledger)
+    ledger = reopened(ledger, tmp_path, "next boot")
+
+    assert (ledger.last_boot_id, ledger.known(KEY)) == ("next boot", [ENDED])
+    ledger.close()
+
+
+def test_a_ledger_that_cannot_be_made_shorter_now_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "COMPACT_AT_BYTES", 200)
+    ledger = a_ledger(tmp_path)
+    arm("keeper.compact.before=error")
+    try:
+        for _ in range(20):
+            note_start(ledger)
+            assert ledger.flush()
+    finally:
+        arm(None)
+    assert (tmp_path / "ledger").stat().st_size > 400
     ledger = reopened(ledger, tmp_path)
     assert ledger.known(KEY) == [STARTED]
     ledger.close()

@@ -12,6 +12,7 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
+from mgpu_jupyter.engines import collect
 from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
 from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master.ports import Incoming, LogKey, News
@@ -389,6 +390,30 @@ def test_output_that_cannot_be_brought_to_disk_is_kept_by_the_node(world, monkey
 
     wait_until(lambda: "disk is gone" in caplog.text)
     assert not any(isinstance(message, wire.Forget) for _, message in world.sent())
+
+
+def test_a_full_disk_for_output_costs_nothing_else(world, monkeypatch, caplog):
+    world.hello()
+    world.output(b"hello")
+    world.sent()
+    world.engine.take_news()
+    with monkeypatch.context() as full:
+        full.setattr(LogWriter, "append", lambda *_: (_ for _ in ()).throw(OSError("No space left")))
+        late = wire.Output(key=world.job.attempt_key, rank=0, stream=STDOUT, offset=5, data=b" world")
+        report = wire.TaskReport(status=replace(ended(world.job), stdout_bytes=11))
+        events = world.say(late, late, report)
+    world.output(b"!", offset=11)  # what comes after the gap proves nothing
+    world.sent()
+
+    assert [type(event) for event in events] == [TaskReported]
+    assert world.engine.take_news() == News()
+    assert (world.sent(), caplog.text.count("No space left")) == ([], 1)
+    monkeypatch.setattr(collect.time, "monotonic", lambda: float("inf"))
+    assert world.sent() == [(b"\0r1", wire.OutputAck(mark=OutputMark(world.job.attempt_key, 0, STDOUT, 5)))]
+    monkeypatch.undo()
+
+    world.output(b" world", offset=5)
+    assert log_path(world.root, LogKey(world.job.id, 1, 0)).read_bytes() == b"hello world"
 
 
 def test_what_is_brought_to_disk_while_closing_is_still_told(tmp_path):

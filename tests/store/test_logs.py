@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 
 import pytest
 from hypothesis import given
@@ -220,3 +221,32 @@ def test_any_window_of_any_mixture_reads_back_exactly(tmp_path_factory, chunks, 
     read = [(run.stream, byte) for run in runs for byte in run.data]
     assert read == expected[offset : offset + limit]
     assert all(first.stream != second.stream for first, second in itertools.pairwise(runs))
+
+
+def test_a_full_disk_leaves_no_half_of_a_record(tmp_path):
+    root = tmp_path / "logs"
+    writer = LogWriter(root)
+    for number in range(4):
+        writer.append(KEY, STDERR if number % 2 else STDOUT, number // 2, b"x")
+    index = log_path(root, KEY).with_suffix(".idx")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (index.stat().st_size + 10, hard))
+    try:
+        with pytest.raises(OSError, match=r"large|space"):
+            writer.append(KEY, STDOUT, 2, b"y")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert writer.append(KEY, STDOUT, 2, b"y") == 3
+    assert writer.append(KEY, STDERR, 2, b"z") == 3
+    whole = [
+        Run(STDOUT, 0, b"x"),
+        Run(STDERR, 1, b"x"),
+        Run(STDOUT, 2, b"x"),
+        Run(STDERR, 3, b"x"),
+        Run(STDOUT, 4, b"y"),
+        Run(STDERR, 5, b"z"),
+    ]
+    assert read_runs(root, KEY, 0, 100) == whole
+    writer.close()
+    assert LogWriter(root).received(KEY) == {STDOUT: 3, STDERR: 3}

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.chaos.result import Row
-from tests.chaos.rows import agents, masters
+from tests.chaos.rows import agents, disks, masters, trees
 
-ROWS: dict[int, Row] = {row.number: row for row in (*masters.ROWS, *agents.ROWS)}
+ROWS: dict[int, Row] = {row.number: row for row in (*masters.ROWS, *agents.ROWS, *trees.ROWS, *disks.ROWS)}
