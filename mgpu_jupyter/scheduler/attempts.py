@@ -144,14 +144,19 @@ def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Place
 def _take_in(state: ClusterState, at: float, job: Job, status: TaskStatus) -> list[Command]:
     if status.ended_at is None:
         if job.state is JobState.STARTING and len(job.tasks) == len(job.placements):
-            started_at = max(task.started_at for task in job.tasks)
-            return [SaveJob(books.move(state, job, state_=JobState.RUNNING, started_at=started_at))]
+            return [SaveJob(books.move(state, job, state_=JobState.RUNNING, started_at=_started_at(job, at)))]
         return [SaveJob(books.move(state, job, state_=job.state))]
     if status.lost:
         return _lost(state, at, job, f"Node {status.node_id} lost it: {status.reason}.")
     if _exit_code(status) != 0 and job.stop is None:
         return stop_attempt(state, job, StopCause.RANK_FAILED, _failure(job, status), at=at)
     return _go_on(state, at, job)
+
+
+def _started_at(job: Job, at: float) -> float | None:
+    """Return when its last rank started: by the nodes' clocks as far as they can be right, between its placing and now."""
+    told = max((task.started_at for task in job.tasks), default=None)
+    return None if told is None else min(at, max(told, job.placed_at))
 
 
 def _lost(state: ClusterState, at: float, job: Job, text: str) -> list[Command]:
@@ -169,8 +174,10 @@ def _go_on(state: ClusterState, at: float, job: Job) -> list[Command]:
 
 def _finish(state: ClusterState, at: float, job: Job) -> list[Command]:
     ended = [task for task in job.tasks if task.ended_at is not None]
-    ended_at = max((task.ended_at or at for task in ended), default=at)
-    started_at = job.started_at or max((task.started_at for task in job.tasks), default=None)
+    started_at = job.started_at or _started_at(job, at)
+    ended_at = min(at, max((task.ended_at or at for task in ended), default=at))
+    if started_at is not None:
+        ended_at = max(started_at, ended_at)
     job = replace(job, ended_at=ended_at, started_at=started_at, exit_code=_job_exit_code(job, ended))
     if job.stop in _AGAIN:
         return _requeue(state, job)

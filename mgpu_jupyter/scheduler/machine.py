@@ -188,5 +188,6 @@ def _start(state: ClusterState, job: Job, found: Found) -> Job:
         refused=(),
         stop=None,
         reason=None,
+        placed_at=state.now,
         started_at=None,
     )

@@ -81,6 +81,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What really ran, one entry for each rank that was heard of."""
     refused: tuple[int, ...] = ()
     """Ranks of this attempt that will never start."""
+    placed_at: float = 0.0
+    """When this attempt was given its nodes: it cannot have started before, whatever a node's clock says."""
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None

@@ -165,6 +165,20 @@ def test_the_time_limit_counts_from_the_start_and_the_clusters_limit_is_the_uppe
     assert books.next_due_at(cluster.state) == 60.0
 
 
+@pytest.mark.parametrize(
+    ("told", "started"), [(15.0, 15.0), (-86_400.0, 2.0), (86_400.0, 20.0)], ids=["right", "a day behind", "a day ahead"]
+)
+def test_a_node_whose_clock_is_wrong_ends_no_job_before_or_long_after_its_time(told, started):
+    cluster = Cluster(("n1", 1))
+    job = cluster.started(time_limit_s=100.0)
+
+    (save,) = report(cluster, status(job, started_at=told), at=20.0)
+    assert (save.job.started_at, books.next_due_at(cluster.state)) == (started, started + 100.0)
+    (save,) = report(cluster, ended(save.job, started_at=told, at=told + 5.0), at=25.0)
+    assert (save.job.state, save.job.started_at) == (JobState.COMPLETED, started)
+    assert started <= save.job.ended_at <= 25.0
+
+
 def test_a_deadline_of_an_attempt_that_is_over_means_nothing():
     cluster = Cluster(("n1", 1))
     job = cluster.started(time_limit_s=5.0)

@@ -25,7 +25,7 @@ def test_what_jobs_of_this_user_name_and_size_took_is_expected_of_the_next():
     for seconds, name, gpus in ((100.0, "train", 1), (300.0, "train", 1), (5000.0, "train", 1), (700.0, "eval", 2)):
         job = cluster.started(name=name, gpus=gpus)
         cluster.tell(TaskReported(at=3.0, status=status(job, started_at=3.0)))
-        cluster.tell(TaskReported(at=4.0, status=ended(cluster.job(job.id), at=3.0 + seconds, started_at=3.0)))
+        cluster.tell(TaskReported(at=3.0 + seconds, status=ended(cluster.job(job.id), at=3.0 + seconds, started_at=3.0)))
 
     def expected(**spec: object) -> tuple[float, float]:
         job = cluster.job(cluster.submit(**spec))
@@ -42,8 +42,8 @@ def test_what_jobs_of_this_user_name_and_size_took_is_expected_of_the_next():
 def test_after_some_jobs_their_mean_says_something_about_strangers():
     cluster = Cluster(("n1", 4))
     for seconds in (100.0, 200.0, 300.0, 400.0, 0.5):
-        job = cluster.started()
-        cluster.tell(TaskReported(at=3.0, status=ended(job, at=10.0 + seconds)))
+        job, begun = cluster.started(), cluster.state.now + 1
+        cluster.tell(TaskReported(at=begun + seconds, status=ended(job, started_at=begun, at=begun + seconds)))
 
     assert cluster.state.estimates.expect("bob", "x", 1) == pytest.approx(200.1)
     assert cluster.state.estimates.expect("ann", "x", 7) == 300.0

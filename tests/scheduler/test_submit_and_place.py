@@ -42,6 +42,7 @@ def test_the_pass_saves_before_it_launches_and_names_all_that_the_node_needs():
         attempt=1,
         epoch=1,
         placements=(where,),
+        placed_at=2.0,
     )
     launch = LaunchSpec(
         key=key(new),
