@@ -1,8 +1,7 @@
-"""Acceptance, row 4: what a `kill -9` of the server or of an agent must not cost. Power cuts are another test's business."""
+"""Acceptance, row 4: what a `kill -9` of the server or of an agent must not cost. Submits and kills by the hundred are in test_chaos.py."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from mgpu_jupyter.api.models import OutputFrame
 from tests.e2e.cluster import Cluster, bash
 from tests.processes import wait_until
-
-TRIES = 100
 
 # Says that it ran, waits for a file, and prints enough that lost output would show.
 JOB = "echo start; echo ran >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done; seq 1 500; echo end >&2; exit {code}"
@@ -55,35 +52,6 @@ def test_server_killed_with_twenty_running_and_twenty_waiting(cluster: Cluster, 
     assert {(str(job.state), job.exit_code, job.info.attempt) for job in jobs} == {("completed", 0, 1)}
     assert {path.name: path.read_text() for path in ran.iterdir()} == {str(number): "ran\n" for number in range(40)}
     assert {job.id: _outputs(cluster, job.id) for job in jobs} == {job.id: (OUT, "end\n") for job in jobs}
-
-
-@pytest.mark.timeout(600)
-def test_an_acknowledged_submit_is_never_lost(tmp_path: Path) -> None:
-    """A hundred times: submit, answer, `kill -9` at once; the job is there afterwards, and runs once when a node comes.
-
-    Almost all of the time is the start of a Jupyter server, so one cluster for each core shares the tries.
-    """
-    lanes = 2
-    with ThreadPoolExecutor(lanes) as pool:
-        list(pool.map(lambda lane: _submit_and_kill(tmp_path / f"lane-{lane}", TRIES // lanes), range(lanes)))
-
-
-def _submit_and_kill(directory: Path, tries: int) -> None:
-    ran = directory / "ran"
-    ran.mkdir(parents=True)
-    with Cluster(directory / "cluster") as cluster:
-        acknowledged: list[str] = []
-        for number in range(tries):
-            cluster.start_master()
-            assert [str(cluster.client.job(job_id).state) for job_id in acknowledged[-1:]] == ["queued"] * min(number, 1)
-            job = cluster.client.submit(bash("echo ran >> {path}", path=ran / str(number)), gpus=0, name=f"try-{number}")
-            cluster.kill("master")
-            acknowledged.append(job.id)
-        cluster.start_master()
-        assert cluster.job_states() == dict.fromkeys(acknowledged, "queued")
-        cluster.start_node("n1")
-        cluster.wait_until(lambda: set(cluster.job_states().values()) == {"completed"}, "all have run", 60)
-        assert {path.name: path.read_text() for path in ran.iterdir()} == {str(number): "ran\n" for number in range(tries)}
 
 
 def test_agent_killed_with_jobs_running(cluster: Cluster, tmp_path: Path) -> None:

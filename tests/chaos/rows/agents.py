@@ -120,6 +120,6 @@ def _kill_keeper(stage: Stage, node: str) -> None:
 
 
 ROWS = (
-    Row(3, "kill -9 of an agent with jobs running, restart", 20, 500, kill_agents),
-    Row(16, "kill -9 of a keeper with jobs running (beyond the table)", 20, 200, kill_keepers),
+    Row(3, "kill -9 of an agent with jobs running, restart", 15, 500, kill_agents),
+    Row(16, "kill -9 of a keeper with jobs running (beyond the table)", 10, 200, kill_keepers),
 )

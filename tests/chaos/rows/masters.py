@@ -141,6 +141,6 @@ def kill_after_answers(directory: Path, kills: int, rng: random.Random) -> Findi
 
 
 ROWS = (
-    Row(1, "kill -9 of the master at random moments and at every failpoint", 36, 1000, kill_masters),
-    Row(2, "acknowledged, then kill -9 within 1 ms", 50, 3000, kill_after_answers),
+    Row(1, "kill -9 of the master at random moments and at every failpoint", 30, 1000, kill_masters),
+    Row(2, "acknowledged, then kill -9 within 1 ms", 100, 3000, kill_after_answers),
 )

@@ -97,4 +97,4 @@ class _Tree:
         return left
 
 
-ROWS = (Row(9, "cancel of hostile trees", 21, 500, cancel_hostile_trees),)
+ROWS = (Row(9, "cancel of hostile trees", 20, 500, cancel_hostile_trees),)

@@ -1,0 +1,25 @@
+"""Small sizes of the chaos rows: faults on real processes, judged by the checker alone. `make chaos` runs the full sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.result import perform
+from tests.chaos.rows.clocks import can_preload
+from tests.chaos.rows.disks import can_mount
+from tests.chaos.rows.table import ROWS
+
+SEED = 1
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", sorted(ROWS))
+def test_row(number: int, tmp_path: Path) -> None:
+    if number == 8 and not can_mount():
+        pytest.skip("Only root can mount the small disks that are filled.")
+    if number == 10 and not can_preload():
+        pytest.skip("There is no gcc to build the clock that jumps.")
+    result = perform(ROWS[number], ROWS[number].small, SEED, tmp_path / "row")
+    assert result.violations == []
