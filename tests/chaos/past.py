@@ -12,12 +12,14 @@ from mgpu_jupyter.store.sqlite import SqliteStore
 from tests.builders import job_id
 
 BATCH = 10_000
+PAST = "past"
+"""The name of all these jobs."""
 
 
 def make_past(state: Path, ended: int, waiting: int = 0) -> None:
     """Fill the database in a state directory that no master uses."""
     store = SqliteStore(make_private_dir(state) / "mgpu.db")
-    spec = JobSpec(command=("python", "train.py", "--epochs", "10"), gpus=1, name="past")
+    spec = JobSpec(command=("python", "train.py", "--epochs", "10"), gpus=1, name=PAST)
     for first in range(0, ended + waiting, BATCH):
         numbers = range(first, min(first + BATCH, ended + waiting))
         jobs = {job_id(number): _job(number, spec, is_over=number < ended) for number in numbers}

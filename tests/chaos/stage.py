@@ -6,6 +6,7 @@ Judges nothing and decides nothing about when to hurt what; rows do, and tests/c
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -23,13 +24,18 @@ import psutil
 
 from mgpu_agent.protocol.errors import MgpuError, NotFound
 from mgpu_agent.protocol.failpoints import VARIABLE
+from mgpu_jupyter import Client
 from mgpu_jupyter.client.spec import Here, spec_of
+from mgpu_jupyter.client.timeouts import Timeouts
+from tests.chaos.past import PAST
 from tests.checker import history, rules
 from tests.e2e.cluster import BIN, ROOT, START_LIMIT_S, Cluster
 from tests.processes import wait_until
 
 WITNESS = ROOT / "tests" / "checker" / "witness.py"
 LOOK_S = 0.25
+LOOK_AT = 300  # the newest; every job is looked at by name in the end
+SUBMITTERS = 3
 SUBMIT_LIMIT_S = 120.0
 
 
@@ -83,6 +89,8 @@ class Stage(Cluster):
         self.witness = self.record / history.WITNESS
         self.witness.mkdir(parents=True)
         self.write("settings", **(settings or {}))
+        # A client with less patience between tries: masters are away half of the time.
+        self.client = Client(env=self.env, timeouts=Timeouts(backoff_cap_s=0.2))
         self.acknowledged: dict[str, str] = {}
         """Job id by key."""
         self.problems: list[str] = []
@@ -194,8 +202,9 @@ class Stage(Cluster):
 
     def look(self) -> None:
         """Ask for the newest states and record what changed."""
-        for job in self.client.jobs(limit=1000):
-            self._note(job.id, str(job.state), job.info.attempt, job.info.exit_code)
+        for job in self.client.jobs(limit=LOOK_AT):
+            if job.info.name != PAST:
+                self._note(job.id, str(job.state), job.info.attempt, job.info.exit_code)
 
     def look_at_each(self) -> None:
         """Ask for every acknowledged job by name, and record the answer in any case."""
@@ -240,13 +249,14 @@ class Stage(Cluster):
 class Busy:
     """Threads that submit and look while the row hurts the cluster. Leaving the `with` block waits for the last submit."""
 
-    def __init__(self, stage: Stage, submit: Callable[[int], None], *, pause_s: float, most: int = 1_000_000) -> None:
+    def __init__(self, stage: Stage, submit: Callable[[int], None], *, pause_s: float) -> None:
         self._stage = stage
         self._submit = submit
-        self._most = most
         self._pause_s = pause_s
         self._stopped = threading.Event()
-        self._threads = [threading.Thread(target=self._submit_all), threading.Thread(target=self._look)]
+        self._numbers = itertools.count()
+        self._threads = [threading.Thread(target=self._submit_all) for _ in range(SUBMITTERS)]
+        self._threads.append(threading.Thread(target=self._look))
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -259,7 +269,7 @@ class Busy:
             thread.join()
 
     def _submit_all(self) -> None:
-        for number in range(self._most):
+        for number in self._numbers:
             try:
                 self._submit(number)
             except MgpuError as error:

@@ -21,7 +21,7 @@ from tests.processes import WaitedTooLong, wait_until
 NODES = 4
 GPUS = 4
 RANDOM_KILLS = 10
-PAUSE_S = 0.1
+PAUSE_S = 0.3
 FAILPOINT_LIMIT_S = 2.0
 DRAIN_S = 120.0
 GRACE_S = 2.0

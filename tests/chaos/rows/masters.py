@@ -23,7 +23,7 @@ from tests.processes import WaitedTooLong, wait_until
 
 GPUS = 4
 RANDOM_KILLS = 10
-PAUSE_S = 0.06
+PAUSE_S = 0.15
 CANCELLED = 0.15
 CANCELLED_AFTER = 8  # submits later, so that most of them run by then
 FAILPOINT_LIMIT_S = 2.0
@@ -51,8 +51,9 @@ def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
 
         def submit(number: int) -> None:
             stage.submit(f"job-{number}", choices.uniform(0.1, 2.0), gpus=choices.choice([0, 1, 1, 2]))
-            if number >= CANCELLED_AFTER and choices.random() < CANCELLED:
-                stage.client.cancel(stage.acknowledged[f"job-{number - CANCELLED_AFTER}"])
+            earlier = stage.acknowledged.get(f"job-{number - CANCELLED_AFTER}")
+            if earlier is not None and choices.random() < CANCELLED:
+                stage.client.cancel(earlier)
 
         with Busy(stage, submit, pause_s=PAUSE_S):
             stage.kill("master")
