@@ -91,7 +91,7 @@ def test_a_program_reads_its_environment(text: str | None, code: int) -> None:
     assert subprocess.run([sys.executable, "-c", program], env=env, cwd=ROOT, timeout=30, check=False).returncode == code
 
 
-@pytest.mark.parametrize("text", ["store.comit=kill", "store.batch", "store.batch=explode", "store.batch=kill:x", "store.batch=sleep:-1"])
+@pytest.mark.parametrize("text", ["store.unknown=kill", "store.batch", "store.batch=explode", "store.batch=kill:x", "store.batch=sleep:-1"])
 def test_what_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="MGPU_FAILPOINTS has"):
         arm(text)
