@@ -26,8 +26,9 @@ FAILPOINT_LIMIT_S = 2.0
 DRAIN_S = 120.0
 GRACE_S = 2.0
 LOST = "node-lost"
-SELDOM = ("agent.keeper", "agent.script", "agent.enrolment.before", "agent.enrolment.after", "keeper.recover")
-SELDOM += ("keeper.compact.before", "keeper.compact.after")
+FIRST_START = ("agent.keeper", "agent.enrolment.before", "agent.enrolment.after")
+"""Reached by a node that is new."""
+SELDOM = (*FIRST_START, "agent.script", "keeper.recover", "keeper.compact.before", "keeper.compact.after")
 
 Life = Callable[[Stage, str, str, random.Random], bool]
 """Hurts a node at a failpoint, or at any moment; tells whether it died there."""
@@ -74,11 +75,12 @@ def _agent_life(stage: Stage, node: str, failpoint: str, rng: random.Random) -> 
     stage.kill(node)
     if not failpoint:
         return False
-    agent = stage.fork_node(node, GPUS, _wish(failpoint, rng))
+    name = f"{node}-{rng.randrange(1_000_000)}" if failpoint in FIRST_START else node
+    agent = stage.fork_node(name, GPUS, _wish(failpoint, rng))
     with contextlib.suppress(WaitedTooLong):
         wait_until(lambda: agent.poll() is not None, f"the agent dies at {failpoint}", FAILPOINT_LIMIT_S)
     died_by_itself = agent.poll() is not None
-    stage.kill(node)
+    stage.kill(name)
     return died_by_itself
 
 

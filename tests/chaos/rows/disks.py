@@ -20,13 +20,13 @@ from tests.chaos.stage import WITNESS, Stage
 from tests.processes import WaitedTooLong, wait_until
 
 NODE = "n0"
-OUTPUT_BYTES = 2_000_000
+OUTPUT_BYTES = 1_000_000
 BULKY = "x" * 100_000  # no page that happens to be free takes this
 REFUSED = (503, 507)
 TRIES = 5
 GOES_ON_S = 60.0
 QUIET_S = 20.0
-SIZES = {"database": "24m", "logs": "4m", "agent": "4m"}
+SIZES = {"database": "48m", "logs": "64m", "agent": "16m"}
 
 
 def can_mount() -> bool:
