@@ -16,6 +16,7 @@ from collections import deque
 from typing import assert_never
 
 import zmq
+from msgspec.structs import replace
 
 from mgpu_agent.config import AgentConfig
 from mgpu_agent.core import commands as do
@@ -38,8 +39,8 @@ from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import Launch
-from mgpu_agent.protocol.model import TaskStatus
+from mgpu_agent.protocol.messages import Launch, Prepare, Start
+from mgpu_agent.protocol.model import LaunchSpec, TaskStatus
 from mgpu_agent.protocol.places import host_name
 from mgpu_agent.whereabouts import Whereabouts, describe_node, find_master
 
@@ -109,7 +110,7 @@ class Agent:
             if not self._watch.is_working:
                 log.warning("no_inotify output is looked for every %s s", SAFETY_S)
             self._attach("agent and keeper were lost")
-            self._handle(happened.Began(at=time.monotonic()))
+            self._handle(happened.Began(at=time.monotonic(), boot=time.clock_gettime(time.CLOCK_BOOTTIME)))
             while self.end_reason is None:
                 self._turn()
             log.info("ending reason=%r", self.end_reason)
@@ -212,7 +213,7 @@ class Agent:
                 self._bad_frames.add(error.code)
                 log.log(level, "bad_frame code=%s message=%r", error.code, error.message)
                 continue
-            if type(message) is Launch:
+            if isinstance(message, Launch | Prepare | Start):
                 self._spool.note_busy()
             self._handle(happened.FrameArrived(at=now, master_epoch=epoch, message=message))
 
@@ -309,6 +310,7 @@ class Agent:
                 happened.Ticked(
                     at=now,
                     wall=time.time(),
+                    boot=time.clock_gettime(time.CLOCK_BOOTTIME),
                     may_enrol=self._where.enrol_keys is not None,
                     samples=readings.samples,
                     read_at=readings.begun_at,
@@ -337,20 +339,14 @@ class Agent:
         match command:
             case do.Send(message=message):
                 self._outbox.put(message)
-            case do.StartTasks(spec=spec):
-                start = self._preparation.prepare(spec, by_uuid=self._machine.has_lost_gpu)
-                if isinstance(start, Unprepared):
-                    failure = happened.LaunchFailed(
-                        at=time.monotonic(),
-                        key=spec.key,
-                        code=start.code,
-                        message=start.message,
-                        fault=start.fault,
-                        exit_code=start.exit_code,
-                    )
-                    self._events.append(failure)
-                else:
-                    self._keeper.put(start)
+            case do.StartTasks(spec=spec, alive_at=alive_at):
+                if (start := self._prepare(spec)) is not None:
+                    self._keeper.put(replace(start, alive_at=alive_at))
+            case do.PrepareTasks(spec=spec):
+                if self._prepare(spec) is not None:
+                    self._events.append(happened.LaunchPrepared(at=time.monotonic(), key=spec.key))
+            case do.RenewLeases(alive_at=alive_at):
+                self._keeper.put(keeper.MasterAlive(alive_at=alive_at))
             case do.FollowOutput(status=status):
                 self._shipper.follow(status, self._stems[status.key][status.rank])
                 log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
@@ -388,6 +384,17 @@ class Agent:
                 self.end_reason, self._end_code = reason, code
             case _:
                 assert_never(command)
+
+    def _prepare(self, spec: LaunchSpec) -> keeper.StartTasks | None:
+        """Return what the keeper should start; None when it cannot, which is an event then."""
+        start = self._preparation.prepare(spec, by_uuid=self._machine.has_lost_gpu)
+        if not isinstance(start, Unprepared):
+            return start
+        failure = happened.LaunchFailed(
+            at=time.monotonic(), key=spec.key, code=start.code, message=start.message, fault=start.fault, exit_code=start.exit_code
+        )
+        self._events.append(failure)
+        return None
 
     def _connect(self) -> None:
         self._connect_at = self._rise_by = None

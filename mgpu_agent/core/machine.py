@@ -33,6 +33,7 @@ from mgpu_agent.core.events import (
     KeeperAttached,
     KeeperLost,
     LaunchFailed,
+    LaunchPrepared,
     LinkFell,
     LinkRose,
     MasterMoved,
@@ -49,14 +50,17 @@ from mgpu_agent.protocol.messages import (
     Enrol,
     Enrolled,
     Forget,
+    Heard,
     Heartbeat,
     Hello,
     Launch,
     Leave,
     OutputAck,
+    Prepare,
     Probe,
     Refuse,
     Resync,
+    Start,
     Stop,
     TaskReport,
     ToAgent,
@@ -112,6 +116,7 @@ class Machine:
         self._troubles = TroubleLog()
         self._trial = Trial()
         self._wall = 0.0
+        self._boot = 0.0
         self._is_up = False
         self._answer_by: float | None = None
         self._failures = 0
@@ -155,7 +160,10 @@ class Machine:
                 return self._on_tick(event)
             case LaunchFailed():
                 return self._work.launch_failed(event, may_tell=self.may_ship)
-            case Began():
+            case LaunchPrepared():
+                return self._work.launch_prepared(event, may_tell=self.may_ship)
+            case Began(boot=boot):
+                self._boot = boot
                 return [Connect(enrolling=self.phase is Phase.ENROLLING)]
             case LinkRose(at=at):
                 return self._on_link_rose(at)
@@ -235,7 +243,15 @@ class Machine:
         self._answer_by = at + ANSWER_S
         self._attempts.note_all_told(at)
         tasks = self._attempts.all_statuses()
-        return [Send(message=Hello(node_id=self._node_id, facts=self._work.facts, tasks=tasks, samples=self._gpus.samples))]
+        hello = Hello(
+            node_id=self._node_id,
+            facts=self._work.facts,
+            tasks=tasks,
+            samples=self._gpus.samples,
+            prepared=self._work.prepared_keys(),
+            beat=self._boot,
+        )
+        return [Send(message=hello)]
 
     # --- the master's messages ----------------------------------------------------------------------
 
@@ -260,6 +276,12 @@ class Machine:
                 return [MoveOutput(mark=mark)]
             case Forget(keys=keys):
                 return self._work.forget(keys)
+            case Prepare():
+                return self._work.prepare(message, at)
+            case Start(key=key):
+                return self._work.start(key)
+            case Heard(beat=beat):
+                return self._work.renew(beat, self._boot)
             case Stop():
                 return self._work.stop(message)
             case Welcome():
@@ -296,6 +318,7 @@ class Machine:
         self._is_enrolled, self._has_line = True, False
         commands: list[Command] = [
             *save,
+            *self._work.renew(message.beat, self._boot),
             SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
             Say(event="joined", fields={"cluster": message.cluster}),
         ]
@@ -334,9 +357,10 @@ class Machine:
     # --- time ----------------------------------------------------------------------------------------
 
     def _on_tick(self, event: Ticked) -> list[Command]:
-        self._wall = event.wall
+        self._wall, self._boot = event.wall, event.boot
         samples = self._take_readings(event)
-        return self._troubles.say(samples) + self._keep_time(event, samples) + self._of_trial(self._trial.on_tick(event.at))
+        commands = self._troubles.say(samples) + self._keep_time(event, samples)
+        return commands + self._work.let_go(event.at) + self._of_trial(self._trial.on_tick(event.at))
 
     def _keep_time(self, event: Ticked, samples: tuple[GpuSample, ...]) -> list[Command]:
         if self._answer_by is not None and event.at >= self._answer_by:
@@ -350,7 +374,7 @@ class Machine:
         commands: list[Command] = []
         if samples or event.at - self._beat_at >= self._heartbeat_s:
             self._beat_at = event.at
-            beat = Heartbeat(at=event.wall, samples=samples, **structs.asdict(event.measured))
+            beat = Heartbeat(at=event.wall, samples=samples, beat=event.boot, **structs.asdict(event.measured))
             commands.append(Send(message=beat))
         if self._gpus.is_urgent(event.at):
             commands.append(ReadGpus())

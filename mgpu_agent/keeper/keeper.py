@@ -17,7 +17,9 @@ import time
 from collections import deque
 from pathlib import Path
 
+from mgpu_agent.keeper.alarm import Alarm, boot_clock
 from mgpu_agent.keeper.family import Family, LiveTask
+from mgpu_agent.keeper.leases import RAN_OUT, Leases
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import (
     LEDGER_NAME,
@@ -29,6 +31,7 @@ from mgpu_agent.keeper.messages import (
     ForgetTasks,
     FromKeeper,
     Leave,
+    MasterAlive,
     RankStart,
     Snapshot,
     StartRefused,
@@ -61,6 +64,8 @@ class Keeper:
         self._ledger = ledger
         self._idle_s = idle_s
         self._family = Family()
+        self._leases = Leases()
+        self._alarm = Alarm()
         self._slots = SpoolSlots(f"{time.time_ns():x}")
         self._blank: set[str] = set()
         """Spool files that their task left empty, with no process behind that could still write."""
@@ -77,6 +82,7 @@ class Keeper:
         self._poll = select.poll()
         self._poll.register(self._listener, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._alarm, select.POLLIN)
 
     def run(self) -> None:
         """Keep until there is nothing to keep."""
@@ -90,7 +96,10 @@ class Keeper:
                 self._accept()
             elif self._channel is not None and self._channel.fileno() in ready:
                 self._read_agent(self._channel)
+            if self._alarm.fileno() in ready:
+                self._alarm.clear()
             self._start_some()
+            self._end_leases()
             self._finish(self._family.reap(time.monotonic(), time.time()))
             self._finish(self._family.sweep(time.monotonic()))
             self._tell_started()
@@ -102,7 +111,7 @@ class Keeper:
         signal.set_wakeup_fd(-1)
         if self._channel is not None:
             self._channel.close()
-        for handle in (self._listener, self._wake, self._wake_writer):
+        for handle in (self._listener, self._wake, self._wake_writer, self._alarm):
             handle.close()
         self._ledger.close()
 
@@ -189,6 +198,8 @@ class Keeper:
                 self._stop(message)
             case ForgetTasks(keys=keys):
                 self._forget(keys)
+            case MasterAlive(alive_at=alive_at):
+                self._leases.renew(alive_at, boot_clock())
             case Attach(environment=environment):
                 self._environment = environment
                 self._untold.clear()
@@ -226,6 +237,14 @@ class Keeper:
                 refusal = StartRefused(key=message.key, code="stopped", message="It was stopped before it started.", fault="stale")
                 self._ledger.note_refused(refusal)
             self._answer(refusal)
+
+    # --- leases ------------------------------------------------------------------------------------
+
+    def _end_leases(self) -> None:
+        """End what has a lease that ran out: by ourselves, whoever else is there."""
+        for key, grace_s in self._leases.take_due(boot_clock()):
+            self._family.stop(key, grace_s, RAN_OUT, time.monotonic(), lost=True)
+        self._alarm.set(self._leases.next_at())
 
     # --- starting ----------------------------------------------------------------------------------
 
@@ -268,6 +287,8 @@ class Keeper:
             return False
         if start.incarnation != here:
             refusal = stale(start.key, "The launch was meant for the node as it was before it started anew.")
+        elif start.lease_s and boot_clock() >= start.alive_at + start.lease_s:
+            refusal = stale(start.key, "The launch came too late: its lease had run out.")
         else:
             refusal = self._ledger.refusal(start.key)
         if refusal is None and any(key.job_id == start.key.job_id for key, _ in self._family.tasks):
@@ -285,6 +306,8 @@ class Keeper:
             why = error.strerror if isinstance(error, OSError) else error
             self._refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "node"))
             return
+        self._leases.renew(start.alive_at, boot_clock())
+        self._leases.add(start.key, start.lease_s, start.grace_s)
         for position, rank in enumerate(start.ranks):
             failure = self._start_rank(start, rank)
             if failure is None:
@@ -302,7 +325,7 @@ class Keeper:
         pid = spawn(start.argv, env, f"{stem}.out", f"{stem}.err", self._reset_signals)
         if isinstance(pid, SpawnFailure):
             return pid
-        self._ledger.note_begun(start.key, rank.rank, pid, time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
+        self._ledger.note_begun(start.key, rank.rank, pid, time.time(), boot_clock())
         task = LiveTask(start.key, rank.rank, pid, marker)
         self._family.add(task)
         self._untold.append((time.monotonic() + UNTOLD_S, task))
@@ -310,6 +333,7 @@ class Keeper:
 
     def _refuse(self, start: StartTasks, failure: SpawnFailure) -> None:
         refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
+        self._leases.drop(start.key)
         for record in self._ledger.known(start.key):
             self._slots.give_back(record.spool)
         self._ledger.note_refused(refusal)
@@ -337,6 +361,8 @@ class Keeper:
     def _finish(self, tasks: list[LiveTask]) -> None:
         for task in tasks:
             self._family.remove(task)
+            if not self._family.has_attempt(task.key):
+                self._leases.drop(task.key)
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = (_size(f"{self._spool}/{name}.out"), _size(f"{self._spool}/{name}.err"))

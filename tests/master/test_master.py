@@ -57,6 +57,12 @@ class FakeEngine:
     def launch(self, spec):
         self.diary.append(("launch", spec.key.job_id))
 
+    def prepare(self, spec, hold_s):
+        self.diary.append(("prepare", spec.node_id, hold_s))
+
+    def start(self, node_id, key):
+        self.diary.append(("start", node_id))
+
     def stop(self, node_id, key, grace_s, reason):
         self.diary.append(("stop", node_id, reason))
 
