@@ -361,7 +361,7 @@ class Keeper:
     def _finish(self, tasks: list[LiveTask]) -> None:
         for task in tasks:
             self._family.remove(task)
-            if not self._family.has_attempt(task.key):
+            if task.key in self._leases and not self._family.has_attempt(task.key):
                 self._leases.drop(task.key)
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool

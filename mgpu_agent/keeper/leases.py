@@ -13,11 +13,15 @@ FOREVER_S = 10 * 365 * 86_400.0
 
 
 class Leases:
-    """The attempts with a lease, and the last moment at which the master is known to have been there."""
+    """The attempts with a lease, by its length, and the last moment at which the master is known to have been there."""
 
     def __init__(self) -> None:
         self._alive_at = 0.0
-        self._leases: dict[AttemptKey, tuple[float, float]] = {}
+        self._lengths: dict[AttemptKey, float] = {}
+        self._graces: dict[float, dict[AttemptKey, float]] = {}
+
+    def __contains__(self, key: AttemptKey) -> bool:
+        return key in self._lengths
 
     def renew(self, alive_at: float, now: float) -> None:
         """Note that the master was there at that moment, which is never a later one than now."""
@@ -26,20 +30,25 @@ class Leases:
     def add(self, key: AttemptKey, lease_s: float, grace_s: float) -> None:
         """Watch an attempt; without a lease there is nothing to watch."""
         if 0 < lease_s < FOREVER_S:
-            self._leases[key] = (lease_s, grace_s)
+            self._lengths[key] = lease_s
+            self._graces.setdefault(lease_s, {})[key] = grace_s
 
     def drop(self, key: AttemptKey) -> None:
         """Watch an attempt no more."""
-        self._leases.pop(key, None)
+        lease_s = self._lengths.pop(key, 0.0)
+        if lease_s:
+            del self._graces[lease_s][key]
+            if not self._graces[lease_s]:
+                del self._graces[lease_s]
 
     def take_due(self, now: float) -> list[tuple[AttemptKey, float]]:
         """Return the attempts whose lease has run out, each with its grace; no renewal brings them back."""
-        due = [(key, grace_s) for key, (lease_s, grace_s) in self._leases.items() if now >= self._alive_at + lease_s]
+        lengths = [lease_s for lease_s in self._graces if now >= self._alive_at + lease_s]
+        due = [grace for lease_s in lengths for grace in self._graces[lease_s].items()]
         for key, _ in due:
-            del self._leases[key]
+            self.drop(key)
         return due
 
     def next_at(self) -> float | None:
         """Return when the first lease runs out."""
-        shortest = min((lease_s for lease_s, _ in self._leases.values()), default=None)
-        return None if shortest is None else self._alive_at + shortest
+        return self._alive_at + min(self._graces) if self._graces else None

@@ -213,7 +213,7 @@ class MgpuApp(ExtensionApp):
         settings = ServiceSettings(
             link=LinkSettings(
                 cluster=self.cluster_name,
-                heartbeat_s=self.heartbeat_interval,
+                heartbeat_s=min(self.heartbeat_interval, self.lease / 4),
                 sample_s=self.heartbeat_interval,
                 timeout_s=min(self.timeout, self.lease),
             ),
