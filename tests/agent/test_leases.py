@@ -153,12 +153,12 @@ def test_a_dead_agent_keeps_nothing_alive_and_the_next_one_tells_what_was_ended(
 
 
 def test_a_lease_outlives_the_agent_and_is_renewed_by_the_next_one(joined: SmallMaster, node: Node) -> None:
-    key = joined.launch("sh", "-c", POLITE, lease_s=6.0)
+    key = joined.launch("sh", "-c", POLITE, lease_s=4.0)
     pid = joined.wait_running(key).pid
     node.kill()
     node.start()
     joined.wait(lambda: len(joined.hellos) == 2)
-    serve_for(joined, 6.5)
+    serve_for(joined, 4.5)
     assert is_alive(pid)
 
 

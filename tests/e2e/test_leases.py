@@ -71,47 +71,33 @@ def test_fence_ends_the_job_of_a_lost_agent_before_it_starts_elsewhere(cluster: 
 
 
 def test_keep_lets_jobs_go_on_while_agent_and_master_are_away_longer_than_a_lease(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.start_master(*FENCE, "--MgpuApp.on_disconnect=keep")
+    """And a job that asks to be fenced is ended by its keeper, and runs again when the master is back."""
+    traits = (*FENCE, "--MgpuApp.on_disconnect=keep")
+    cluster.start_master(*traits)
     cluster.start_node("n1", 1)
-    cluster.start_node("n2", 1)
-    logs, go = [tmp_path / "log-1", tmp_path / "log-2"], tmp_path / "go"
-    jobs = [cluster.client.submit(bash(JOB, log=log, go=go), gpus=1) for log in logs]
+    cluster.start_node("n2", 2)
+    logs, go = [tmp_path / name for name in ("without-agent", "with-agent", "fenced")], tmp_path / "go"
+    places = [{"nodelist": "n1"}, {"nodelist": "n2"}, {"nodelist": "n2", "on_disconnect": "fence"}]
+    jobs = [cluster.client.submit(bash(JOB, log=log, go=go), gpus=1, **place) for log, place in zip(logs, places, strict=True)]
     pids = [_running(cluster, job) for job in jobs]
     cluster.kill("n1")
     cluster.kill("master")
     away_since = time.monotonic()
+    cluster.wait_until(lambda: len(_lines(logs[2])) == 2, "the fenced one was ended", LEASE_S + 15)
     cluster.wait_until(lambda: time.monotonic() - away_since > LEASE_S + GRACE_S + MARGIN_S, "longer than a lease", 30)
-    cluster.start_master(*FENCE, "--MgpuApp.on_disconnect=keep")
+    cluster.start_master(*traits)
     cluster.start_node("n1", 1)
-    assert [_running(cluster, job) for job in jobs] == pids
+    assert [_running(cluster, job) for job in jobs[:2]] == pids[:2]
+    cluster.wait_until(lambda: len(_lines(logs[2])) == 3, "the fenced one runs again")
     go.touch()
     for job in jobs:
         job.wait(20)
 
-    assert [(str(job.state), job.info.attempt) for job in jobs] == [("completed", 1)] * 2
-    assert [[what for what, *_ in _lines(log)] for log in logs] == [["begin", "done"]] * 2
-
-
-def test_a_fenced_job_that_asks_to_be_kept_is(cluster: Cluster, tmp_path: Path) -> None:
-    """And a master that was away longer than the lease takes up what goes on, and runs again what was ended."""
-    cluster.start_master(*FENCE)
-    cluster.start_node("n1", 2)
-    logs, go = [tmp_path / "kept", tmp_path / "fenced"], tmp_path / "go"
-    kept = cluster.client.submit(bash(JOB, log=logs[0], go=go), gpus=1, on_disconnect="keep")
-    fenced = cluster.client.submit(bash(JOB, log=logs[1], go=go), gpus=1)
-    pids = [_running(cluster, job) for job in (kept, fenced)]
-    cluster.kill("master")
-    cluster.wait_until(lambda: len(_lines(logs[1])) == 2, "the fenced one was ended", LEASE_S + 15)
-    cluster.start_master(*FENCE)
-    assert _running(cluster, kept) == pids[0]
-    cluster.wait_until(lambda: len(_lines(logs[1])) == 3, "the fenced one runs again")
-    go.touch()
-    for job in (kept, fenced):
-        job.wait(20)
-
-    assert [(str(job.state), job.info.attempt) for job in (kept, fenced)] == [("completed", 1), ("completed", 2)]
+    assert [(str(job.state), job.info.attempt) for job in jobs] == [("completed", 1), ("completed", 1), ("completed", 2)]
+    kept = [("begin", 1), ("done", 1)]
     assert [[(what, attempt) for what, attempt, *_ in _lines(log)] for log in logs] == [
-        [("begin", 1), ("done", 1)],
+        kept,
+        kept,
         [("begin", 1), ("end", 1), ("begin", 2), ("done", 2)],
     ]
 
