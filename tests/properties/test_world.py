@@ -41,10 +41,16 @@ from tests.properties.agents import GRACE_S, LEASE_S, NODES, SILENCE_S, STEP_S, 
 class World(RuleBasedStateMachine):
     """The core, three agents and a network in which anything may happen to a message."""
 
+    policy = Policy(
+        scheduling=Scheduling(retries=Retries(max_failed_starts=1000, node_failures=2)),
+        kill_grace_s=GRACE_S,
+        lease_s=LEASE_S,
+        lease_margin_s=0.0,
+        prepare_s=30.0,
+    )
+
     @initialize()
     def begin(self) -> None:
-        scheduling = Scheduling(retries=Retries(max_failed_starts=1000, node_failures=2))
-        self.policy = Policy(scheduling=scheduling, kill_grace_s=GRACE_S, lease_s=LEASE_S, lease_margin_s=0.0, prepare_s=30.0)
         self.state = ClusterState(self.policy)
         self.agents = {name: FakeAgent(name) for name in NODES}
         self.down: list[Command | Heard] = []
