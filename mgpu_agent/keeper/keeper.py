@@ -73,6 +73,8 @@ class Keeper:
         self._pending: deque[StartTasks] = deque()
         self._untold: deque[tuple[float, LiveTask]] = deque()
         self._channel: Channel[ToKeeper] | None = None
+        self._attached = False
+        """Whether the agent said who it is: the first thing that it hears is all that there is."""
         self._leaving = False
         self._terminated = False
         self._idle_since = time.monotonic()
@@ -161,7 +163,7 @@ class Keeper:
             return
         if self._channel is not None:
             self._drop_agent()
-        self._leaving = False
+        self._leaving = self._attached = False
         self._channel = Channel(connection, to_keeper_decoder)
         self._poll.register(self._channel, select.POLLIN)
 
@@ -202,6 +204,7 @@ class Keeper:
                 self._leases.renew(alive_at, boot_clock())
             case Attach(environment=environment):
                 self._environment = environment
+                self._attached = True
                 self._untold.clear()
                 for task in self._family.tasks.values():
                     task.told = True
@@ -214,7 +217,7 @@ class Keeper:
                 self._leaving = True
 
     def _answer(self, message: FromKeeper) -> None:
-        if self._channel is not None:
+        if self._channel is not None and self._attached:
             self._channel.put(message)
 
     def _forget(self, keys: tuple[AttemptKey, ...]) -> None:
