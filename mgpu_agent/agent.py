@@ -16,6 +16,7 @@ from collections import deque
 from typing import assert_never
 
 import zmq
+from msgspec.structs import replace
 
 from mgpu_agent.config import AgentConfig
 from mgpu_agent.core import commands as do
@@ -27,6 +28,7 @@ from mgpu_agent.gpu.source import GpuSource
 from mgpu_agent.identity import Enrolment, Identity
 from mgpu_agent.keeper import messages as keeper
 from mgpu_agent.link import Link
+from mgpu_agent.outbox import Outbox
 from mgpu_agent.process.environment import base_environment
 from mgpu_agent.process.inotify import ModifiedFiles
 from mgpu_agent.process.keeper_client import KeeperClient
@@ -37,8 +39,8 @@ from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import Launch, ToMaster
-from mgpu_agent.protocol.model import TaskStatus
+from mgpu_agent.protocol.messages import Launch, Prepare, Start
+from mgpu_agent.protocol.model import LaunchSpec, TaskStatus
 from mgpu_agent.protocol.places import host_name
 from mgpu_agent.whereabouts import Whereabouts, describe_node, find_master
 
@@ -46,9 +48,6 @@ TICK_S = 0.25
 LOOK_AROUND_S = 2.0
 SAFETY_S = 1.0
 ADDRESS_TRY_S = 3.0
-_BATCH_FRAMES = 256
-_BATCH_BYTES = 1024 * 1024
-_SHIP_AT_ONCE_BYTES = 4 * 1024 * 1024  # then the loop looks at everything else again
 
 log = logging.getLogger("mgpu.agent")
 
@@ -79,12 +78,12 @@ class Agent:
         self._preparation = Preparation(config.node_id, self._spool, self._gpus, base)
         self._shipper = OutputShipper(str(self._spool.path))
         self._link = Link()
+        self._outbox = Outbox(self._link, self._shipper)
         self._host = host_name()
         self._found = find_address(config.address, where.target.address)
         log.info("address=%s found_by=%s (%s)", self._found.address, self._found.by, FOUND_BY_WORDS[self._found.by])
         self._stems: dict[AttemptKey, dict[int, str]] = {}
         self._events: deque[happened.Event] = deque()
-        self._outbox: list[ToMaster] = []
         self._poller = zmq.Poller()
         self._polled: tuple[tuple[zmq.Socket[bytes], ...], int, bool] = ((), -1, False)
         self._wake, self._wake_writer = socket.socketpair()
@@ -111,7 +110,7 @@ class Agent:
             if not self._watch.is_working:
                 log.warning("no_inotify output is looked for every %s s", SAFETY_S)
             self._attach("agent and keeper were lost")
-            self._handle(happened.Began(at=time.monotonic()))
+            self._handle(happened.Began(at=time.monotonic(), boot=time.clock_gettime(time.CLOCK_BOOTTIME)))
             while self.end_reason is None:
                 self._turn()
             log.info("ending reason=%r", self.end_reason)
@@ -214,7 +213,7 @@ class Agent:
                 self._bad_frames.add(error.code)
                 log.log(level, "bad_frame code=%s message=%r", error.code, error.message)
                 continue
-            if type(message) is Launch:
+            if isinstance(message, Launch | Prepare | Start):
                 self._spool.note_busy()
             self._handle(happened.FrameArrived(at=now, master_epoch=epoch, message=message))
 
@@ -311,6 +310,7 @@ class Agent:
                 happened.Ticked(
                     at=now,
                     wall=time.time(),
+                    boot=time.clock_gettime(time.CLOCK_BOOTTIME),
                     may_enrol=self._where.enrol_keys is not None,
                     samples=readings.samples,
                     read_at=readings.begun_at,
@@ -338,21 +338,15 @@ class Agent:
     def _carry_out(self, command: do.Command) -> None:  # noqa: PLR0912 - one case per command
         match command:
             case do.Send(message=message):
-                self._outbox.append(message)
-            case do.StartTasks(spec=spec):
-                start = self._preparation.prepare(spec, by_uuid=self._machine.has_lost_gpu)
-                if isinstance(start, Unprepared):
-                    failure = happened.LaunchFailed(
-                        at=time.monotonic(),
-                        key=spec.key,
-                        code=start.code,
-                        message=start.message,
-                        fault=start.fault,
-                        exit_code=start.exit_code,
-                    )
-                    self._events.append(failure)
-                else:
-                    self._keeper.put(start)
+                self._outbox.put(message)
+            case do.StartTasks(spec=spec, alive_at=alive_at):
+                if (start := self._prepare(spec)) is not None:
+                    self._keeper.put(replace(start, alive_at=alive_at))
+            case do.PrepareTasks(spec=spec):
+                if self._prepare(spec) is not None:
+                    self._events.append(happened.LaunchPrepared(at=time.monotonic(), key=spec.key))
+            case do.RenewLeases(alive_at=alive_at):
+                self._keeper.put(keeper.MasterAlive(alive_at=alive_at))
             case do.FollowOutput(status=status):
                 self._shipper.follow(status, self._stems[status.key][status.rank])
                 log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
@@ -391,6 +385,17 @@ class Agent:
             case _:
                 assert_never(command)
 
+    def _prepare(self, spec: LaunchSpec) -> keeper.StartTasks | None:
+        """Return what the keeper should start; None when it cannot, which is an event then."""
+        start = self._preparation.prepare(spec, by_uuid=self._machine.has_lost_gpu)
+        if not isinstance(start, Unprepared):
+            return start
+        failure = happened.LaunchFailed(
+            at=time.monotonic(), key=spec.key, code=start.code, message=start.message, fault=start.fault, exit_code=start.exit_code
+        )
+        self._events.append(failure)
+        return None
+
     def _connect(self) -> None:
         self._connect_at = self._rise_by = None
         if self._look_around():  # it had moved: a new wish to connect is under way
@@ -422,24 +427,4 @@ class Agent:
         """Send what was gathered: starts to the keeper, output and then reports to the master."""
         if self._keeper.has_outgoing and not self._keeper.flush():
             self._lose_keeper(time.monotonic())
-        batch: list[bytes] = []
-        size = shipped = 0
-        epoch = self._machine.master_epoch
-        if self._machine.may_ship:
-            for chunk in self._shipper.chunks(time.monotonic()):
-                batch.append(codec.encode(chunk, epoch))
-                size += len(chunk.data)
-                shipped += len(chunk.data)
-                if size >= _BATCH_BYTES or len(batch) >= _BATCH_FRAMES:
-                    self._link.send(batch)
-                    batch, size = [], 0
-                if shipped >= _SHIP_AT_ONCE_BYTES:
-                    break
-        for message in self._outbox:
-            batch.append(codec.encode(message, epoch))
-            if len(batch) >= _BATCH_FRAMES:
-                self._link.send(batch)
-                batch = []
-        self._outbox.clear()
-        if batch:
-            self._link.send(batch)
+        self._outbox.flush(self._machine.master_epoch, may_ship=self._machine.may_ship)

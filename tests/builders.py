@@ -11,7 +11,7 @@ from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler import invariants
 from mgpu_jupyter.scheduler.commands import Command, RecordAnswer, Remember
-from mgpu_jupyter.scheduler.events import Event, JobSubmitted, NodeJoined, PassDue
+from mgpu_jupyter.scheduler.events import Event, JobSubmitted, LaunchWasPrepared, NodeJoined, PassDue
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Job, Placement, Policy
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -103,10 +103,18 @@ class Cluster:
         return self.tell(PassDue(at=at))
 
     def started(self, **spec: Any) -> Job:
-        """Submit a job and place it."""
+        """Submit a job and place it; if it has several nodes, all of them say that they can start."""
         new = self.submit(**spec)
         self.schedule()
+        job = self.state.jobs[new]
+        for placement in job.placements if job.is_preparing else ():
+            self.prepared(job, placement.rank)
         return self.state.jobs[new]
+
+    def prepared(self, job: Job, rank: int, *, at: float = 2.0) -> list[Command]:
+        """Let the node of this rank say that it can start."""
+        (placement,) = (one for one in job.placements if one.rank == rank)
+        return self.tell(LaunchWasPrepared(at=at, node_id=placement.node_id, key=job.attempt_key))
 
     def job(self, new: JobId) -> Job:
         return self.state.jobs[new]

@@ -26,6 +26,20 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True):
     """Prepare this launch and hand it to the keeper."""
 
     spec: LaunchSpec
+    alive_at: float = 0.0
+    """The last moment, on the clock that counts from boot, at which the master is known to have been there."""
+
+
+class PrepareTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """See whether this launch could be carried out; start nothing."""
+
+    spec: LaunchSpec
+
+
+class RenewLeases(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the keeper when the master was there last, on the clock that counts from boot."""
+
+    alive_at: float
 
 
 class StopTasks(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +110,8 @@ Command = (
     Connect
     | Send
     | StartTasks
+    | PrepareTasks
+    | RenewLeases
     | StopTasks
     | ForgetTasks
     | FollowOutput

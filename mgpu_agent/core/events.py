@@ -13,6 +13,8 @@ class Began(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's loop started."""
 
     at: float
+    boot: float = 0.0
+    """The clock that counts from boot and goes on while the machine sleeps: leases are reckoned by it."""
 
 
 class LinkRose(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,13 @@ class TaskChanged(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus
 
 
+class LaunchPrepared(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a launch needs is there."""
+
+    at: float
+    key: AttemptKey
+
+
 class LaunchFailed(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing was started under this key and nothing will be."""
 
@@ -91,6 +100,7 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     wall: float = 0.0
+    boot: float = 0.0
     may_enrol: bool = False
     samples: tuple[GpuSample, ...] = ()
     read_at: float = 0.0
@@ -106,5 +116,16 @@ class EndAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Event = (
-    Began | LinkRose | LinkFell | MasterMoved | FrameArrived | KeeperAttached | KeeperLost | TaskChanged | LaunchFailed | Ticked | EndAsked
+    Began
+    | LinkRose
+    | LinkFell
+    | MasterMoved
+    | FrameArrived
+    | KeeperAttached
+    | KeeperLost
+    | TaskChanged
+    | LaunchPrepared
+    | LaunchFailed
+    | Ticked
+    | EndAsked
 )

@@ -13,13 +13,10 @@ from typing import assert_never
 
 from msgspec import structs
 
-from mgpu_agent.core.attempts import Attempts
 from mgpu_agent.core.commands import (
     Command,
     Connect,
     End,
-    FollowOutput,
-    ForgetTasks,
     MoveOutput,
     ReadGpus,
     SaveEnrolment,
@@ -27,7 +24,6 @@ from mgpu_agent.core.commands import (
     Say,
     Send,
     SetPace,
-    StartTasks,
 )
 from mgpu_agent.core.events import (
     Began,
@@ -37,6 +33,7 @@ from mgpu_agent.core.events import (
     KeeperAttached,
     KeeperLost,
     LaunchFailed,
+    LaunchPrepared,
     LinkFell,
     LinkRose,
     MasterMoved,
@@ -44,30 +41,32 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus
-from mgpu_agent.core.launches import stop_command, why_not
 from mgpu_agent.core.trial import Trial
 from mgpu_agent.core.troubles import TroubleLog
-from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
+from mgpu_agent.core.work import Work
+from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
     Enrol,
     Enrolled,
     Forget,
+    Heard,
     Heartbeat,
     Hello,
     Launch,
-    LaunchRefused,
     Leave,
     OutputAck,
+    Prepare,
     Probe,
     Refuse,
     Resync,
+    Start,
     Stop,
     TaskReport,
     ToAgent,
     Welcome,
 )
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts, TaskStatus
+from mgpu_agent.protocol.model import GpuSample
 
 ANSWER_S = 3.0  # a master on the same machine answers in milliseconds; after this the key is taken as unknown to it
 SILENCE_S = 120.0  # an end is told every 10 s: a master that takes none of twelve does not hear us
@@ -111,14 +110,13 @@ class Machine:
         self._is_enrolled = is_enrolled
         self._has_line = has_line
         self._line_refusals = 0
-        self._facts: NodeFacts | None = None
-        self._attempts = Attempts()
         self._gpus = Gpus()
+        self._work = Work(node_id, self._gpus)
+        self._attempts = self._work.attempts
         self._troubles = TroubleLog()
         self._trial = Trial()
         self._wall = 0.0
-        self._launches: dict[AttemptKey, LaunchSpec] = {}
-        self._stops: dict[AttemptKey, Stop] = {}
+        self._boot = 0.0
         self._is_up = False
         self._answer_by: float | None = None
         self._failures = 0
@@ -155,14 +153,17 @@ class Machine:
             case TaskChanged() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
                 return self._of_trial(of_trial)
             case TaskChanged():
-                return self._on_task_changed(event)
+                return self._work.task_changed(event, self._wall, may_tell=self.may_ship)
             case FrameArrived():
                 return self._on_frame(event)
             case Ticked():
                 return self._on_tick(event)
             case LaunchFailed():
-                return self._on_launch_failed(event)
-            case Began():
+                return self._work.launch_failed(event, may_tell=self.may_ship)
+            case LaunchPrepared():
+                return self._work.launch_prepared(event, may_tell=self.may_ship)
+            case Began(boot=boot):
+                self._boot = boot
                 return [Connect(enrolling=self.phase is Phase.ENROLLING)]
             case LinkRose(at=at):
                 return self._on_link_rose(at)
@@ -173,7 +174,7 @@ class Machine:
             case KeeperAttached():
                 return self._on_keeper_attached(event)
             case KeeperLost():
-                self._facts = None
+                self._work.facts = None
                 return [Say(event="keeper_lost", is_warning=True)]
             case EndAsked(reason=reason):
                 farewell = [Send(message=Leave(reason=reason))] if self.phase is Phase.WELCOMED else []
@@ -236,13 +237,21 @@ class Machine:
 
     def _hello(self, at: float) -> list[Command]:
         """Say who we are, as soon as the keeper has told what runs."""
-        if self._facts is None:
+        if self._work.facts is None:
             return []
         self.phase = Phase.JOINING
         self._answer_by = at + ANSWER_S
         self._attempts.note_all_told(at)
         tasks = self._attempts.all_statuses()
-        return [Send(message=Hello(node_id=self._node_id, facts=self._facts, tasks=tasks, samples=self._gpus.samples))]
+        hello = Hello(
+            node_id=self._node_id,
+            facts=self._work.facts,
+            tasks=tasks,
+            samples=self._gpus.samples,
+            prepared=self._work.prepared_keys(),
+            beat=self._boot,
+        )
+        return [Send(message=hello)]
 
     # --- the master's messages ----------------------------------------------------------------------
 
@@ -262,13 +271,19 @@ class Machine:
     def _obey(self, message: ToAgent, at: float) -> list[Command]:  # noqa: PLR0911 - one case per message
         match message:
             case Launch(spec=spec):
-                return self._on_launch(spec)
+                return self._work.launch(spec)
             case OutputAck(mark=mark):
                 return [MoveOutput(mark=mark)]
             case Forget(keys=keys):
-                return self._on_forget(keys)
+                return self._work.forget(keys)
+            case Prepare():
+                return self._work.prepare(message, at)
+            case Start(key=key):
+                return self._work.start(key)
+            case Heard(beat=beat):
+                return self._work.renew(beat, self._boot)
             case Stop():
-                return self._on_stop(message)
+                return self._work.stop(message)
             case Welcome():
                 return self._on_welcome(message, at)
             case Resync():
@@ -280,7 +295,7 @@ class Machine:
             case Refuse():
                 return self._on_refuse(message)
             case Probe():
-                return self._of_trial(self._trial.begin(message, self._node_id, self._facts, at, self._wall))
+                return self._of_trial(self._trial.begin(message, self._node_id, self._work.facts, at, self._wall))
             case Bye():
                 self._is_dismissed = self._is_embedded
                 if self._is_dismissed and not self._attempts.is_busy:
@@ -303,6 +318,7 @@ class Machine:
         self._is_enrolled, self._has_line = True, False
         commands: list[Command] = [
             *save,
+            *self._work.renew(message.beat, self._boot),
             SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
             Say(event="joined", fields={"cluster": message.cluster}),
         ]
@@ -311,7 +327,7 @@ class Machine:
     def _on_refuse(self, message: Refuse) -> list[Command]:
         if message.code == REVOKED:
             stops = [Stop(key=key, grace_s=REVOKED_GRACE_S, reason="This node was revoked.") for key in self._attempts.live()]
-            return [*(command for stop in stops for command in self._on_stop(stop)), End(reason=message.message, code=1)]
+            return [*(command for stop in stops for command in self._work.stop(stop)), End(reason=message.message, code=1)]
         if self.phase is Phase.ENROLLING and self._has_line:
             return [End(reason=message.message, code=1)]
         commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off(REFUSED_BACK_OFF_S))
@@ -320,81 +336,19 @@ class Machine:
         self._said_refusal = message.code
         return [Say(event="refused", fields={"code": message.code, "message": message.message}, is_warning=True), *commands]
 
-    def _on_launch(self, spec: LaunchSpec) -> list[Command]:
-        key = spec.key
-        if known := self._attempts.statuses(key):
-            return [Send(message=TaskReport(status=status)) for status in known]
-        if key in self._attempts:
-            return []
-        if (refusal := why_not(spec, self._node_id, self._facts, self._attempts, self._gpus)) is not None:
-            return [Send(message=refusal)]
-        self._attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
-        self._launches[key] = spec
-        return [StartTasks(spec=spec)] if self._facts is not None else []
-
-    def _on_stop(self, message: Stop) -> list[Command]:
-        if self._attempts.is_over(message.key):
-            return [Send(message=TaskReport(status=status)) for status in self._attempts.statuses(message.key)]
-        self._stops[message.key] = message
-        return [stop_command(message)] if self._facts is not None else []
-
-    def _on_forget(self, keys: tuple[AttemptKey, ...]) -> list[Command]:
-        gone = tuple(key for key in keys if key not in self._attempts or self._attempts.is_over(key))
-        for key in gone:
-            self._attempts.drop(key)
-            self._stops.pop(key, None)
-        return [ForgetTasks(keys=gone)] if gone else []
-
     # --- the keeper's news ---------------------------------------------------------------------------
 
     def _on_keeper_attached(self, event: KeeperAttached) -> list[Command]:
-        self._facts = event.facts
+        self._work.facts = event.facts
         self._gpus.know(event.facts.gpus, event.at)
         commands: list[Command] = []
         for status in event.tasks:
             if self._trial.owns(status.key):
                 commands += self._of_trial(self._trial.on_task(status))
-                continue
-            if self._attempts.take(status, event.at):
-                self._let_go(status, event.at)
-            self._launches.pop(status.key, None)
-            commands.append(FollowOutput(status=status))
-        commands += [StartTasks(spec=self._launches[key]) for key in self._attempts.unanswered()]
-        for key, stop in list(self._stops.items()):
-            if self._attempts.is_over(key):
-                del self._stops[key]
-            else:
-                commands.append(stop_command(stop))
+        commands += self._work.attach([status for status in event.tasks if not self._trial.owns(status.key)], event.at)
         if self._is_up and self.phase is not Phase.ENROLLING:
             commands += self._hello(event.at)
         return commands
-
-    def _on_task_changed(self, event: TaskChanged) -> list[Command]:
-        status = event.status
-        is_news = self._attempts.take(status, event.at)
-        self._launches.pop(status.key, None)
-        if self._stops and self._attempts.is_over(status.key):
-            self._stops.pop(status.key, None)
-        commands: list[Command] = [FollowOutput(status=status)] if is_news else []
-        is_freed = is_news and self._let_go(status, event.at)
-        if self.phase is Phase.WELCOMED:
-            if is_freed:  # told before the end, so that the master hands nothing on that is not back
-                commands += [Send(message=Heartbeat(at=self._wall, samples=self._gpus.samples)), ReadGpus()]
-            commands.append(Send(message=TaskReport(status=status)))
-        return commands
-
-    def _let_go(self, status: TaskStatus, at: float) -> bool:
-        """Note the GPUs that the end of an attempt frees; tell whether their memory must be looked at."""
-        return bool(status.gpus) and self._attempts.is_over(status.key) and self._gpus.free(status.gpus, at)
-
-    def _on_launch_failed(self, event: LaunchFailed) -> list[Command]:
-        self._attempts.drop(event.key)
-        self._launches.pop(event.key, None)
-        self._stops.pop(event.key, None)
-        if self.phase is not Phase.WELCOMED:
-            return []  # the master asks again after `Hello`, and the ledger knows the answer
-        refusal = LaunchRefused(key=event.key, code=event.code, message=event.message, fault=event.fault, exit_code=event.exit_code)
-        return [Send(message=refusal)]
 
     def _of_trial(self, commands: list[Command]) -> list[Command]:
         """Leave out what cannot be said now; the master asks again."""
@@ -403,9 +357,10 @@ class Machine:
     # --- time ----------------------------------------------------------------------------------------
 
     def _on_tick(self, event: Ticked) -> list[Command]:
-        self._wall = event.wall
+        self._wall, self._boot = event.wall, event.boot
         samples = self._take_readings(event)
-        return self._troubles.say(samples) + self._keep_time(event, samples) + self._of_trial(self._trial.on_tick(event.at))
+        commands = self._troubles.say(samples) + self._keep_time(event, samples)
+        return commands + self._work.let_go(event.at) + self._of_trial(self._trial.on_tick(event.at))
 
     def _keep_time(self, event: Ticked, samples: tuple[GpuSample, ...]) -> list[Command]:
         if self._answer_by is not None and event.at >= self._answer_by:
@@ -419,7 +374,7 @@ class Machine:
         commands: list[Command] = []
         if samples or event.at - self._beat_at >= self._heartbeat_s:
             self._beat_at = event.at
-            beat = Heartbeat(at=event.wall, samples=samples, **structs.asdict(event.measured))
+            beat = Heartbeat(at=event.wall, samples=samples, beat=event.boot, **structs.asdict(event.measured))
             commands.append(Send(message=beat))
         if self._gpus.is_urgent(event.at):
             commands.append(ReadGpus())

@@ -17,7 +17,9 @@ import time
 from collections import deque
 from pathlib import Path
 
+from mgpu_agent.keeper.alarm import Alarm, boot_clock
 from mgpu_agent.keeper.family import Family, LiveTask
+from mgpu_agent.keeper.leases import RAN_OUT, Leases
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import (
     LEDGER_NAME,
@@ -29,6 +31,7 @@ from mgpu_agent.keeper.messages import (
     ForgetTasks,
     FromKeeper,
     Leave,
+    MasterAlive,
     RankStart,
     Snapshot,
     StartRefused,
@@ -62,6 +65,8 @@ class Keeper:
         self._ledger = ledger
         self._idle_s = idle_s
         self._family = Family()
+        self._leases = Leases()
+        self._alarm = Alarm()
         self._slots = SpoolSlots(f"{time.time_ns():x}")
         self._blank: set[str] = set()
         """Spool files that their task left empty, with no process behind that could still write."""
@@ -69,6 +74,8 @@ class Keeper:
         self._pending: deque[StartTasks] = deque()
         self._untold: deque[tuple[float, LiveTask]] = deque()
         self._channel: Channel[ToKeeper] | None = None
+        self._attached = False
+        """Whether the agent said who it is: the first thing that it hears is all that there is."""
         self._leaving = False
         self._terminated = False
         self._idle_since = time.monotonic()
@@ -78,6 +85,7 @@ class Keeper:
         self._poll = select.poll()
         self._poll.register(self._listener, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._alarm, select.POLLIN)
 
     def run(self) -> None:
         """Keep until there is nothing to keep."""
@@ -91,7 +99,10 @@ class Keeper:
                 self._accept()
             elif self._channel is not None and self._channel.fileno() in ready:
                 self._read_agent(self._channel)
+            if self._alarm.fileno() in ready:
+                self._alarm.clear()
             self._start_some()
+            self._end_leases()
             self._finish(self._family.reap(time.monotonic(), time.time()))
             self._finish(self._family.sweep(time.monotonic()))
             self._tell_started()
@@ -103,7 +114,7 @@ class Keeper:
         signal.set_wakeup_fd(-1)
         if self._channel is not None:
             self._channel.close()
-        for handle in (self._listener, self._wake, self._wake_writer):
+        for handle in (self._listener, self._wake, self._wake_writer, self._alarm):
             handle.close()
         self._ledger.close()
 
@@ -153,7 +164,7 @@ class Keeper:
             return
         if self._channel is not None:
             self._drop_agent()
-        self._leaving = False
+        self._leaving = self._attached = False
         self._channel = Channel(connection, to_keeper_decoder)
         self._poll.register(self._channel, select.POLLIN)
 
@@ -194,8 +205,11 @@ class Keeper:
                 self._stop(message)
             case ForgetTasks(keys=keys):
                 self._forget(keys)
+            case MasterAlive(alive_at=alive_at):
+                self._leases.renew(alive_at, boot_clock())
             case Attach(environment=environment):
                 self._environment = environment
+                self._attached = True
                 self._untold.clear()
                 for task in self._family.tasks.values():
                     task.told = True
@@ -208,7 +222,7 @@ class Keeper:
                 self._leaving = True
 
     def _answer(self, message: FromKeeper) -> None:
-        if self._channel is not None:
+        if self._channel is not None and self._attached:
             self._channel.put(message)
 
     def _forget(self, keys: tuple[AttemptKey, ...]) -> None:
@@ -231,6 +245,14 @@ class Keeper:
                 refusal = StartRefused(key=message.key, code="stopped", message="It was stopped before it started.", fault="stale")
                 self._ledger.note_refused(refusal)
             self._answer(refusal)
+
+    # --- leases ------------------------------------------------------------------------------------
+
+    def _end_leases(self) -> None:
+        """End what has a lease that ran out: by ourselves, whoever else is there."""
+        for key, grace_s in self._leases.take_due(boot_clock()):
+            self._family.stop(key, grace_s, RAN_OUT, time.monotonic(), lost=True)
+        self._alarm.set(self._leases.next_at())
 
     # --- starting ----------------------------------------------------------------------------------
 
@@ -273,6 +295,8 @@ class Keeper:
             return False
         if start.incarnation != here:
             refusal = stale(start.key, "The launch was meant for the node as it was before it started anew.")
+        elif start.lease_s and boot_clock() >= start.alive_at + start.lease_s:
+            refusal = stale(start.key, "The launch came too late: its lease had run out.")
         else:
             refusal = self._ledger.refusal(start.key)
         if refusal is None and any(key.job_id == start.key.job_id for key, _ in self._family.tasks):
@@ -290,6 +314,8 @@ class Keeper:
             why = error.strerror if isinstance(error, OSError) else error
             self._refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "node"))
             return
+        self._leases.renew(start.alive_at, boot_clock())
+        self._leases.add(start.key, start.lease_s, start.grace_s)
         for position, rank in enumerate(start.ranks):
             failure = self._start_rank(start, rank)
             if failure is None:
@@ -309,7 +335,7 @@ class Keeper:
         if isinstance(pid, SpawnFailure):
             return pid
         reach("keeper.spawn.after")
-        self._ledger.note_begun(start.key, rank.rank, pid, time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
+        self._ledger.note_begun(start.key, rank.rank, pid, time.time(), boot_clock())
         task = LiveTask(start.key, rank.rank, pid, marker)
         self._family.add(task)
         self._untold.append((time.monotonic() + UNTOLD_S, task))
@@ -317,6 +343,7 @@ class Keeper:
 
     def _refuse(self, start: StartTasks, failure: SpawnFailure) -> None:
         refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
+        self._leases.drop(start.key)
         for record in self._ledger.known(start.key):
             self._slots.give_back(record.spool)
         self._ledger.note_refused(refusal)
@@ -345,6 +372,8 @@ class Keeper:
         for task in tasks:
             reach("keeper.end")
             self._family.remove(task)
+            if task.key in self._leases and not self._family.has_attempt(task.key):
+                self._leases.drop(task.key)
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = (_size(f"{self._spool}/{name}.out"), _size(f"{self._spool}/{name}.err"))

@@ -76,6 +76,18 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     gpus: tuple[GpuUuid, ...] = ()
     python: str = ""
     note: str = ""
+    lease_s: float = 0.0
+    """0: it runs on, whatever is heard of the master."""
+    grace_s: float = 0.0
+    """Between TERM and KILL, when the lease runs out."""
+    alive_at: float = 0.0
+    """As in `MasterAlive`, when the launch came."""
+
+
+class MasterAlive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
+    """The master heard what this node said at this moment of the clock that counts from boot: leases count from there."""
+
+    alive_at: float
 
 
 class StopTasks(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
@@ -96,7 +108,7 @@ class Leave(msgspec.Struct, frozen=True, kw_only=True, tag="leave"):
     """This agent goes on purpose: with nothing to keep, go as well."""
 
 
-ToKeeper = Attach | StartTasks | StopTasks | ForgetTasks | Leave
+ToKeeper = Attach | StartTasks | MasterAlive | StopTasks | ForgetTasks | Leave
 
 # --- keeper to agent -----------------------------------------------------------------------------
 

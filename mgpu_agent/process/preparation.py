@@ -73,4 +73,6 @@ class Preparation:
             gpus=spec.gpus,
             python=python,
             note=note,
+            lease_s=spec.lease_s,
+            grace_s=spec.kill_grace_s,
         )

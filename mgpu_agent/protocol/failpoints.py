@@ -26,6 +26,8 @@ MASTER = {
     "store.setting.after": "that value is on disk",
     "master.committed": "the changes of a turn are on disk, and nothing of it was sent",
     "master.launch": "a launch is about to be sent",
+    "master.prepare": "a node is about to be asked whether it could start",
+    "master.start": "a node is about to be told to start what it prepared",
     "master.stop": "a stop is about to be sent",
     "master.probe": "a trial is about to be asked for",
     "master.welcome": "a node that said Hello is about to be answered",

@@ -23,6 +23,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     output_window_bytes: int
     """How many bytes of output may be under way, over all streams, before an acknowledgement."""
     received: tuple[OutputMark, ...] = ()
+    beat: float = 0.0
+    """The beat of the `Hello` that this answers; see `Heard`."""
 
 
 class Enrolled(msgspec.Struct, frozen=True, kw_only=True, tag="enrolled"):
@@ -42,6 +44,20 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     """Run this, unless the ledger shows that it was started already."""
 
     spec: LaunchSpec
+
+
+class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag="prepare"):
+    """Make sure that this can be started here and keep its GPUs for it, but start nothing before `Start` comes."""
+
+    spec: LaunchSpec
+    hold_s: float
+    """After so long without a `Start` it is let go."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """All nodes of this attempt are prepared: start it."""
+
+    key: AttemptKey
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
@@ -79,7 +95,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     """Comes back in the answer."""
 
 
-ToAgent = Welcome | Enrolled | Refuse | Launch | Stop | Forget | OutputAck | Resync | Bye | Probe
+class Heard(msgspec.Struct, frozen=True, kw_only=True, tag="heard"):
+    """I heard the beat that you sent at this moment of your clock: leases count from there, not from when this arrives."""
+
+    beat: float
+
+
+ToAgent = Welcome | Enrolled | Refuse | Launch | Prepare | Start | Stop | Forget | OutputAck | Resync | Bye | Probe | Heard
 
 # --- agent to master -----------------------------------------------------------------------------
 
@@ -99,6 +121,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     tasks: tuple[TaskStatus, ...] = ()
     samples: tuple[GpuSample, ...] = ()
     """What is known of real GPUs, so that none is handed out that must not be."""
+    prepared: tuple[AttemptKey, ...] = ()
+    """Attempts that wait for their `Start`."""
+    beat: float = 0.0
+    """The node's own clock, which counts from boot and goes on while it sleeps; comes back in `Welcome`."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
@@ -109,12 +135,20 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     load: float | None = None
     cpu_percent: float | None = None
     memory_available_bytes: int | None = None
+    beat: float = 0.0
+    """The node's own clock when this was sent; comes back in `Heard`."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
     """A process started or ended. Told again until forgotten."""
 
     status: TaskStatus
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
+    """This attempt can be started here: nothing runs yet, its GPUs are kept for it."""
+
+    key: AttemptKey
 
 
 class LaunchRefused(msgspec.Struct, frozen=True, kw_only=True, tag="launch_refused"):
@@ -153,4 +187,4 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     message: str = ""
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | LaunchRefused | Output | Leave | Probed
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | LaunchRefused | Output | Leave | Probed

@@ -134,6 +134,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     """The submitter's directory; used when it exists on the node, else the job's scratch."""
     kill_grace_s: float = 15.0
+    lease_s: float = 0.0
+    """How long after the master last heard its node the keeper ends it; 0 lets it run on."""
 
 
 class OutputMark(msgspec.Struct, frozen=True, array_like=True):

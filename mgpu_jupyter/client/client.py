@@ -100,6 +100,7 @@ class Client:
         chdir: str | None = None,
         python: str | None = None,
         requeue: bool | None = None,
+        on_disconnect: str | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
@@ -138,6 +139,7 @@ class Client:
             "chdir": chdir,
             "python": python,
             "requeue": requeue,
+            "on_disconnect": on_disconnect,
         }
         return self.submit_spec(spec_of(command, script, keywords, Here.real()))
 

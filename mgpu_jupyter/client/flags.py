@@ -135,6 +135,7 @@ def _add_conduct(add: Add) -> None:
     add("--chdir", metavar="DIR", help="directory of the job (default: this one, if it exists there)")
     add("--python", metavar="PATH", help="interpreter of a cell")
     add("--no-requeue", action="store_true", help="do not run again when its node is lost")
+    add("--on-disconnect", choices=("keep", "fence"), help="when its node is cut off: let it run on, or end it there and run it elsewhere")
     add("--interactive", action="store_true", help="stream the output (default)")
     add("--background", action="store_true", help="return at once")
     add("--dry-run", action="store_true", help="say where and when it would start, and why not now; submit nothing")

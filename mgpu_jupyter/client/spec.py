@@ -51,7 +51,7 @@ EXAMPLE_OF_FIELD = {
 SAME_IN_SPEC = (
     *("name", "gpus", "nodes", "gpus_per_node", "gpu_ids", "node_gpu_ids", "gpu_type", "cpus", "parts"),
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
-    *("priority", "qos", "account", "hold", "dependency", "array", "env", "python", "requeue"),
+    *("priority", "qos", "account", "hold", "dependency", "array", "env", "python", "requeue", "on_disconnect"),
 )
 RENAMED = {
     "time_limit": "time_limit_s",

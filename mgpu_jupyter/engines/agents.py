@@ -8,7 +8,6 @@ is acknowledged with the next flush. A launch to a node that is away is dropped:
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -26,6 +25,7 @@ from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, Output
 from mgpu_jupyter.scheduler.events import (
     Event,
     GpusChanged,
+    LaunchWasPrepared,
     LaunchWasRefused,
     NodeHeard,
     NodeJoined,
@@ -88,6 +88,8 @@ class AgentsEngine:
         self._routes: dict[NodeId, bytes] = {}
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
+        self._beats: dict[NodeId, float] = {}
+        """Beats that were heard and not answered yet."""
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
         self._troubles: dict[NodeId, dict[GpuUuid, GpuTrouble]] = {}
         self._loads = Loads()
@@ -134,6 +136,17 @@ class AgentsEngine:
         self._remember(spec.node_id, spec.key)
         self._post(spec.node_id, wire.Launch(spec=spec))
 
+    def prepare(self, spec: LaunchSpec, hold_s: float) -> None:
+        """Ask its node whether it could start this, with the next `flush`."""
+        reach("master.prepare")
+        self._remember(spec.node_id, spec.key)
+        self._post(spec.node_id, wire.Prepare(spec=spec, hold_s=hold_s))
+
+    def start(self, node_id: NodeId, key: AttemptKey) -> None:
+        """Have this node start what it prepared, with the next `flush`."""
+        reach("master.start")
+        self._post(node_id, wire.Start(key=key))
+
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
         reach("master.stop")
@@ -157,6 +170,9 @@ class AgentsEngine:
         for node_id, keys in self._collector.take_forgettable().items():
             reach("master.forget")
             self._post(node_id, wire.Forget(keys=tuple(keys)))
+        for node_id, beat in self._beats.items():
+            self._post(node_id, wire.Heard(beat=beat))
+        self._beats.clear()
         for node_id, frames in self._outbox.items():
             self._send(node_id, frames)
         self._outbox.clear()
@@ -251,10 +267,12 @@ class AgentsEngine:
                 self._events.append(
                     LaunchWasRefused(at=self._clock(), node_id=node_id, key=key, code=code, message=text, fault=fault, exit_code=exit_code)
                 )
+            case wire.Prepared(key=key):
+                self._events.append(LaunchWasPrepared(at=self._clock(), node_id=node_id, key=key))
             case wire.Heartbeat(samples=samples):
                 if samples:
                     self._take_samples(node_id, samples)
-                self._take_load(node_id, message)
+                self._take_beat(node_id, message)
             case wire.Probed(number=number, ok=ok, message=text):
                 self._events.append(NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text))
             case wire.Leave(reason=reason):
@@ -282,9 +300,10 @@ class AgentsEngine:
             return
         self._routes[node_id] = incoming.route
         self._silent.discard(node_id)
-        self._heard[node_id] = time.monotonic()
+        self._heard[node_id] = self._clock()
         log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, hello.facts.host, len(hello.facts.gpus), len(hello.tasks))
         self._outbox.pop(node_id, None)
+        self._beats.pop(node_id, None)
         reach("master.welcome")
         welcome = wire.Welcome(
             cluster=self._settings.cluster,
@@ -292,6 +311,7 @@ class AgentsEngine:
             sample_s=self._settings.sample_s,
             output_window_bytes=self._settings.output_window_bytes,
             received=self._collector.marks(hello.tasks),
+            beat=hello.beat,
         )
         self._post(node_id, welcome)
         tasks = tuple(task for task in hello.tasks if task.node_id == node_id)
@@ -302,7 +322,8 @@ class AgentsEngine:
             self._samples[node_id] = hello.samples
         self._loads.know(node_id, hello.facts.memory_bytes)
         troubles = self._troubles[node_id] = _troubles(hello.samples)
-        self._events.append(NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks, troubles=troubles))
+        joined = NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks, prepared=hello.prepared, troubles=troubles)
+        self._events.append(joined)
 
     def _take_samples(self, node_id: NodeId, samples: tuple[GpuSample, ...]) -> None:
         self._samples[node_id] = samples
@@ -312,7 +333,9 @@ class AgentsEngine:
             self._troubles[node_id] = troubles
             self._events.append(GpusChanged(at=self._clock(), node_id=node_id, troubles=troubles))
 
-    def _take_load(self, node_id: NodeId, beat: wire.Heartbeat) -> None:
+    def _take_beat(self, node_id: NodeId, beat: wire.Heartbeat) -> None:
+        if beat.beat:
+            self._beats[node_id] = beat.beat
         if beat.cpu_percent is not None:
             self._news.sampled.add(node_id)
         if (load := self._loads.take(node_id, beat)) is not None:
@@ -341,24 +364,25 @@ class AgentsEngine:
     # --- who is there ---------------------------------------------------------------------------
 
     def _hear(self, node_id: NodeId) -> None:
-        self._heard[node_id] = time.monotonic()
+        self._heard[node_id] = self._clock()
         if node_id in self._silent:
             self._silent.discard(node_id)
             self._events.append(NodeHeard(at=self._clock(), node_id=node_id))
 
     def _look_for_silence(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         for node_id, heard in self._heard.items():
             if now - heard > self._settings.timeout_s and node_id not in self._silent:
                 self._fall_silent(node_id, f"Nothing was heard of it for {self._settings.timeout_s:g} s.")
 
     def _fall_silent(self, node_id: NodeId, reason: str) -> None:
         self._silent.add(node_id)
-        self._events.append(NodeSilent(at=self._clock(), node_id=node_id, reason=reason))
+        self._events.append(NodeSilent(at=self._clock(), node_id=node_id, reason=reason, heard_at=self._heard[node_id]))
 
     def _forget_connection(self, node_id: NodeId) -> None:
         self._routes.pop(node_id, None)
         self._heard.pop(node_id, None)
+        self._beats.pop(node_id, None)
         self._silent.discard(node_id)
 
     # --- what goes out --------------------------------------------------------------------------

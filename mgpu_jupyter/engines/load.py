@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
@@ -9,6 +11,7 @@ from mgpu_agent.protocol.messages import Heartbeat
 from mgpu_jupyter.scheduler.model import Load
 
 STEPS = 20  # a change of less than a twentieth is noise
+_HIGHEST_PERCENT = 1e6
 
 
 class Loads:
@@ -27,9 +30,9 @@ class Loads:
     def take(self, node_id: NodeId, beat: Heartbeat) -> Load | None:
         """Take in what a heartbeat carries and return the load if it is worth telling."""
         before = self._newest.get(node_id, Load())
-        busy = [sample.utilisation_percent for sample in beat.samples if sample.utilisation_percent is not None]
+        busy = [sample.utilisation_percent for sample in beat.samples if _is_number(sample.utilisation_percent)]
         load = replace(before, gpu_percent=sum(busy) / len(busy)) if busy else before
-        if beat.cpu_percent is not None:
+        if _is_number(beat.cpu_percent):
             load = replace(load, cpu_percent=beat.cpu_percent, memory_available_bytes=beat.memory_available_bytes)
         self._newest[node_id] = load
         rounded = (
@@ -50,6 +53,11 @@ class Loads:
         """Know a node no more."""
         for known in (self._memory, self._newest, self._told):
             known.pop(node_id, None)
+
+
+def _is_number(value: float | None) -> TypeGuard[float]:
+    """Tell whether a node gave a number that one can reckon with: a broken one may tell of infinite load."""
+    return value is not None and 0.0 <= value <= _HIGHEST_PERCENT
 
 
 def _round(value: float | None, whole: float) -> int | None:

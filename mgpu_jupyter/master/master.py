@@ -19,7 +19,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Store, view_of
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import LaunchTask, StopTask
+from mgpu_jupyter.scheduler.commands import LaunchTask, PrepareTask, StartTask, StopTask
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Policy
@@ -164,6 +164,10 @@ class Master:
         for send in turn.sends:
             if isinstance(send, LaunchTask):
                 self.engine.launch(send.spec)
+            elif isinstance(send, PrepareTask):
+                self.engine.prepare(send.spec, send.hold_s)
+            elif isinstance(send, StartTask):
+                self.engine.start(send.node_id, send.key)
             elif isinstance(send, StopTask):
                 self.engine.stop(send.node_id, send.key, send.grace_s, send.reason)
             else:

@@ -241,6 +241,12 @@ class Engine(Protocol):
     def launch(self, spec: LaunchSpec) -> None:
         """Send this to its node, with the next `flush`."""
 
+    def prepare(self, spec: LaunchSpec, hold_s: float) -> None:
+        """Ask its node whether it could start this, with the next `flush`."""
+
+    def start(self, node_id: NodeId, key: AttemptKey) -> None:
+        """Have this node start what it prepared, with the next `flush`."""
+
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
 

@@ -13,6 +13,7 @@ from mgpu_jupyter.scheduler.commands import (
     Command,
     ForgetNode,
     LaunchTask,
+    PrepareTask,
     ProbeNode,
     RecordAnswer,
     Remember,
@@ -20,6 +21,7 @@ from mgpu_jupyter.scheduler.commands import (
     SaveAttempt,
     SaveJob,
     SaveNode,
+    StartTask,
     StopTask,
 )
 from mgpu_jupyter.scheduler.model import Job
@@ -32,7 +34,7 @@ class Turn(msgspec.Struct):
     """Gathers commands until they are carried out."""
 
     batch: Batch
-    sends: list[LaunchTask | StopTask | ProbeNode] = []
+    sends: list[LaunchTask | PrepareTask | StartTask | StopTask | ProbeNode] = []
     mismatches: list[ReportMismatch] = []
     replies: list[Reply] = []
     keys: dict[tuple[str, str], Job] = {}
@@ -49,7 +51,7 @@ class Turn(msgspec.Struct):
                 case SaveJob(job):
                     self.batch.jobs[job.id] = SavedJob(job, next_seq())
                     self.touched.update(placement.node_id for placement in job.placements)
-                case LaunchTask() | StopTask() | ProbeNode():
+                case LaunchTask() | PrepareTask() | StartTask() | StopTask() | ProbeNode():
                     self.sends.append(command)
                 case SaveNode(node_id):
                     self.touched.add(node_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -100,6 +100,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     kernel_python_version: Annotated[str, Meta(pattern=r"^\d+\.\d+$(?!\n)")] | None = None
     requeue: bool = True
     """Run again when its node is lost."""
+    on_disconnect: Literal["", "keep", "fence"] = ""
+    """When its node is cut off: let it run on, or end it there after the lease; empty for what the cluster does."""
     wait_for_nodes: bool = False
     """Wait even if no node that is known could ever run it."""
     parts: Annotated[tuple[Part, ...], Meta(max_length=MAX_NODES)] = ()

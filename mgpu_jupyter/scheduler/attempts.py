@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler import books, health
+from mgpu_jupyter.scheduler import books, gang, health
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeDeclaredLost, NodeJoined
 from mgpu_jupyter.scheduler.launch import launch_spec
@@ -67,10 +67,12 @@ def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
     commands: list[Command] = []
     for status in event.tasks:
         commands += on_task_reported(state, event.at, status)
+    commands += gang.reconcile(state, event)
     told = {(status.key, status.rank) for status in event.tasks}
     for job in list(state.jobs.values()):
         for placement in job.live_ranks:
-            if placement.node_id == event.node_id and (job.attempt_key, placement.rank) not in told:
+            is_told = (job.attempt_key, placement.rank) in told or job.attempt_key in event.prepared
+            if placement.node_id == event.node_id and not is_told:
                 commands += _not_told(state, event, state.jobs[job.id], placement)
     return commands
 
@@ -91,18 +93,22 @@ def end_on_lost_gpus(state: ClusterState, node: Node, at: float) -> list[Command
 
 def on_node_declared_lost(state: ClusterState, event: NodeDeclaredLost) -> list[Command]:
     """Give up what runs on a node on an operator's word; other ranks of those attempts are ended."""
-    commands: list[Command] = []
-    for job in list(state.jobs.values()):
-        ranks = tuple(placement.rank for placement in job.live_ranks if placement.node_id == event.node_id)
-        if ranks:
-            text = f"Node {event.node_id} was given up: {event.reason}"
-            commands += _lost(state, event.at, replace(job, refused=job.refused + ranks), text)
-    return commands
+    text = f"Node {event.node_id} was given up: {event.reason}"
+    return [command for job in list(state.jobs.values()) for command in give_up_ranks(state, event.at, job, event.node_id, text)]
+
+
+def give_up_ranks(state: ClusterState, at: float, job: Job, node_id: NodeId, text: str) -> list[Command]:
+    """Count as lost what a job may still run on this node; its other ranks are ended."""
+    ranks = tuple(placement.rank for placement in job.live_ranks if placement.node_id == node_id)
+    return _lost(state, at, replace(job, refused=job.refused + ranks), text) if ranks else []
 
 
 def stop_attempt(state: ClusterState, job: Job, cause: StopCause, reason: Reason, at: float | None = None) -> list[Command]:
     """End all ranks of the current attempt; what the job becomes then is decided by `cause`."""
     live = job.live_ranks
+    if job.is_preparing:
+        stops = [StopTask(placement.node_id, job.attempt_key, 0.0, reason.text) for placement in live]
+        return [*_finish(state, state.now, replace(job, stop=cause, reason=reason)), *stops]
     if not live and at is not None:
         return _finish(state, at, replace(job, stop=cause, reason=reason))
     job = books.move(state, job, state_=JobState.STOPPING, stop=cause, reason=reason)
@@ -138,6 +144,8 @@ def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Place
         return _lost(state, event.at, replace(job, refused=(*job.refused, placement.rank)), text)
     if job.state is JobState.STOPPING:
         return [StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), "Stopped before it was started.")]
+    if job.is_preparing:
+        return gang.ask_again(state, job, placement)
     return [LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s))]
 
 
@@ -162,7 +170,7 @@ def _started_at(job: Job, at: float) -> float | None:
 def _lost(state: ClusterState, at: float, job: Job, text: str) -> list[Command]:
     if job.stop in _DECIDED:
         return _go_on(state, at, job)
-    cause = StopCause.REQUEUE if job.spec.requeue else StopCause.RANK_FAILED
+    cause = StopCause.REQUEUE if job.spec.requeue or job.is_preparing else StopCause.RANK_FAILED
     return stop_attempt(state, job, cause, Reason("node-lost", text), at=at)
 
 
@@ -196,6 +204,7 @@ def _requeue(state: ClusterState, job: Job) -> list[Command]:
         placements=(),
         tasks=(),
         refused=(),
+        prepared=(),
         stop=None,
         started_at=None,
         ended_at=None,

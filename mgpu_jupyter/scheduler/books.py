@@ -171,7 +171,7 @@ def release_delayed(state: ClusterState, at: float) -> None:
 
 def next_due_at(state: ClusterState) -> float | None:
     """Return when `TimePassed` is needed next."""
-    heads = [heap[0][0] for heap in (state.deadlines, state.delayed, state.probes) if heap]
+    heads = [heap[0][0] for heap in (state.deadlines, state.delayed, state.probes, state.leases, state.preparations) if heap]
     heads += [promise.at for promise in state.planner.promises if promise.at > state.now]
     return min(heads, default=None)
 

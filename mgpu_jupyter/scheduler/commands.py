@@ -47,6 +47,21 @@ class LaunchTask(msgspec.Struct, frozen=True):
     spec: LaunchSpec
 
 
+class PrepareTask(msgspec.Struct, frozen=True):
+    """Ask its node whether it could start this."""
+
+    spec: LaunchSpec
+    hold_s: float
+    """After so long the node may take it as given up."""
+
+
+class StartTask(msgspec.Struct, frozen=True):
+    """Have this node start what it prepared."""
+
+    node_id: NodeId
+    key: AttemptKey
+
+
 class StopTask(msgspec.Struct, frozen=True):
     """End the processes of this attempt on this node."""
 
@@ -77,4 +92,17 @@ class RecordAnswer(msgspec.Struct, frozen=True):
     record: Record
 
 
-Command = RecordAnswer | Remember | SaveJob | SaveAttempt | SaveNode | ForgetNode | ProbeNode | LaunchTask | StopTask | ReportMismatch
+Command = (
+    RecordAnswer
+    | Remember
+    | SaveJob
+    | SaveAttempt
+    | SaveNode
+    | ForgetNode
+    | ProbeNode
+    | LaunchTask
+    | PrepareTask
+    | StartTask
+    | StopTask
+    | ReportMismatch
+)

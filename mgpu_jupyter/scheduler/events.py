@@ -80,6 +80,8 @@ class NodeJoined(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     facts: NodeFacts
     tasks: tuple[TaskStatus, ...] = ()
+    prepared: tuple[AttemptKey, ...] = ()
+    """Attempts that wait there for their start."""
     troubles: dict[GpuUuid, GpuTrouble] = {}
 
 
@@ -97,6 +99,8 @@ class NodeSilent(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     node_id: NodeId
     reason: str
+    heard_at: float | None = None
+    """When it was heard last; at the latest when this was noticed."""
 
 
 class NodeHeard(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +163,14 @@ class TaskReported(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus
 
 
+class LaunchWasPrepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A node can start its part, and keeps its GPUs for it."""
+
+    at: float
+    node_id: NodeId
+    key: AttemptKey
+
+
 class LaunchWasRefused(msgspec.Struct, frozen=True, kw_only=True):
     """A node did not start its part, and never will under this key."""
 
@@ -199,6 +211,7 @@ Event = (
     | NodeProbed
     | NodeMeasured
     | TaskReported
+    | LaunchWasPrepared
     | LaunchWasRefused
     | TimePassed
     | PassDue

@@ -28,6 +28,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         },
         cwd=spec.cwd,
         kill_grace_s=kill_grace_s,
+        lease_s=job.lease_s,
     )
 
 

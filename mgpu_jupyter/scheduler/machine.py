@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler import attempts, books, health, job_orders, nodes, orders, waits
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, Remember, SaveJob
+from mgpu_jupyter.scheduler import attempts, books, gang, health, job_orders, leases, nodes, orders, waits
+from mgpu_jupyter.scheduler.commands import Command, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
     GpusChanged,
     JobChanged,
     JobSubmitted,
+    LaunchWasPrepared,
     LaunchWasRefused,
     NodeDeclaredLost,
     NodeHeard,
@@ -35,7 +36,6 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.explain import history
-from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Job, Placement, Reason, StopCause
 from mgpu_jupyter.scheduler.passing import run_pass
 from mgpu_jupyter.scheduler.placement.fit import Found
@@ -59,6 +59,8 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
             return _on_job_submitted(state, event)
         case TaskReported():
             return attempts.on_task_reported(state, event.at, event.status)
+        case LaunchWasPrepared():
+            return gang.on_prepared(state, event)
         case LaunchWasRefused():
             return attempts.on_launch_refused(state, event)
         case PassDue():
@@ -127,6 +129,7 @@ def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     # A promise whose time has come was not kept by what runs longer than expected: look again.
     if any(promise.at <= event.at for promise in state.planner.promises):
         state.wants_pass = True
+    commands += leases.run_out(state, event.at) + gang.give_up_late(state, event.at)
     return commands + health.probe_due(state, event.at)
 
 
@@ -141,6 +144,9 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
     jobs = {job.id: job for job in event.jobs}
     for job in sorted(event.jobs, key=lambda job: job.number):
         books.admit(state, waits.still_open(job, jobs))
+        gang.watch(state, job)
+    for node in state.nodes.values():
+        leases.lose_sight(state, node, event.at)
     return []
 
 
@@ -151,7 +157,7 @@ def _on_pass_due(state: ClusterState) -> list[Command]:
     def start(entry: Entry, found: Found) -> None:
         job = _start(state, state.jobs[entry.job_id], found)
         saves.append(SaveJob(job))
-        launches.extend(LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s)) for placement in job.placements)
+        launches.extend(gang.begin(state, job))
 
     last_turn, whole = state.last_turn, state.wants_pass
     run_pass(state, start)
@@ -186,6 +192,9 @@ def _start(state: ClusterState, job: Job, found: Found) -> Job:
         placements=tuple(placements),
         tasks=(),
         refused=(),
+        prepared=(),
+        lease_s=state.policy.lease_of(job.spec),
+        fence_s=state.policy.fence_of(job.spec),
         stop=None,
         reason=None,
         placed_at=state.now,

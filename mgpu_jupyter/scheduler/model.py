@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -104,6 +105,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     new_time_limit_s: float | None = None
     preempted: int = 0
     """How often it was ended for another job."""
+    prepared: tuple[int, ...] = ()
+    """Ranks of this attempt whose node said that it can start; all of them, and `Start` may leave."""
+    lease_s: float = 0.0
+    """How long its nodes let this attempt run on without the master; 0 for ever."""
+    fence_s: float = 0.0
+    """How long after a node was last heard nothing of this attempt can run there: the lease, the kill grace and a margin."""
 
     @property
     def priority(self) -> int:
@@ -118,6 +125,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def may_line_up(self, at: float) -> bool:
         """Tell whether nothing but order and resources keeps it from starting."""
         return not self.held and not self.after and self.not_before <= at
+
+    @property
+    def is_preparing(self) -> bool:
+        """Tell whether no rank of this attempt can have been started yet."""
+        return self.is_unprepared and not self.tasks
+
+    @property
+    def is_unprepared(self) -> bool:
+        """Tell whether some node of several has not said yet that it can start."""
+        return self.state is JobState.STARTING and 1 < len(self.placements) != len(self.prepared)
 
     @property
     def attempt_key(self) -> AttemptKey:
@@ -163,6 +180,8 @@ class Node(msgspec.Struct, kw_only=True):
     blocked: dict[GpuUuid, GpuTrouble] = {}
     """GPUs that must not be handed out now, and why."""
     cpus_taken: int = 0
+    away_since: float | None = None
+    """When it was heard last; None while it is being heard."""
 
     def settle(self) -> None:
         """Bring state and reason in step with what is heard, ordered and failed."""
@@ -188,6 +207,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers that decisions depend on; all from the configuration."""
 
     kill_grace_s: float = 15.0
+    on_disconnect: Literal["keep", "fence"] = "keep"
+    """What becomes of jobs whose node is cut off, unless they say it themselves."""
+    lease_s: float = 300.0
+    """How long a fenced job runs on after the master last heard its node."""
+    lease_margin_s: float = 10.0
+    """How much longer than lease and grace the master waits: for clocks that go at other paces, and for the kill itself."""
+    prepare_s: float = 15.0
+    """How long the nodes of a job may take to say that they can start it."""
     share_busy_gpus: bool = False
     """Whether a GPU that a process outside mgpu computes on is handed out all the same."""
     scheduling: Scheduling = Scheduling()
+
+    def lease_of(self, spec: JobSpec) -> float:
+        """Return the lease of a job's next attempt; 0 for none."""
+        return self.lease_s if (spec.on_disconnect or self.on_disconnect) == "fence" else 0.0
+
+    def fence_of(self, spec: JobSpec) -> float:
+        """Return how long after its last word a node can run nothing of it any more; 0 when it may run on."""
+        lease_s = self.lease_of(spec)
+        return lease_s + self.kill_grace_s + self.lease_margin_s if lease_s else 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, Trouble
 from mgpu_jupyter.model.job import NodeState
-from mgpu_jupyter.scheduler import attempts, books, health
+from mgpu_jupyter.scheduler import attempts, books, health, leases
 from mgpu_jupyter.scheduler.commands import Command, SaveNode
 from mgpu_jupyter.scheduler.events import (
     GpusChanged,
@@ -73,6 +73,7 @@ def on_heard(state: ClusterState, event: NodeHeard) -> list[Command]:
     if node is None or node.link is not NodeState.SUSPECT:
         return []
     state.wants_pass = True
+    node.away_since = None
     commands = _set_link(state, node.id, NodeState.ONLINE, "")
     health.probe_now(state, node, event.at)
     return commands
@@ -80,11 +81,13 @@ def on_heard(state: ClusterState, event: NodeHeard) -> list[Command]:
 
 def on_silent(state: ClusterState, event: NodeSilent) -> list[Command]:
     """Give a silent node nothing more."""
+    _lose_sight(state, event.node_id, event.at if event.heard_at is None else event.heard_at)
     return _set_link(state, event.node_id, NodeState.SUSPECT, event.reason)
 
 
 def on_left(state: ClusterState, event: NodeLeft) -> list[Command]:
     """Note that a node said goodbye."""
+    _lose_sight(state, event.node_id, event.at)
     return _set_link(state, event.node_id, NodeState.OFFLINE, event.reason)
 
 
@@ -108,6 +111,11 @@ def recover(state: ClusterState, event: StateRecovered) -> None:
         )
         node.settle()
         state.nodes[node_id] = node
+
+
+def _lose_sight(state: ClusterState, node_id: NodeId, heard_at: float) -> None:
+    if node_id in state.nodes:
+        leases.lose_sight(state, state.nodes[node_id], heard_at)
 
 
 def _set_link(state: ClusterState, node_id: NodeId, link: NodeState, reason: str) -> list[Command]:

@@ -42,6 +42,10 @@ class ClusterState:
         self.delayed: list[tuple[float, JobId]] = []
         self.probes: list[tuple[float, NodeId]] = []
         """When which node is tried again."""
+        self.leases: list[tuple[float, NodeId]] = []
+        """When to look at the leases of jobs on nodes that are away."""
+        self.preparations: list[tuple[float, JobId, int]] = []
+        """Until when which attempt may be prepared."""
         self.now = 0.0
         """The time of the newest event."""
         self.ordered_at = 0.0

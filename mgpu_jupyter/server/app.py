@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Dict, Float, Int, List, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, List, Unicode
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import MgpuError
@@ -57,6 +57,17 @@ class MgpuApp(ExtensionApp):
     heartbeat_interval = Float(2.0, min=0.1, help="Seconds between an agent's signs of life.").tag(config=True)
     timeout = Float(60.0, min=1.0, help="Seconds of silence after which a node is suspect.").tag(config=True)
     kill_grace = Float(15.0, min=0.0, help="Seconds between TERM and KILL when a job is ended.").tag(config=True)
+    on_disconnect = Enum(
+        ("", "keep", "fence"),
+        "",
+        help="What becomes of jobs whose node is cut off: keep lets them run on, fence ends them after the lease and runs them elsewhere. "
+        "Empty: fence under mgpu_master, keep in a Jupyter server of one's own.",
+    ).tag(config=True)
+    lease = Float(300.0, min=1.0, help="Seconds that a fenced job runs on after its node was last heard.").tag(config=True)
+    lease_margin = Float(
+        10.0, min=0.0, help="Seconds that are waited beyond lease and kill grace before a fenced job starts elsewhere."
+    ).tag(config=True)
+    prepare_timeout = Float(15.0, min=0.1, help="Seconds in which all nodes of a job must say that they can start it.").tag(config=True)
     max_failed_starts = Int(5, min=1, help="How often a job may fail to start before it is given up.").tag(config=True)
     node_failures = Int(3, min=1, help="So many failed starts in a row make a node unhealthy.").tag(config=True)
     probe_after = Float(30.0, min=0.1, help="Seconds after which an unhealthy node is tried again; doubled each time it fails.").tag(
@@ -197,15 +208,21 @@ class MgpuApp(ExtensionApp):
 
     def _make_service(self, serverapp: Any) -> Service:
         strategies = load_strategies()
+        # A closed laptop must not end its owner's jobs; a master that serves many must not wait for one lost machine.
+        own = "fence" if serverapp.starter_app is self else "keep"
         settings = ServiceSettings(
             link=LinkSettings(
                 cluster=self.cluster_name,
-                heartbeat_s=self.heartbeat_interval,
+                heartbeat_s=min(self.heartbeat_interval, self.lease / 4),
                 sample_s=self.heartbeat_interval,
-                timeout_s=self.timeout,
+                timeout_s=min(self.timeout, self.lease),
             ),
             policy=Policy(
                 kill_grace_s=self.kill_grace,
+                on_disconnect="fence" if (self.on_disconnect or own) == "fence" else "keep",
+                lease_s=self.lease,
+                lease_margin_s=self.lease_margin,
+                prepare_s=self.prepare_timeout,
                 share_busy_gpus=self.share_busy_gpus,
                 scheduling=self._scheduling(strategies),
             ),

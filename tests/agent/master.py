@@ -19,6 +19,7 @@ from mgpu_agent.protocol.messages import (
     Enrol,
     Enrolled,
     Forget,
+    Heard,
     Heartbeat,
     Hello,
     Launch,
@@ -26,6 +27,7 @@ from mgpu_agent.protocol.messages import (
     Leave,
     Output,
     OutputAck,
+    Prepared,
     Probed,
     TaskReport,
     ToAgent,
@@ -51,6 +53,9 @@ class SmallMaster:
         self._enrol_public, self._enrol_secret = (key.decode() for key in zmq.curve_keypair())
         self.allowed = {self._enrol_public}
         self.acks = True
+        self.hears = True
+        """Whether it answers beats, so that leases are renewed."""
+        self.prepared: list[AttemptKey] = []
         self.hellos: list[Hello] = []
         self.refusals: list[LaunchRefused] = []
         self.reports: list[TaskReport] = []
@@ -211,7 +216,16 @@ class SmallMaster:
                     self.statuses[status.key, status.rank] = status
                 received = tuple(OutputMark(*place, len(data)) for place, data in self.output.items())
                 self._acknowledged.update({(mark.key, mark.rank, mark.stream): mark.offset for mark in received})
-                self.say(Welcome(cluster="test", heartbeat_s=0.3, sample_s=0.1, output_window_bytes=self.window_bytes, received=received))
+                self.say(
+                    Welcome(
+                        cluster="test",
+                        heartbeat_s=0.3,
+                        sample_s=0.1,
+                        output_window_bytes=self.window_bytes,
+                        received=received,
+                        beat=message.beat if self.hears else 0.0,
+                    )
+                )
             case TaskReport(status=status):
                 self.reports.append(message)
                 self.statuses[status.key, status.rank] = status
@@ -221,6 +235,10 @@ class SmallMaster:
                 self._take_output(message)
             case Heartbeat():
                 self.heartbeats.append(message)
+                if self.hears and message.beat:
+                    self.say(Heard(beat=message.beat))
+            case Prepared(key=key):
+                self.prepared.append(key)
             case Probed():
                 self.trials.append(message)
             case Leave():

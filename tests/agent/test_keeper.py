@@ -110,6 +110,9 @@ class Conversation:
         self.wait_started(key)
         return wait_until(lambda: (found := self.spool(key).split()) and len(found) >= lines and found) or []
 
+    def wait_hung_up(self) -> None:
+        wait_until(lambda: self._channel.receive() is None)
+
     def close(self) -> None:
         self._channel.close()
 

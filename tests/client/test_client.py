@@ -72,6 +72,7 @@ def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"parts": [{"gpus": 1}, {"cpus": 2}]}, {"parts": (Part(gpus=1), Part(cpus=2))}),
         ({"prefer": "a,b", "partition": "gpu"}, {"prefer": ("a", "b"), "partition": "gpu"}),
         ({"constraint": "a100", "arch": "x86_64", "policy": "spread"}, {"constraint": "a100", "arch": "x86_64", "policy": "spread"}),
+        ({"on_disconnect": "keep"}, {"on_disconnect": "keep"}),
         ({"qos": "high", "account": "bio", "hold": True}, {"qos": "high", "account": "bio", "hold": True}),
         ({"begin": 1e9}, {"begin_at": 1e9}),
         ({"begin": datetime(2030, 1, 31, 8)}, {"begin_at": datetime(2030, 1, 31, 8).timestamp()}),

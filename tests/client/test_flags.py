@@ -53,6 +53,7 @@ def submission(*words: str, cell: str | None = None, notebook: bool = False) -> 
         ("--chdir /there --", {"cwd": "/there"}),
         ("--python /usr/bin/python3 --", {"python": "/usr/bin/python3"}),
         ("--no-requeue --", {"requeue": False}),
+        ("--on-disconnect fence --", {"on_disconnect": "fence"}),
         ("--wait-for-nodes --", {"wait_for_nodes": True}),
         ("--prefer a,b --", {"prefer": ("a", "b")}),
         ("--partition gpu --", {"partition": "gpu"}),

@@ -41,6 +41,14 @@ class Network:
         """Return the command that runs `command` on a host."""
         return ["ip", "netns", "exec", self._namespace(name), *command]
 
+    def cut(self, name: str) -> None:
+        """Let nothing of what a host sends or is sent get through."""
+        _ip("-n", self._namespace(name), "link", "set", "eth0", "down")
+
+    def heal(self, name: str) -> None:
+        """Let a host be reached again."""
+        _ip("-n", self._namespace(name), "link", "set", "eth0", "up")
+
     def _namespace(self, name: str) -> str:
         return f"{self._mark}-{name}"
 

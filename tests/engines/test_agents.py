@@ -18,6 +18,7 @@ from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master.ports import Incoming, LogKey, News
 from mgpu_jupyter.scheduler.events import (
     GpusChanged,
+    LaunchWasPrepared,
     LaunchWasRefused,
     NodeHeard,
     NodeJoined,
@@ -258,13 +259,14 @@ def test_what_enrolment_does_not_allow(world):
 
 
 def test_a_silent_node_is_told_once_and_again_when_it_speaks(tmp_path):
-    world = World(tmp_path / "logs", timeout_s=0.05)
+    world = World(tmp_path / "logs", timeout_s=5.0)
     world.hello()
+    world.now += 5.5
 
-    (event,) = wait_until(world.engine.receive)
-    assert event == NodeSilent(at=AT, node_id=NodeId("n1"), reason="Nothing was heard of it for 0.05 s.")
+    (event,) = world.engine.receive()
+    assert event == NodeSilent(at=AT + 5.5, node_id=NodeId("n1"), reason="Nothing was heard of it for 5 s.", heard_at=AT)
     assert world.engine.receive() == []
-    assert world.say(wire.Heartbeat(at=1.0)) == [NodeHeard(at=AT, node_id=NodeId("n1"))]
+    assert world.say(wire.Heartbeat(at=1.0)) == [NodeHeard(at=AT + 5.5, node_id=NodeId("n1"))]
     world.engine.close()
 
 
@@ -275,7 +277,36 @@ def test_a_connection_that_breaks_makes_the_node_silent_at_once(world):
     world.engine.launch(launch_spec(world.job, world.job.placements[0], 15.0))
     world.engine.flush()
 
-    assert world.engine.receive() == [NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.")]
+    assert world.engine.receive() == [NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.", heard_at=AT)]
+
+
+def test_a_beat_is_answered_with_itself_and_only_on_the_connection_it_came_by(world):
+    world.hello()
+    world.sent()
+
+    world.say(wire.Heartbeat(at=1.0, beat=70.5))
+    world.say(wire.Heartbeat(at=2.0, beat=72.5))
+    world.say(wire.Heartbeat(at=2.5))
+    assert world.sent() == [(b"\0r1", wire.Heard(beat=72.5))]
+    assert world.sent() == []
+
+    world.say(wire.Heartbeat(at=3.0, beat=74.5))
+    world.say(wire.Hello(node_id=NodeId("n1"), facts=facts("n1"), beat=1.5), route=b"\0r2")
+    assert [(route, message.beat) for route, message in world.sent()] == [(b"\0r2", 1.5)]
+
+
+def test_a_launch_in_two_steps_goes_out_and_its_answers_come_in(world):
+    world.hello()
+    world.sent()
+    spec = launch_spec(world.job, world.job.placements[0], 15.0)
+
+    world.engine.prepare(spec, 60.0)
+    world.engine.start(NodeId("n1"), spec.key)
+    assert world.sent() == [(b"\0r1", wire.Prepare(spec=spec, hold_s=60.0)), (b"\0r1", wire.Start(key=spec.key))]
+
+    assert world.say(wire.Prepared(key=spec.key)) == [LaunchWasPrepared(at=AT, node_id=NodeId("n1"), key=spec.key)]
+    joined = world.say(wire.Hello(node_id=NodeId("n1"), facts=facts("n1"), prepared=(spec.key,)))
+    assert joined == [NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), prepared=(spec.key,))]
 
 
 def test_what_is_decided_is_sent_with_the_next_flush_and_dropped_for_a_node_that_is_away(world):

@@ -36,6 +36,16 @@ def test_load_is_told_when_it_changed_enough(world):
     assert world.engine.load(NodeId("n2")) == Load()
 
 
+def test_load_that_is_no_number_is_not_believed(world):
+    world.hello()
+    values = map(float, ("inf", "nan", "1e308", "-1", "50"))
+    strange = tuple(GpuSample(uuid=f"GPU-n1-{index}", utilisation_percent=value) for index, value in enumerate(values))
+
+    assert world.say(wire.Heartbeat(at=1.0, samples=strange[:4], cpu_percent=float("inf"))) == []
+    (event,) = world.say(wire.Heartbeat(at=1.0, samples=strange, cpu_percent=float("nan")))
+    assert event == NodeMeasured(at=AT, node_id=NodeId("n1"), load=Load(gpu_percent=50.0))
+
+
 def test_a_trial_is_asked_for_and_its_answer_is_an_event(world):
     world.hello()
     world.sent()

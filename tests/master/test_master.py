@@ -14,7 +14,7 @@ from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
 from mgpu_jupyter.master.ports import JoinKey, News
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Scheduling
-from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
+from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeJoined, TaskReported
 from mgpu_jupyter.scheduler.model import Load, Policy
 from mgpu_jupyter.store.memory import MemoryStore
 from tests.builders import a_spec, ended, facts, job_id, status
@@ -56,6 +56,12 @@ class FakeEngine:
 
     def launch(self, spec):
         self.diary.append(("launch", spec.key.job_id))
+
+    def prepare(self, spec, hold_s):
+        self.diary.append(("prepare", spec.node_id, hold_s))
+
+    def start(self, node_id, key):
+        self.diary.append(("start", node_id))
 
     def stop(self, node_id, key, grace_s, reason):
         self.diary.append(("stop", node_id, reason))
@@ -163,6 +169,19 @@ def test_what_is_saved_in_one_turn_is_one_commit_and_comes_before_sends_and_answ
     assert bench.diary[0] == ("commit", ["starting"] * 3)
     assert sorted(bench.diary[1:4]) == sorted(("launch", new) for new in ids)
     assert bench.diary[4:] == ["answer"] * 3
+
+
+def test_a_job_of_two_nodes_is_prepared_after_one_commit_and_started_after_the_next(bench):
+    bench.join("n1")
+    bench.join("n2")
+    bench.diary.clear()
+    job = bench.one_job(nodes=2)
+    assert bench.diary == [("commit", ["starting"]), ("prepare", "n1", 60.0), ("prepare", "n2", 60.0), "answer"]
+
+    bench.diary.clear()
+    bench.engine.events += [LaunchWasPrepared(at=1.0, node_id=NodeId(node), key=job.attempt_key) for node in ("n1", "n2")]
+    bench.master.turn()
+    assert bench.diary == [("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
 
 
 def test_the_same_key_is_the_same_job_also_within_a_turn_and_after_its_end(bench):

@@ -5,33 +5,36 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
-from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Account, Qos, Quota, Retries, Scheduling
 from mgpu_jupyter.model.units import gpus_of
 from mgpu_jupyter.model.waits import After, Dependency
 from mgpu_jupyter.scheduler.books import HOLDING
-from mgpu_jupyter.scheduler.events import JobChanged, JobSubmitted, RequeueRequested, StateRecovered
-from mgpu_jupyter.scheduler.model import ArrayPart, Job, Policy
-from mgpu_jupyter.scheduler.state import ClusterState
-from tests.builders import a_spec, facts, job_id
+from mgpu_jupyter.scheduler.events import JobChanged, JobSubmitted, RequeueRequested
+from mgpu_jupyter.scheduler.model import ArrayPart, Job
+from tests.builders import a_spec, job_id
 from tests.properties.test_world import NODES, World
 
-POLICY = Policy(
+POLICY = replace(
+    World.policy,
     scheduling=Scheduling(
         retries=Retries(max_failed_starts=1000, node_failures=2),
         preemption=True,
         qos={"spare": Qos(priority=-5.0, preemptible=True, grace_s=1.0), "urgent": Qos(priority=5000.0, quota=Quota(running=1))},
         quotas={"bob": Quota(gpus=2), "eve": Quota(running=1)},
         accounts={"lab": Account(users=("eve", "dan"), quota=Quota(gpus=2))},
-    )
+    ),
 )
 USERS = ("ann", "bob", "dan", "eve")
 
 
 class Orders(World):
     """People order what they like; the rules hold."""
+
+    policy = POLICY
 
     @initialize()
     def begin(self) -> None:
@@ -40,9 +43,6 @@ class Orders(World):
         self.started: set[JobId] = set()
         self.arrays = 0
         super().begin()
-        self.state = ClusterState(POLICY)
-        for name in NODES:
-            self.join(name)
 
     def see(self, before: JobState | None, job: Job) -> None:
         self.rows[job.id] = job
@@ -109,14 +109,9 @@ class Orders(World):
 
     @rule()
     def master_restarts(self) -> None:
-        """All that was saved comes back, and nothing else does."""
-        orders = {node.id: node.orders for node in self.state.nodes.values()}
-        epoch = self.state.epoch
-        self.state = ClusterState(POLICY)
-        jobs = tuple(job for job in self.rows.values() if not job.state.is_final)
-        nodes = tuple((NodeId(name), facts(name, NODES[name])) for name in NODES)
-        self.tell(StateRecovered(at=self.at, jobs=jobs, nodes=nodes, epoch=epoch, number=self.count, orders=orders))
-        for name in NODES:
+        """All that was saved comes back, and nothing else does; the nodes that are not cut off come back at once."""
+        super().master_restarts()
+        for name in sorted(NODES.keys() - self.cut):
             self.join(name)
 
     @invariant()

@@ -15,7 +15,7 @@ from mgpu_agent.protocol.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, decode_
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.messages import ToAgent, ToMaster
 from mgpu_agent.protocol.model import GpuProcess
-from tests.protocol.samples import FACTS, MASTER_EPOCH, SAMPLE, TO_AGENT, TO_MASTER
+from tests.protocol.samples import FACTS, MASTER_EPOCH, SAMPLE, SPEC, TO_AGENT, TO_MASTER
 from tests.protocol.strategies import values_of
 
 GOLDEN = Path(__file__).with_name("golden.hex")
@@ -47,12 +47,19 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     expected = {
-        "hello": replace(TO_MASTER["hello"], facts=replace(FACTS, gpus=gpus, address_method=""), samples=()),
-        "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None),
-        "heartbeat_with_trouble": replace(TO_MASTER["heartbeat"], cpu_percent=None, memory_available_bytes=None),
+        "hello": replace(TO_MASTER["hello"], facts=replace(FACTS, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
+        "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0),
+        "heartbeat_with_trouble": replace(TO_MASTER["heartbeat"], cpu_percent=None, memory_available_bytes=None, beat=0.0),
+        "hello_without_beat": replace(TO_MASTER["hello"], prepared=(), beat=0.0),
+        "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], beat=0.0),
+        "welcome_without_beat": replace(TO_AGENT["welcome"], beat=0.0),
+        "launch_without_lease": replace(TO_AGENT["launch"], spec=replace(SPEC, lease_s=0.0)),
     }
 
-    assert {name: decode_to_master(bytes.fromhex(line)) for name, line in lines.items()} == {
+    def decode(name: str, frame: bytes) -> tuple[int, object]:
+        return (decode_to_agent if name.partition("_")[0] in TO_AGENT else decode_to_master)(frame)
+
+    assert {name: decode(name, bytes.fromhex(line)) for name, line in lines.items()} == {
         name: (MASTER_EPOCH, message) for name, message in expected.items()
     }
 

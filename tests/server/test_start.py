@@ -17,6 +17,7 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.places import find_runtime_file, make_private_dir, write_private_file
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.model.policies import POLICIES
+from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import headless
 from mgpu_jupyter.server.local_agents import LocalAgent, plan
 from tests.builders import a_spec
@@ -47,6 +48,18 @@ async def test_a_second_master_on_one_directory_says_who_has_it(taken_lock, jp_f
         await jp_fetch(PREFIX, "jobs")
     assert caught.value.code == 503
     assert json.loads(caught.value.response.body)["message"] == health["message"]
+
+
+async def test_jobs_of_ones_own_server_run_on_when_their_node_is_cut_off(app, jp_fetch):
+    """A closed laptop must not end them; under `mgpu_master` they are fenced, which a test of whole clusters shows."""
+    assert app.service.settings.policy == Policy(on_disconnect="keep", lease_s=300.0, lease_margin_s=10.0, prepare_s=15.0)
+
+
+@pytest.mark.parametrize("mgpu_config", [{"local_agent": False, "on_disconnect": "fence", "lease": 4.0, "lease_margin": 0.5}])
+async def test_a_short_lease_makes_agents_speak_often_enough(app, jp_fetch):
+    settings = app.service.settings
+    assert settings.policy == Policy(on_disconnect="fence", lease_s=4.0, lease_margin_s=0.5)
+    assert (settings.link.heartbeat_s, settings.link.timeout_s) == (1.0, 4.0)
 
 
 @pytest.fixture

@@ -1,0 +1,180 @@
+"""What the master wants run here, and what became of it: launches, preparations, stops, ends. Part of the machine; knows no connection."""
+
+from __future__ import annotations
+
+from mgpu_agent.core.attempts import Attempts
+from mgpu_agent.core.commands import Command, FollowOutput, ForgetTasks, PrepareTasks, ReadGpus, RenewLeases, Send, StartTasks
+from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, TaskChanged
+from mgpu_agent.core.gpus import Gpus
+from mgpu_agent.core.launches import stop_command, why_not
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.messages import Heartbeat, LaunchRefused, Prepare, Prepared, Stop, TaskReport
+from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskStatus
+
+
+class Preparation:
+    """A launch that waits for its `Start`, and until when."""
+
+    def __init__(self, message: Prepare, at: float) -> None:
+        self.spec = message.spec
+        self.until = at + message.hold_s
+        self.is_ready = False
+        """Whether it was found that it can be started."""
+
+
+class Work:
+    """Every attempt on this node that is not forgotten, and what is under way for it."""
+
+    def __init__(self, node_id: NodeId, gpus: Gpus) -> None:
+        self.attempts = Attempts()
+        self.facts: NodeFacts | None = None
+        """What the node is; None while its keeper is away."""
+        self._node_id = node_id
+        self._gpus = gpus
+        self._launches: dict[AttemptKey, StartTasks] = {}
+        self._prepared: dict[AttemptKey, Preparation] = {}
+        self._alive_at = 0.0
+        self._stops: dict[AttemptKey, Stop] = {}
+
+    # --- the master's wishes -------------------------------------------------------------------------
+
+    def launch(self, spec: LaunchSpec) -> list[Command]:
+        """Start this, or tell what is known of it already."""
+        key = spec.key
+        if known := self.attempts.statuses(key):
+            return [Send(message=TaskReport(status=status)) for status in known]
+        if key in self._prepared:
+            return self.start(key)
+        if key in self.attempts:
+            return []
+        if (refusal := why_not(spec, self._node_id, self.facts, self.attempts, self._gpus)) is not None:
+            return [Send(message=refusal)]
+        self.attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
+        return self._begin(spec)
+
+    def prepare(self, message: Prepare, at: float) -> list[Command]:
+        """Keep GPUs for a launch and see whether it can be carried out; start nothing."""
+        spec = message.spec
+        key = spec.key
+        if known := self.attempts.statuses(key):
+            return [Send(message=TaskReport(status=status)) for status in known]
+        if (before := self._prepared.get(key)) is not None:
+            before.until = at + message.hold_s
+            return [Send(message=Prepared(key=key))] if before.is_ready else []
+        if key in self.attempts:
+            return []
+        if self.facts is None:
+            return [Send(message=LaunchRefused(key=key, code="keeper-away", message="The node's keeper is away.", fault="stale"))]
+        if (refusal := why_not(spec, self._node_id, self.facts, self.attempts, self._gpus)) is not None:
+            return [Send(message=refusal)]
+        self.attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
+        self._prepared[key] = Preparation(message, at)
+        return [PrepareTasks(spec=spec)]
+
+    def start(self, key: AttemptKey) -> list[Command]:
+        """Start what was prepared, or tell what is known of it."""
+        if known := self.attempts.statuses(key):
+            return [Send(message=TaskReport(status=status)) for status in known]
+        if (preparation := self._prepared.pop(key, None)) is not None:
+            return self._begin(preparation.spec)
+        if key in self.attempts:
+            return []
+        return [Send(message=LaunchRefused(key=key, code="not-prepared", message="The node let the preparation go.", fault="stale"))]
+
+    def _begin(self, spec: LaunchSpec) -> list[Command]:
+        # The lease counts from what was known when the launch came: one that waits for a keeper must not outlive it.
+        command = self._launches[spec.key] = StartTasks(spec=spec, alive_at=self._alive_at)
+        return [command] if self.facts is not None else []
+
+    def stop(self, message: Stop) -> list[Command]:
+        """End this attempt, or see to it that it never starts."""
+        if self.attempts.is_over(message.key):
+            return [Send(message=TaskReport(status=status)) for status in self.attempts.statuses(message.key)]
+        if self._prepared.pop(message.key, None) is not None:
+            self.attempts.drop(message.key)
+        self._stops[message.key] = message
+        return [stop_command(message)] if self.facts is not None else []
+
+    def forget(self, keys: tuple[AttemptKey, ...]) -> list[Command]:
+        """Let go of what the master has saved; what is not over stays."""
+        gone = tuple(key for key in keys if key not in self.attempts or self.attempts.is_over(key))
+        for key in gone:
+            self.attempts.drop(key)
+            self._stops.pop(key, None)
+        return [ForgetTasks(keys=gone)] if gone else []
+
+    def renew(self, beat: float, boot: float) -> list[Command]:
+        """Note that the master heard what was sent at this moment, which is one that was."""
+        if not self._alive_at < beat <= boot:
+            return []
+        self._alive_at = beat
+        return [RenewLeases(alive_at=beat)]
+
+    # --- preparations --------------------------------------------------------------------------------
+
+    def prepared_keys(self) -> tuple[AttemptKey, ...]:
+        """Return the attempts that wait for their `Start`."""
+        return tuple(key for key, preparation in self._prepared.items() if preparation.is_ready)
+
+    def launch_prepared(self, event: LaunchPrepared, *, may_tell: bool) -> list[Command]:
+        """Take in that a launch can be carried out."""
+        if (preparation := self._prepared.get(event.key)) is None:
+            return []
+        preparation.is_ready = True
+        return [Send(message=Prepared(key=event.key))] if may_tell else []
+
+    def let_go(self, at: float) -> list[Command]:
+        """Drop the preparations that nobody started in time."""
+        late = tuple(key for key, preparation in self._prepared.items() if at >= preparation.until)
+        for key in late:
+            del self._prepared[key]
+            self.attempts.drop(key)
+        return [ForgetTasks(keys=late)] if late else []
+
+    # --- the keeper's news ---------------------------------------------------------------------------
+
+    def attach(self, tasks: list[TaskStatus], at: float) -> list[Command]:
+        """Take in all that a keeper knows, and ask it again for what it was asked in vain."""
+        commands: list[Command] = []
+        for status in tasks:
+            if self.attempts.take(status, at):
+                self._let_go(status, at)
+            self._launches.pop(status.key, None)
+            commands.append(FollowOutput(status=status))
+        commands += [self._launches[key] for key in self.attempts.unanswered() if key in self._launches]
+        for key, stop in list(self._stops.items()):
+            if self.attempts.is_over(key):
+                del self._stops[key]
+            else:
+                commands.append(stop_command(stop))
+        return commands
+
+    def task_changed(self, event: TaskChanged, wall: float, *, may_tell: bool) -> list[Command]:
+        """Take in that a process started or ended."""
+        status = event.status
+        is_news = self.attempts.take(status, event.at)
+        self._launches.pop(status.key, None)
+        if self._stops and self.attempts.is_over(status.key):
+            self._stops.pop(status.key, None)
+        commands: list[Command] = [FollowOutput(status=status)] if is_news else []
+        is_freed = is_news and self._let_go(status, event.at)
+        if may_tell:
+            if is_freed:  # told before the end, so that the master hands nothing on that is not back
+                commands += [Send(message=Heartbeat(at=wall, samples=self._gpus.samples)), ReadGpus()]
+            commands.append(Send(message=TaskReport(status=status)))
+        return commands
+
+    def launch_failed(self, event: LaunchFailed, *, may_tell: bool) -> list[Command]:
+        """Take in that nothing was started and nothing will be."""
+        self.attempts.drop(event.key)
+        self._launches.pop(event.key, None)
+        self._prepared.pop(event.key, None)
+        self._stops.pop(event.key, None)
+        if not may_tell:
+            return []  # the master asks again after `Hello`, and the ledger knows the answer
+        refusal = LaunchRefused(key=event.key, code=event.code, message=event.message, fault=event.fault, exit_code=event.exit_code)
+        return [Send(message=refusal)]
+
+    def _let_go(self, status: TaskStatus, at: float) -> bool:
+        """Note the GPUs that the end of an attempt frees; tell whether their memory must be looked at."""
+        return bool(status.gpus) and self.attempts.is_over(status.key) and self._gpus.free(status.gpus, at)
