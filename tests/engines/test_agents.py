@@ -1,21 +1,14 @@
-"""The agents' engine over a link in memory: what becomes an event, what is refused, what is acknowledged and forgotten."""
+"""The agents' engine over a link in memory: what becomes an event, what is refused, what is sent."""
 
 from __future__ import annotations
 
 import logging
-import time
-
-import pytest
-from msgspec.structs import replace
 
 from mgpu_agent.protocol import messages as wire
-from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
-from mgpu_jupyter.engines import collect
-from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
 from mgpu_jupyter.engines.door import ENROL_USER
-from mgpu_jupyter.master.ports import Incoming, LogKey, News
+from mgpu_jupyter.master.ports import Incoming, News
 from mgpu_jupyter.scheduler.events import (
     GpusChanged,
     LaunchWasPrepared,
@@ -29,115 +22,8 @@ from mgpu_jupyter.scheduler.events import (
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Load
-from mgpu_jupyter.store.logs import LogWriter, log_path
-from tests.builders import Cluster, ended, facts, key, status
-
-AT = 50.0
-EPOCH = 3
-LIMIT_S = 10.0
-
-
-class FakeLink:
-    def __init__(self, diary):
-        self.incoming, self.sent, self.allowed, self.gone = [], [], {}, set()
-        self.diary, self.forbidden, self.bound = diary, {}, []
-        self.is_closed = False
-
-    def bind(self, host, port):
-        self.bound.append((host, port))
-        return port
-
-    def wait(self, timeout_s):
-        pass
-
-    def wake(self):
-        pass
-
-    def receive(self, limit):
-        incoming, self.incoming = self.incoming, []
-        return incoming
-
-    def send(self, route, frames):
-        if route in self.gone:
-            return False
-        self.sent += [(route, *decode_to_agent(frame)) for frame in frames]
-        return True
-
-    def allow(self, public_key, user_id):
-        self.diary.append(("allow", user_id))
-        self.allowed[user_id] = public_key
-
-    def forbid(self, user_id, why):
-        self.diary.append(("forbid", user_id))
-        if self.allowed.pop(user_id, None) is not None:
-            self.forbidden[user_id] = why
-
-    def holder(self, public_key):
-        if len(public_key) != 40:
-            raise ValueError(public_key)
-        return next((name for name, key in self.allowed.items() if key == public_key), None)
-
-    def knows(self, user_id):
-        return user_id in self.allowed
-
-    def close(self):
-        self.is_closed = True
-
-
-class World:
-    """An engine, its link, its logs, and one job that is assigned to n1."""
-
-    def __init__(self, root, timeout_s=60.0):
-        self.root = root
-        self.diary, self.bound, self.now = [], {}, AT
-        self.link = FakeLink(self.diary)
-        cluster = Cluster(("n1", 2))
-        self.job = cluster.started()
-        assigned = {self.job.attempt_key: frozenset({NodeId("n1")})}
-        self.engine = AgentsEngine(
-            self.link,
-            LogWriter(root),
-            Records(self._bind, lambda attempt: assigned.get(attempt, frozenset())),
-            LinkSettings(cluster="test", timeout_s=timeout_s),
-            master_epoch=EPOCH,
-            clock=lambda: self.now,
-            link_port=8790,
-        )
-
-    def _bind(self, node_id, public_key, join_key):
-        self.diary.append(("bind", node_id, join_key))
-        self.bound[node_id] = public_key
-
-    def say(self, *messages, node="n1", route=b"\0r1", epoch=0):
-        self.link.incoming.append(Incoming(node, route, [memoryview(encode(message, epoch)) for message in messages]))
-        return self.engine.receive()
-
-    def hello(self, node="n1", route=b"\0r1", tasks=()):
-        return self.say(wire.Hello(node_id=node, facts=facts(node), tasks=tasks), node=node, route=route)
-
-    def sent(self):
-        self.engine.flush()
-        sent, self.link.sent = self.link.sent, []
-        return [(route, message) for route, epoch, message in sent if epoch == EPOCH]
-
-    def output(self, data=b"hello", offset=0, stream=STDOUT, attempt=None, node="n1"):
-        message = wire.Output(key=attempt or self.job.attempt_key, rank=0, stream=stream, offset=offset, data=data)
-        return self.say(message, node=node)
-
-
-@pytest.fixture
-def world(tmp_path):
-    world = World(tmp_path / "logs")
-    yield world
-    world.engine.close()
-
-
-def wait_until(condition):
-    end = time.monotonic() + LIMIT_S
-    while not (answer := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
-    return answer
+from tests.builders import facts, status
+from tests.engines.world import AT, EPOCH, World
 
 
 def test_a_hello_becomes_an_event_and_is_welcomed_with_what_is_already_here(world):
@@ -334,128 +220,3 @@ def test_closing_says_goodbye(tmp_path, caplog):
 
     assert [message for _, _, message in world.link.sent] == [wire.Bye()]
     assert world.link.is_closed
-
-
-# --- output -----------------------------------------------------------------------------------------
-
-
-def test_output_is_written_acknowledged_and_announced(world):
-    world.hello()
-    world.sent()
-
-    world.output(b"hello")
-    world.output(b"lo world", offset=3)
-
-    ack = wire.OutputAck(mark=OutputMark(world.job.attempt_key, 0, STDOUT, 11))
-    assert world.sent() == [(b"\0r1", ack)]
-    assert world.engine.take_news() == News(grown={world.job.id})
-    assert log_path(world.root, LogKey(world.job.id, 1, 0)).read_bytes() == b"hello world"
-
-
-def test_output_that_comes_twice_is_acknowledged_and_not_announced(world):
-    world.hello()
-    world.output(b"hello")
-    world.engine.take_news()
-
-    world.output(b"hello")
-
-    assert world.engine.take_news() == News()
-    assert isinstance(world.sent()[-1][1], wire.OutputAck)
-
-
-@pytest.mark.parametrize(
-    ("job", "stream"),
-    [("../../etc", STDOUT), ("ABCD1234", STDOUT), (None, 7)],
-)
-def test_output_of_what_a_node_does_not_run_is_dropped(world, job, stream):
-    world.hello()
-    world.sent()
-
-    world.output(attempt=key(job) if job else world.job.attempt_key, stream=stream)
-
-    assert world.sent() == []
-    assert list(world.root.rglob("*.log")) == []
-
-
-def test_a_task_is_forgotten_only_when_its_end_is_committed_and_its_output_complete(world):
-    world.hello()
-    world.output(b"hello")
-    world.sent()
-    end = replace(ended(world.job), stdout_bytes=5, stderr_bytes=3)
-
-    world.say(wire.TaskReport(status=end))
-    assert world.sent() == []
-    world.engine.committed()
-    assert world.sent() == []
-    world.output(b"err", stream=STDERR)
-
-    forget = wire.Forget(keys=(world.job.attempt_key,))
-    sent = []
-    wait_until(lambda: sent.extend(message for _, message in world.sent()) or forget in sent)
-    assert world.sent() == []
-
-
-def test_a_task_without_output_is_forgotten_with_its_commit(world):
-    world.hello(tasks=(ended(world.job),))
-    world.engine.committed()
-
-    assert world.sent()[-1] == (b"\0r1", wire.Forget(keys=(world.job.attempt_key,)))
-
-
-def test_an_end_whose_turn_came_to_nothing_is_not_forgotten(world):
-    world.hello()
-    world.say(wire.TaskReport(status=ended(world.job)))
-    world.engine.resync()
-    world.engine.committed()
-
-    assert [type(message) for _, message in world.sent()] == [wire.Welcome, wire.Resync]
-
-
-def test_output_that_cannot_be_brought_to_disk_is_kept_by_the_node(world, monkeypatch, caplog):
-    world.hello()
-    world.output(b"hello")
-    monkeypatch.setattr("os.fdatasync", lambda _: (_ for _ in ()).throw(OSError("disk is gone")))
-    world.say(wire.TaskReport(status=replace(ended(world.job), stdout_bytes=5)))
-    world.engine.committed()
-    world.sent()
-
-    wait_until(lambda: "disk is gone" in caplog.text)
-    assert not any(isinstance(message, wire.Forget) for _, message in world.sent())
-
-
-def test_a_full_disk_for_output_costs_nothing_else(world, monkeypatch, caplog):
-    world.hello()
-    world.output(b"hello")
-    world.sent()
-    world.engine.take_news()
-    with monkeypatch.context() as full:
-        full.setattr(LogWriter, "append", lambda *_: (_ for _ in ()).throw(OSError("No space left")))
-        late = wire.Output(key=world.job.attempt_key, rank=0, stream=STDOUT, offset=5, data=b" world")
-        report = wire.TaskReport(status=replace(ended(world.job), stdout_bytes=11))
-        events = world.say(late, late, report)
-    world.output(b"!", offset=11)  # what comes after the gap proves nothing
-    world.sent()
-
-    assert [type(event) for event in events] == [TaskReported]
-    assert world.engine.take_news() == News()
-    assert (world.sent(), caplog.text.count("No space left")) == ([], 1)
-    monkeypatch.setattr(collect.time, "monotonic", lambda: float("inf"))
-    assert world.sent() == [(b"\0r1", wire.OutputAck(mark=OutputMark(world.job.attempt_key, 0, STDOUT, 5)))]
-    monkeypatch.undo()
-
-    world.output(b" world", offset=5)
-    assert log_path(world.root, LogKey(world.job.id, 1, 0)).read_bytes() == b"hello world"
-
-
-def test_what_is_brought_to_disk_while_closing_is_still_told(tmp_path):
-    world = World(tmp_path / "logs")
-    world.hello()
-    world.output(b"hello")
-    world.say(wire.TaskReport(status=replace(ended(world.job), stdout_bytes=5)))
-    world.engine.committed()
-    world.link.sent.clear()
-
-    world.engine.close()
-
-    told = [message for _, _, message in world.link.sent if isinstance(message, wire.Forget | wire.Bye)]
-    assert told == [wire.Forget(keys=(world.job.attempt_key,)), wire.Bye()]

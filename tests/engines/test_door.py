@@ -8,7 +8,7 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.engines.door import ENROL_USER, join_user
 from mgpu_jupyter.master.ports import Incoming, JoinKey
-from tests.engines.test_agents import AT, World
+from tests.engines.world import AT, World
 
 ASK_AGAIN = "run `mgpu join-token` on the master's machine for a new join line."
 
