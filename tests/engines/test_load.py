@@ -8,9 +8,7 @@ from mgpu_agent.protocol.model import GpuSample
 from mgpu_jupyter.master.ports import News
 from mgpu_jupyter.scheduler.events import NodeMeasured, NodeProbed
 from mgpu_jupyter.scheduler.model import Load
-from tests.engines.world import AT, world
-
-__all__ = ["world"]
+from tests.engines.world import AT
 
 
 def test_load_is_told_when_it_changed_enough(world):
