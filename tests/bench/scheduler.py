@@ -28,8 +28,9 @@ from tests.builders import facts, job_id
 
 GPUS = 8
 USERS = 50
-SIZES = ((1, 1, 55), (1, 2, 14), (1, 4, 12), (1, 8, 10), (2, 8, 5), (4, 8, 3), (8, 8, 1))
-"""Nodes, GPUs on each, and how many of a hundred jobs ask for that."""
+NODES = (1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 6, 8)
+CPUS = (0, 0, 4, 8, 16)
+"""What jobs ask for is drawn from these, with 1 to 8 GPUs on each node: some two hundred different wishes."""
 
 
 class Load:
@@ -52,9 +53,14 @@ class Load:
     def submit(self, count: int = 1) -> None:
         for _ in range(count):
             self.count += 1
-            ((nodes, gpus, _),) = self.random.choices(SIZES, weights=[size[2] for size in SIZES])
             limit = 60.0 * round(math.exp(self.random.gauss(4.0, 1.5)) + 1)
-            spec = JobSpec(command=("true",), nodes=nodes, gpus_per_node=gpus, time_limit_s=limit)
+            spec = JobSpec(
+                command=("true",),
+                nodes=self.random.choice(NODES),
+                gpus_per_node=self.random.randint(1, GPUS),
+                cpus=self.random.choice(CPUS),
+                time_limit_s=limit,
+            )
             user = f"user{self.random.randrange(USERS)}"
             self._tell(JobSubmitted(at=self.at, job_id=job_id(self.count), user=user, spec=spec))
 
@@ -166,7 +172,8 @@ def main() -> int:
         row = measure(nodes, queued, rounds)
         rows.append(row)
         print(
-            f"{row['nodes']:>6} {row['queued']:>7} {row['running']:>7} {row['pass_ms']['median']:>9.2f} {row['pass_ms']['p99']:>8.2f}"
+            f"{row['nodes']:>6} {row['queued']:>7} {row['running']:>7} {row['shapes']:>6}"
+            f" {row['pass_ms']['median']:>9.2f} {row['pass_ms']['p99']:>8.2f}"
             f" {row['event_ms']['median']:>10.3f} {row['event_ms']['p99']:>8.3f} {row['plain_scan_ms']:>11.1f}"
             f" {row['pass_to_plain_scan']:>7.3f}",
             flush=True,

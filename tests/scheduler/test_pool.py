@@ -109,6 +109,19 @@ def test_what_is_free_now_needs_no_look_at_ends():
     assert free_at(cluster.state.pool, slot, 12.0, 2.0) == (2, 8, facts().memory_bytes)
 
 
+def test_nodes_of_one_kind_are_looked_at_once_and_names_are_taken_off():
+    cluster = Cluster(("a1", 4), ("a2", 4), ("b1", 2), ("c1", 8))
+    pool = cluster.state.pool
+
+    def capable(**spec):
+        shape = shape_of(a_spec(**spec))
+        return sorted(pool.capable(shape.rules, shape.groups[0].need))
+
+    assert len(pool._by_kind()) == 3
+    assert (capable(gpus=3), capable(gpus=8), capable(gpus=9)) == (["a1", "a2", "c1"], ["c1"], [])
+    assert (capable(gpus=3, exclude=("a2",)), capable(nodelist=("a2", "b1"), gpus_per_node=3)) == (["a1", "c1"], ["a2"])
+
+
 def test_what_is_remembered_of_requests_is_bounded():
     cluster = Cluster(("n1", 1))
     pool = cluster.state.pool

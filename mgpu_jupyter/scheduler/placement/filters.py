@@ -15,6 +15,8 @@ from mgpu_jupyter.scheduler.placement.shape import Rules
 from mgpu_jupyter.scheduler.placement.slots import Slot
 from mgpu_jupyter.scheduler.words import count, gib
 
+NAMED = "named"
+
 
 class Exclusion(msgspec.Struct, frozen=True):
     """The first check that a node fails, and what is missing."""
@@ -30,6 +32,11 @@ def never(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> Exclus
         if text:
             return Exclusion(code, text)
     return None
+
+
+def is_fit(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> bool:
+    """Tell whether a node of this kind could serve the need, whatever its name: what `never` says of all but names."""
+    return not any(check(slot, need, rules, homes) for code, check in NEVER if code != NAMED)
 
 
 def not_now(slot: Slot, need: Need, rules: Rules) -> Exclusion | None:
@@ -114,7 +121,7 @@ def _size(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> str:  
 
 
 NEVER: tuple[tuple[str, Callable[[Slot, Need, Rules, Container[str]], str]], ...] = (
-    ("named", _named),
+    (NAMED, _named),
     ("partition", _partition),
     ("permission", _permission),
     ("arch", _arch),

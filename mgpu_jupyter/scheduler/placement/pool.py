@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable
 from itertools import accumulate
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.model import Node
-from mgpu_jupyter.scheduler.placement.filters import never
+from mgpu_jupyter.scheduler.placement.filters import is_fit, never
 from mgpu_jupyter.scheduler.placement.shape import Rules
 from mgpu_jupyter.scheduler.placement.slots import Hold, Promised, Slot
 
@@ -68,6 +67,7 @@ class Pool:
         """Host names of nodes."""
         self._restricted = 0
         self._capable: dict[tuple[Rules, Need], frozenset[NodeId]] = {}
+        self._kinds: list[tuple[Slot, frozenset[NodeId]]] | None = None
         self._promised: set[NodeId] = set()
         self.counted: Counted | None = None
         self._alike = 0
@@ -129,10 +129,27 @@ class Pool:
         if found is None:
             if len(self._capable) >= MAX_REMEMBERED:
                 self._capable.clear()
-            names: Iterable[NodeId] = (NodeId(name) for name in rules.nodelist) if rules.nodelist else self.slots
-            near = (self.slots[name] for name in names if name in self.slots)
-            found = self._capable[key] = frozenset(slot.id for slot in near if never(slot, need, rules, self.homes) is None)
+            found = self._capable[key] = self._find_capable(rules, need)
         return found
+
+    def _find_capable(self, rules: Rules, need: Need) -> frozenset[NodeId]:
+        if rules.nodelist or need.node or rules.home:
+            names = (NodeId(name) for name in rules.nodelist) if rules.nodelist else self.slots
+            near = (self.slots[name] for name in names if name in self.slots)
+            return frozenset(slot.id for slot in near if never(slot, need, rules, self.homes) is None)
+        # One look at each kind of node says it for all of them.
+        fit = [ids for slot, ids in self._by_kind() if is_fit(slot, need, rules, self.homes)]
+        found = fit[0] if len(fit) == 1 else frozenset().union(*fit)
+        return found.difference(rules.exclude) if rules.exclude else found
+
+    def _by_kind(self) -> list[tuple[Slot, frozenset[NodeId]]]:
+        """Return one node of each kind, with the names of all of that kind."""
+        if self._kinds is None:
+            groups: dict[object, list[Slot]] = {}
+            for slot in self.slots.values():
+                groups.setdefault((slot.kind, slot.lists), []).append(slot)
+            self._kinds = [(group[0], frozenset(slot.id for slot in group)) for group in groups.values()]
+        return self._kinds
 
     # --- jobs -----------------------------------------------------------------------------------
 
@@ -219,6 +236,7 @@ class Pool:
     def _changed(self) -> None:
         self.version += 1
         self._capable.clear()
+        self._kinds = None
 
     def _drop(self, node_id: NodeId) -> None:
         slot = self.slots.pop(node_id, None)

@@ -123,18 +123,23 @@ class _Pass:
         """Look at all that wait, but of each lane only at those who may still have something."""
         counted, at_least = self._pool.counted, self._pool.at_least()
         for lane in self._planner.lanes():
-            if any(gpus >= len(at_least) or at_least[gpus] < nodes for gpus, nodes in lane.asks):
+            if lane.asks_more_than(at_least):
                 lane.until = NOTHING
             elif counted is not None and lane.gpus > counted.spare:
                 lane.until = min(lane.until, nextafter(counted.at, ANY_TIME))
-        lanes = [lane.wanted(self._now) for lane in self._planner.lanes() if lane.until != NOTHING]
-        for entry in merge(*lanes, key=_key):
-            self._offer(entry)
+        lanes = [lane for lane in self._planner.lanes() if lane.until != NOTHING]
+        smallest = min((gpus for lane in lanes for gpus, _ in lane.asks), default=0)
+        for entry in merge(*(lane.wanted(self._now) for lane in lanes), key=_key):
+            if entry.lane.asks_more_than(at_least):
+                entry.lane.until = NOTHING
+            elif self._offer(entry):
+                at_least = self._pool.at_least()
+                if not at_least[smallest]:
+                    return
 
-    def _offer(self, entry: Entry) -> None:
+    def _offer(self, entry: Entry) -> bool:
         end = self._now + entry.duration
-        if end < entry.lane.until and end <= self._latest_end and self._gate(entry):
-            self._try(entry, end)
+        return end < entry.lane.until and end <= self._latest_end and self._gate(entry) and self._try(entry, end)
 
     @property
     def _may_promise(self) -> bool:

@@ -57,6 +57,10 @@ class Lane:
             self.is_in_order = True
         return self.members
 
+    def asks_more_than(self, at_least: list[int]) -> bool:
+        """Tell whether too few nodes have enough free GPUs; `at_least` says how many have so many or more."""
+        return any(gpus >= len(at_least) or at_least[gpus] < nodes for gpus, nodes in self.asks)
+
     def wanted(self, now: float) -> Iterator[Entry]:
         """Yield, by priority, those who end in time for what is left for this lane, however that shrinks on the way."""
         after: tuple[float, int] = (NOTHING, 0)
