@@ -83,8 +83,9 @@ imports: $(STAMP)
 	@exec $(BIN)/lint-imports
 
 unit: $(STAMP)
-	@$(BIN)/coverage run --source=$(COVERED) -m pytest -q -m 'not references' --ignore=tests/e2e --ignore=tests/server --ignore=tests/properties tests
-	@$(BIN)/python -m pytest -q tests/server # by itself: its plugin sets up a Jupyter environment for every test of a run
+	@$(BIN)/coverage erase
+	@$(BIN)/python tests/unit.py $(BIN)/python $(COVERED)
+	@$(BIN)/coverage combine -q
 	@exec $(BIN)/coverage report --skip-covered --fail-under=100
 
 properties: $(STAMP) ## random histories of the scheduler, by Hypothesis
