@@ -110,7 +110,7 @@ class Answer:
         terms = Table(
             f"Priority {told.priority or 0.0:.2f}, in hours of waiting:",
             ("Term", "Amount", "Points"),
-            [(term.name, f"{term.amount:.3g}", f"{term.points:+.2f}") for term in told.terms if term.points],
+            [(term.name, f"{round(term.amount, 3):g}", f"{term.points:+.2f}") for term in told.terms if term.points],
             "",
         )
         past = Table("What it was told before:", ("At", "Answer"), [(clock(one.at), one.text) for one in told.history], "")
