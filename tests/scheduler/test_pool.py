@@ -88,6 +88,29 @@ def test_a_promise_on_a_node_that_was_removed_is_forgotten():
     assert cluster.state.pool.promised == []
 
 
+def test_what_is_given_and_taken_again_leaves_promises_as_they_were():
+    """As preemption does when it tries what would be without a job."""
+    few, many = Cluster(("n1", 4)), Cluster(*((f"n{number:02d}", 1) for number in range(20)))
+    for cluster, first, head in ((few, {"gpus": 2}, {"gpus": 2}), (many, {"nodes": 1}, {"nodes": 17})):
+        cluster.started(**({"gpus": 1} if cluster is few else {"nodes": 10}), time_limit_s=100.0)
+        long = cluster.started(**first, time_limit_s=5000.0)
+        cluster.submit(**head, time_limit_s=10.0)
+        cluster.schedule()
+        pool = cluster.state.pool
+        before = _spare(pool)
+        held = pool.held[long.id]
+
+        pool.give(long.id)
+        without = _spare(pool)
+        pool.take(long.id, held.begun, held.end, held.holds)
+
+        assert (without > before, _spare(pool)) == (True, before)
+
+
+def _spare(pool):
+    return pool.counted.spare if pool.counted is not None else [promised.spare_gpus for slot in pool.promised for promised in slot.promises]
+
+
 def test_a_job_of_a_node_that_nobody_knows_is_counted_all_the_same():
     before = Cluster(("n1", 2))
     job = before.started(gpus=2)

@@ -168,9 +168,11 @@ class Pool:
         """Take all back that a job has."""
         held = self.held.pop(job_id)
         del self.ends[bisect_left(self.ends, (held.end, job_id))]
+        if self.counted is not None and held.end > self.counted.at:
+            self.counted.spare += held.gpus
         for slot, hold in held.holds:
             if self.slots.get(slot.id) is slot and job_id in slot.holds:
-                slot.give(job_id)
+                slot.give(job_id, held.end)
                 if slot.bucket >= 0 and hold.mask:
                     self._relist(slot)
 

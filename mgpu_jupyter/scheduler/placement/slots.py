@@ -138,9 +138,12 @@ class Slot:
         self.free_cpus -= hold.cpus
         self.free_mem -= hold.mem_bytes
 
-    def give(self, job_id: JobId) -> None:
-        """Take back what a job has here."""
+    def give(self, job_id: JobId, end: float) -> None:
+        """Take back what a job has here that was expected to end then."""
         hold = self.holds.pop(job_id)
+        for promised in self.promises:
+            if promised.at < end:
+                promised.lose(-hold.gpus, -hold.cpus, -hold.mem_bytes)
         self.free_mask |= hold.mask & self.usable
         self.free = self.free_mask.bit_count()
         self.free_cpus += hold.cpus
