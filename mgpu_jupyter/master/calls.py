@@ -26,7 +26,7 @@ Change = Callable[[float, JobId, str], JobChanged]
 
 def submit(user: str, items: Sequence[Item], answer: Answer[list[Admitted]]) -> Call:
     """Return a call that admits all requests or none."""
-    return _answering(lambda master, turn: take_in(master, turn, user, items), answer)
+    return answering(lambda master, turn: take_in(master, turn, user, items), answer)
 
 
 def cancel(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]) -> Call:
@@ -36,7 +36,7 @@ def cancel(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]])
         jobs = _own(master, turn, job_id, by, is_admin=is_admin)
         return [_ordered(master, turn, job, CancelRequested(at=master.clock(), job_id=job.id, by=by)) for job in jobs]
 
-    return _answering(run, answer)
+    return answering(run, answer)
 
 
 def change(job_id: JobId, by: str, wanted: Change, *, is_admin: bool, answer: Answer[list[Job]]) -> Call:
@@ -48,7 +48,7 @@ def change(job_id: JobId, by: str, wanted: Change, *, is_admin: bool, answer: An
         fit = _those_that_may(events, lambda job, event: job_orders.check_change(master.state, job, event, is_admin=is_admin))
         return [_ordered(master, turn, job, event) for job, event in fit]
 
-    return _answering(run, answer)
+    return answering(run, answer)
 
 
 def requeue(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]) -> Call:
@@ -60,7 +60,7 @@ def requeue(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]
         fit = _those_that_may(events, lambda job, _: job_orders.check_requeue(job))
         return [_ordered(master, turn, job, event) for job, event in fit]
 
-    return _answering(run, answer)
+    return answering(run, answer)
 
 
 def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
@@ -75,10 +75,10 @@ def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
 
 def write(change: Callable[[Store], _T], answer: Answer[_T]) -> Call:
     """Return a call that writes to the store beside the jobs, or is refused."""
-    return _answering(lambda master, _: change(master.store), answer)
+    return answering(lambda master, _: change(master.store), answer)
 
 
-def _answering(run: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
+def answering(run: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
     """Return a call whose result, or refusal, is told after the commit."""
 
     def call(master: Master, turn: Turn) -> None:

@@ -5,14 +5,13 @@ Each runs inside a turn. A key or an address is durable by itself before it work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
-from mgpu_agent.protocol.errors import MgpuError, NotFound
+from mgpu_agent.protocol.errors import NotFound
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.master.calls import Answer
+from mgpu_jupyter.master.calls import Answer, answering
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import JoinKey, Store
 from mgpu_jupyter.master.turn import Turn
@@ -20,7 +19,6 @@ from mgpu_jupyter.scheduler import orders
 from mgpu_jupyter.scheduler.events import NodeDeclaredLost, NodeOrdered, Order
 
 ADDRESSES = "link_addresses"
-_T = TypeVar("_T")
 
 
 def kept_addresses(store: Store) -> tuple[str, ...]:
@@ -39,7 +37,7 @@ def listen(hosts: Sequence[str], answer: Answer[tuple[str, ...]]) -> Call:
             master.store.set_setting(ADDRESSES, msgspec.json.encode(after).decode())
         return new
 
-    return _call(act, answer)
+    return answering(act, answer)
 
 
 def admit(key: JoinKey, answer: Answer[JoinKey]) -> Call:
@@ -50,7 +48,7 @@ def admit(key: JoinKey, answer: Answer[JoinKey]) -> Call:
         master.engine.admit(key)
         return key
 
-    return _call(act, answer)
+    return answering(act, answer)
 
 
 def revoke(node_id: NodeId, by: str, reason: str, answer: Answer[str]) -> Call:
@@ -64,7 +62,7 @@ def revoke(node_id: NodeId, by: str, reason: str, answer: Answer[str]) -> Call:
         master.apply(turn, NodeDeclaredLost(at=master.clock(), node_id=node_id, reason=text))
         return text
 
-    return _call(act, answer)
+    return answering(act, answer)
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,18 +91,4 @@ def order(node_id: NodeId, by: str, wish: Wish, answer: Answer[str]) -> Call:
         master.apply(turn, event)
         return text
 
-    return _call(act, answer)
-
-
-def _call(act: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
-    """Answer with what `act` returns after the commit, or with the error that it raised."""
-
-    def run(master: Master, turn: Turn) -> None:
-        result: _T | MgpuError
-        try:
-            result = act(master, turn)
-        except MgpuError as error:
-            result = error
-        turn.replies.append(lambda: answer(result))
-
-    return run
+    return answering(act, answer)

@@ -23,7 +23,6 @@ class Site:
         self.settings = settings
         self.own = dict(own or {})
         self._default = next((name for name, one in settings.partitions.items() if one.default), "")
-        self._lists = any(one.lists for one in settings.partitions.values())
 
     def partitions_of(self, node_id: str) -> frozenset[str]:
         """Return the partitions that a node belongs to."""
