@@ -21,7 +21,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: help setup fmt check test demo lab bench bench-scheduler chaos clean lint types imports unit properties simulate-references e2e bench-small
+.PHONY: help setup fmt check test demo lab bench bench-scheduler chaos clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ unit: $(STAMP)
 
 properties: $(STAMP) ## random histories of the scheduler, by Hypothesis
 	@exec $(BIN)/python -m pytest -q tests/properties
+
+explore: $(STAMP) ## the same with examples nobody has seen yet; what it finds becomes a test
+	@HYPOTHESIS_PROFILE=explore exec $(BIN)/python -m pytest -q tests/properties tests/model tests/protocol tests/checker tests/client tests/store
 
 simulate-references: $(STAMP) ## replay real traces and compare with known results; MGPU_TRACES names their folder
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate
