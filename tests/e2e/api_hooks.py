@@ -28,10 +28,14 @@ def filter_case(context: schemathesis.HookContext, case: Any) -> bool:
 def _contradicts(operation: str, body: object) -> bool:
     try:
         if operation in ("submitJob", "explainRequest"):
-            check(decode_body(msgspec.json.encode(body), JobSpec))
-        elif operation == "submitJobs":
+            spec = decode_body(msgspec.json.encode(body), JobSpec)
+            check(spec)
+            return _names_what_a_site_gives(spec)
+        if operation == "submitJobs":
             for item in decode_body(msgspec.json.encode(body), BulkSubmit).jobs:
                 check(item.spec)
+                if _names_what_a_site_gives(item.spec):
+                    return True
         elif operation == "changeNode":
             change = decode_body(msgspec.json.encode(body), NodeAction)
             if change.action == "remove":
@@ -45,6 +49,11 @@ def _contradicts(operation: str, body: object) -> bool:
     except Exception:  # not even JSON: for the server to refuse
         return False
     return False
+
+
+def _names_what_a_site_gives(spec: JobSpec) -> bool:
+    """Tell whether the request names an account, a partition or a QoS: this cluster has none, and the document is every cluster's."""
+    return bool(spec.account or spec.partition or spec.qos)
 
 
 @schemathesis.deserializer("application/x-ndjson")
