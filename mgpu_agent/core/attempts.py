@@ -17,6 +17,8 @@ class Attempt:
         self.gpus = gpus
         self.open_ranks = set(ranks)
         self.statuses: dict[int, TaskStatus] = {}
+        self.saved_ranks: set[int] = set()
+        """Those whose end and output the master has."""
         self.told_at = 0.0
 
     def take(self, status: TaskStatus) -> bool:
@@ -77,6 +79,16 @@ class Attempts:
     def is_over(self, key: AttemptKey) -> bool:
         """Tell whether all ranks of a known attempt have ended."""
         return key in self._over
+
+    def note_saved(self, key: AttemptKey, rank: int) -> None:
+        """Note that the master has the end and the output of one rank."""
+        if (attempt := self._all.get(key)) is not None:
+            attempt.saved_ranks.add(rank)
+
+    def is_saved(self, key: AttemptKey) -> bool:
+        """Tell whether the master has all of an attempt that is over."""
+        attempt = self._over[key]
+        return attempt.statuses.keys() <= attempt.saved_ranks
 
     def live(self) -> list[AttemptKey]:
         """Return the attempts that run or are about to."""

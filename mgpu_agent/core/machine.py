@@ -274,8 +274,8 @@ class Machine:
                 return self._work.launch(spec)
             case OutputAck(mark=mark):
                 return [MoveOutput(mark=mark)]
-            case Forget(keys=keys):
-                return self._work.forget(keys)
+            case Forget():
+                return self._work.forget(message)
             case Prepare():
                 return self._work.prepare(message, at)
             case Start(key=key):

@@ -8,7 +8,7 @@ from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, TaskChanged
 from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.core.launches import stop_command, why_not
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.messages import Heartbeat, LaunchRefused, Prepare, Prepared, Stop, TaskReport
+from mgpu_agent.protocol.messages import Forget, Heartbeat, LaunchRefused, Prepare, Prepared, Stop, TaskReport
 from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskStatus
 
 
@@ -95,13 +95,20 @@ class Work:
         self._stops[message.key] = message
         return [stop_command(message)] if self.facts is not None else []
 
-    def forget(self, keys: tuple[AttemptKey, ...]) -> list[Command]:
-        """Let go of what the master has saved; what is not over stays."""
-        gone = tuple(key for key in keys if key not in self.attempts or self.attempts.is_over(key))
+    def forget(self, message: Forget) -> list[Command]:
+        """Let go of what the master has saved; an attempt stays until all its ranks are over and saved."""
+        for key, rank in zip(message.keys, message.ranks, strict=False):
+            self.attempts.note_saved(key, rank)
+        gone = tuple(key for key in dict.fromkeys(message.keys) if self._may_go(key, all_ranks=not message.ranks))
         for key in gone:
             self.attempts.drop(key)
             self._stops.pop(key, None)
         return [ForgetTasks(keys=gone)] if gone else []
+
+    def _may_go(self, key: AttemptKey, *, all_ranks: bool) -> bool:
+        if key not in self.attempts:
+            return True
+        return self.attempts.is_over(key) and (all_ranks or self.attempts.is_saved(key))
 
     def renew(self, beat: float, boot: float) -> list[Command]:
         """Note that the master heard what was sent at this moment, which is one that was."""

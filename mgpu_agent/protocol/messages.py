@@ -69,9 +69,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
 
 
 class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
-    """All of this is saved here: ledger entries and spool files may go."""
+    """All of this is saved here: ledger entries and spool files may go, once that is so of all ranks of an attempt on this node."""
 
     keys: tuple[AttemptKey, ...]
+    ranks: tuple[int, ...] = ()
+    """The rank that is meant by each of `keys`; without them all ranks are."""
 
 
 class OutputAck(msgspec.Struct, frozen=True, kw_only=True, tag="output_ack"):

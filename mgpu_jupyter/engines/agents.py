@@ -20,6 +20,7 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec
 from mgpu_jupyter.engines.collect import Collector
 from mgpu_jupyter.engines.door import Door, is_door, refusal_of
+from mgpu_jupyter.engines.hellos import Hellos
 from mgpu_jupyter.engines.load import Loads
 from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, OutputLog
 from mgpu_jupyter.scheduler.events import (
@@ -88,6 +89,7 @@ class AgentsEngine:
         self._routes: dict[NodeId, bytes] = {}
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
+        self._hellos = Hellos()
         self._beats: dict[NodeId, float] = {}
         """Beats that were heard and not answered yet."""
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
@@ -167,9 +169,10 @@ class AgentsEngine:
             reach("master.acknowledge")
             for mark in marks:
                 self._post(node_id, wire.OutputAck(mark=mark))
-        for node_id, keys in self._collector.take_forgettable().items():
+        for node_id, tasks in self._collector.take_forgettable().items():
             reach("master.forget")
-            self._post(node_id, wire.Forget(keys=tuple(keys)))
+            keys, ranks = zip(*tasks, strict=True)
+            self._post(node_id, wire.Forget(keys=keys, ranks=ranks))
         for node_id, beat in self._beats.items():
             self._post(node_id, wire.Heard(beat=beat))
         self._beats.clear()
@@ -298,6 +301,9 @@ class AgentsEngine:
         if hello.node_id != node_id:
             self._refuse(incoming, "wrong-node-id", f"Your key is bound to {node_id}, not to {hello.node_id}: use that --node-id.")
             return
+        if not self._hellos.take(node_id, incoming.route, hello):
+            self._link.send(incoming.route, [encode(wire.Resync(), self._epoch)])
+            return
         self._routes[node_id] = incoming.route
         self._silent.discard(node_id)
         self._heard[node_id] = self._clock()
@@ -383,6 +389,7 @@ class AgentsEngine:
         self._routes.pop(node_id, None)
         self._heard.pop(node_id, None)
         self._beats.pop(node_id, None)
+        self._hellos.forget(node_id)
         self._silent.discard(node_id)
 
     # --- what goes out --------------------------------------------------------------------------

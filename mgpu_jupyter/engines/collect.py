@@ -106,14 +106,14 @@ class Collector:
             for node_id, acks in due.items()
         }
 
-    def take_forgettable(self) -> dict[NodeId, list[AttemptKey]]:
-        """Return the attempts that each node may forget now."""
-        forgettable: dict[NodeId, list[AttemptKey]] = {}
+    def take_forgettable(self) -> dict[NodeId, list[tuple[AttemptKey, int]]]:
+        """Return the ranks of attempts that each node may forget now."""
+        forgettable: dict[NodeId, list[tuple[AttemptKey, int]]] = {}
         checked, self._to_check = self._to_check, set()
         for task in checked - self._syncing:
             if self._is_empty(task):
                 del self._ends[task]
-                forgettable.setdefault(task.node_id, []).append(task.key)
+                forgettable.setdefault(task.node_id, []).append((task.key, task.rank))
             elif self._is_complete(task):
                 self._syncing.add(task)
                 self._syncer.submit(self._sync, self._logs.detach(task.log_key), task)
@@ -125,7 +125,7 @@ class Collector:
             self._syncing.discard(task)
             if is_safe:
                 self._ends.pop(task, None)
-                forgettable.setdefault(task.node_id, []).append(task.key)
+                forgettable.setdefault(task.node_id, []).append((task.key, task.rank))
 
     def close(self) -> None:
         """Finish the syncs that are under way; what they made forgettable can still be taken."""

@@ -5,9 +5,11 @@ An attempt is over when each of its ranks ended, was refused or is known to be l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
-from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.model import TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books, gang, health
@@ -74,7 +76,7 @@ def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
             is_told = (job.attempt_key, placement.rank) in told or job.attempt_key in event.prepared
             if placement.node_id == event.node_id and not is_told:
                 commands += _not_told(state, event, state.jobs[job.id], placement)
-    return commands
+    return commands + _stop_again(state, event, dict.fromkeys(status.key for status in event.tasks))
 
 
 def end_on_lost_gpus(state: ClusterState, node: Node, at: float) -> list[Command]:
@@ -135,6 +137,16 @@ def _stop_stale(state: ClusterState, status: TaskStatus) -> list[Command]:
     if status.ended_at is not None:
         return []
     return [StopTask(status.node_id, status.key, state.policy.kill_grace_s, "This attempt is not the current one.")]
+
+
+def _stop_again(state: ClusterState, event: NodeJoined, told: Iterable[AttemptKey]) -> list[Command]:
+    """Repeat the wish that an attempt ends which a node tells as running: the first one may have been lost with its connection."""
+    jobs = [job for key in told if (job := state.jobs.get(key.job_id)) is not None and job.attempt_key == key]
+    return [
+        StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), job.reason.text if job.reason else "")
+        for job in jobs
+        if job.state is JobState.STOPPING and any(placement.node_id == event.node_id for placement in job.live_ranks)
+    ]
 
 
 def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Placement) -> list[Command]:

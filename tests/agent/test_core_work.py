@@ -1,4 +1,4 @@
-"""Launches in two steps, and leases, in the agent's machine: given events, when one more, then exactly these commands."""
+"""Launches in two steps, what is forgotten, and leases: given events, when one more, then exactly these commands of the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.core.commands import Command, FollowOutput, ForgetTasks, PrepareTasks, RenewLeases, Send, StartTasks, StopTasks
 from mgpu_agent.core.events import Began, Event, KeeperLost, LaunchFailed, LaunchPrepared, LinkFell, LinkRose, TaskChanged, Ticked
-from mgpu_agent.protocol.messages import Heard, Heartbeat, Hello, Launch, LaunchRefused, Prepare, Prepared, Start, Stop
+from mgpu_agent.protocol.messages import Forget, Heard, Heartbeat, Hello, Launch, LaunchRefused, Prepare, Prepared, Start, Stop
 from tests.agent.test_core import (
     ATTACHED,
     FACTS,
@@ -29,6 +29,8 @@ SPEC = a_spec(gpus=(GPU,))
 ASKED = (*JOINED, said(Prepare(spec=SPEC, hold_s=60.0), at=10.0))
 READY = (*ASKED, LaunchPrepared(at=10.0, key=KEY))
 STARTED = (*READY, said(Start(key=KEY), at=11.0))
+BOTH_RANKS = said(Launch(spec=a_spec(ranks=2)))
+RANK_0, RANK_1 = (TaskChanged(at=1.0, status=a_status(rank=rank, ended=True)) for rank in (0, 1))
 YES: list[Command] = [Send(message=Prepared(key=KEY))]
 
 
@@ -129,6 +131,21 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         (*READY, said(Prepare(spec=SPEC, hold_s=60.0), at=50.0), Ticked(at=99.0)),
         Ticked(at=100.0),
         [],
+    ),
+    "a rank that is saved keeps the others of its attempt": (
+        (*JOINED, BOTH_RANKS, RANK_0, RANK_1, said(Forget(keys=(KEY,), ranks=(0,))), Ticked(at=10.9, wall=7.0)),
+        Ticked(at=11.0),
+        reports(a_status(ended=True), a_status(rank=1, ended=True)),
+    ),
+    "ranks that were saved one by one go together": (
+        (*JOINED, BOTH_RANKS, RANK_0, said(Forget(keys=(KEY,), ranks=(0,))), RANK_1),
+        said(Forget(keys=(KEY,), ranks=(1,))),
+        [ForgetTasks(keys=(KEY,))],
+    ),
+    "ranks that were saved together go together": (
+        (*JOINED, BOTH_RANKS, RANK_0, RANK_1),
+        said(Forget(keys=(KEY, KEY, OTHER), ranks=(0, 1, 0))),
+        [ForgetTasks(keys=(KEY, OTHER))],
     ),
     "Hello names what is prepared": (
         (*READY, said(Prepare(spec=a_spec(OTHER), hold_s=60.0)), LinkFell(at=12.0, may_enrol=True)),

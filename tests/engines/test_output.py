@@ -67,7 +67,7 @@ def test_a_task_is_forgotten_only_when_its_end_is_committed_and_its_output_compl
     assert world.sent() == []
     world.output(b"err", stream=STDERR)
 
-    forget = wire.Forget(keys=(world.job.attempt_key,))
+    forget = wire.Forget(keys=(world.job.attempt_key,), ranks=(0,))
     sent = []
     wait_until(lambda: sent.extend(message for _, message in world.sent()) or forget in sent)
     assert world.sent() == []
@@ -77,7 +77,7 @@ def test_a_task_without_output_is_forgotten_with_its_commit(world):
     world.hello(tasks=(ended(world.job),))
     world.engine.committed()
 
-    assert world.sent()[-1] == (b"\0r1", wire.Forget(keys=(world.job.attempt_key,)))
+    assert world.sent()[-1] == (b"\0r1", wire.Forget(keys=(world.job.attempt_key,), ranks=(0,)))
 
 
 def test_an_end_whose_turn_came_to_nothing_is_not_forgotten(world):
@@ -136,4 +136,4 @@ def test_what_is_brought_to_disk_while_closing_is_still_told(tmp_path):
     world.engine.close()
 
     told = [message for _, _, message in world.link.sent if isinstance(message, wire.Forget | wire.Bye)]
-    assert told == [wire.Forget(keys=(world.job.attempt_key,)), wire.Bye()]
+    assert told == [wire.Forget(keys=(world.job.attempt_key,), ranks=(0,)), wire.Bye()]

@@ -130,7 +130,7 @@ TO_AGENT: dict[str, ToAgent] = {
     "prepare": Prepare(spec=SPEC, hold_s=60.0),
     "start": Start(key=KEY),
     "stop": Stop(key=KEY, grace_s=15.0, reason="cancelled"),
-    "forget": Forget(keys=(KEY,)),
+    "forget": Forget(keys=(KEY,), ranks=(1,)),
     "output_ack": OutputAck(mark=MARK),
     "resync": Resync(),
     "bye": Bye(),

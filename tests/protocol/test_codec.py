@@ -53,6 +53,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "hello_without_beat": replace(TO_MASTER["hello"], prepared=(), beat=0.0),
         "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], beat=0.0),
         "welcome_without_beat": replace(TO_AGENT["welcome"], beat=0.0),
+        "forget_without_ranks": replace(TO_AGENT["forget"], ranks=()),
         "launch_without_lease": replace(TO_AGENT["launch"], spec=replace(SPEC, lease_s=0.0)),
     }
 

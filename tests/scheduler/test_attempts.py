@@ -140,6 +140,22 @@ def test_cancelling_a_running_job_stops_its_tree_and_waits_for_the_end():
     assert [(save.job.state, save.job.exit_code, save.job.reason) for save in end] == [(JobState.CANCELLED, 143, reason)]
 
 
+def test_a_stop_that_was_lost_with_its_connection_is_repeated_when_the_node_says_hello():
+    cluster = Cluster(("n1", 1), ("n2", 1))
+    job = cluster.started(nodes=2)
+    report(cluster, status(job, 0))
+    report(cluster, status(job, 1))
+    cluster.tell(CancelRequested(at=15.0, job_id=job.id, by="bob"))
+    node = job.placements[0].node_id
+
+    running = cluster.join(node, 1, at=16.0, tasks=(status(job, 0),))
+    report(cluster, ended(job, 0, exit_code=None, signal=15))
+    over = cluster.join(node, 1, at=17.0, tasks=(ended(job, 0, exit_code=None, signal=15),))
+
+    assert running == [SaveNode(node), StopTask(node, key(job.id), 15.0, "Cancelled by bob.")]
+    assert over == [SaveNode(node)]
+
+
 def test_a_job_that_ends_well_while_it_is_cancelled_is_cancelled():
     cluster = Cluster(("n1", 1))
     job = cluster.started()
