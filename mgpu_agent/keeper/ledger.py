@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from mgpu_agent.keeper.ledger_file import LedgerFile, Notes
 from mgpu_agent.keeper.messages import StartRefused, TaskRecord
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
@@ -74,10 +75,10 @@ _decoder: msgspec.msgpack.Decoder[_Line] = msgspec.msgpack.Decoder(_Line)
 
 
 class Ledger:
-    """What is known of every attempt on this node; the file is its memory. Owns the file handle."""
+    """What is known of every attempt on this node; the file is its memory, and it owns it."""
 
-    def __init__(self, path: Path, boot_id: str) -> None:
-        self._path = path
+    def __init__(self, path: Path, boot_id: str, opened: Callable[[Path], Notes] = LedgerFile) -> None:
+        self._file = opened(path)
         self.boot_id = boot_id
         self.ledger_id = ""
         self.last_boot_id = boot_id
@@ -88,8 +89,6 @@ class Ledger:
         self._gone: dict[JobId, StartRefused] = {}
         self._highest: dict[JobId, int] = {}
         self._buffer = bytearray()
-        self._descriptor = -1
-        self._size = 0
         self._compact_at = COMPACT_AT_BYTES
         self._load()
 
@@ -157,33 +156,29 @@ class Ledger:
             return True
         try:
             reach("keeper.ledger.before")
-            written = os.write(self._descriptor, self._buffer)
+            is_written = self._file.append(self._buffer)
         except OSError:
-            written = 0
-        if written != len(self._buffer):
-            os.ftruncate(self._descriptor, self._size)
+            is_written = False
+        if not is_written:
             return False
         reach("keeper.ledger.after")
-        self._size += written
         self._buffer.clear()
-        if self._size >= self._compact_at:
+        if self._file.size >= self._compact_at:
             try:
                 self._compact()
             except OSError:
-                self._compact_at = 2 * self._size
+                self._compact_at = 2 * self._file.size
         return True
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._file.close()
 
     # --- file ------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        data = self._path.read_bytes() if self._path.exists() else b""
         whole = 0
-        for line, whole in _read_lines(data):  # noqa: B007 - where the last one ends
+        for line, whole in _read_lines(self._file.read()):  # noqa: B007 - where the last one ends
             self._apply(line)
         if not self.ledger_id:
             self.ledger_id = os.urandom(8).hex()
@@ -191,9 +186,7 @@ class Ledger:
             self._compact()
         except OSError:
             # A full disk: the file stays as it is, and nothing starts before it takes notes again.
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.ftruncate(self._descriptor, whole)
-            self._size = whole
+            self._file.keep(whole)
             self._buffer += _frame(_Opened(self.ledger_id, self.boot_id))
 
     def _compact(self) -> None:
@@ -204,24 +197,7 @@ class Ledger:
             if task_key in self.boot_times:
                 lines.append(_Begun(record.key, record.rank, record.pid, record.started_at, self.boot_times[task_key]))
         data = b"".join(map(_frame, lines))
-        temporary = self._path.with_name(f".{self._path.name}.new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        try:
-            with open(descriptor, "wb", closefd=False, buffering=0) as file:
-                position = 0
-                while position < len(data):
-                    position += file.write(data[position:])
-            reach("keeper.compact.before")
-            os.rename(temporary, self._path)
-        except OSError:
-            os.close(descriptor)
-            temporary.unlink()
-            raise
-        reach("keeper.compact.after")
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = descriptor
-        self._size = len(data)
+        self._file.replace(data)
         self._compact_at = max(COMPACT_AT_BYTES, 4 * len(data))
 
     def _apply_and_keep(self, line: _Line) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
+from typing import Protocol
 
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import TaskRecord
@@ -18,15 +18,24 @@ _GIVE_UP_S = 30.0
 _NEW_BOOT = "The node was started anew."
 
 
-def end_lost_tasks(ledger: Ledger, spool: Path, reason: str) -> None:
+class Host(Protocol):
+    """What of the machine is needed here."""
+
+    def end_all(self, ledger: Ledger, lost: list[TaskRecord]) -> None:
+        """Kill all that an earlier keeper left of these tasks, or of others with this ledger's mark."""
+
+    def sizes(self, stem: str) -> tuple[int, int]:
+        """Return how long the two spool files of this name are."""
+
+
+def end_lost_tasks(ledger: Ledger, host: Host, reason: str) -> None:
     """Kill every process that an earlier keeper left, and note the tasks without an end as ended for `reason`."""
     same_boot = ledger.last_boot_id == ledger.boot_id
     lost = ledger.unfinished()
     if same_boot:
-        _kill_all(ledger, lost)
+        host.end_all(ledger, lost)
     reach("keeper.recover")
     for record in lost:
-        stem = f"{spool}/{record.spool}"
         ledger.note_ended(
             record.key,
             record.rank,
@@ -35,12 +44,13 @@ def end_lost_tasks(ledger: Ledger, spool: Path, reason: str) -> None:
             signal=int(signal.SIGKILL),
             reason=reason if same_boot else _NEW_BOOT,
             lost=True,
-            sizes=(_size(f"{stem}.out"), _size(f"{stem}.err")),
+            sizes=host.sizes(record.spool),
         )
     ledger.flush()
 
 
-def _kill_all(ledger: Ledger, lost: list[TaskRecord]) -> None:
+def kill_all(ledger: Ledger, lost: list[TaskRecord]) -> None:
+    """Kill every process with this ledger's mark or of these tasks, and wait until none is left."""
     prefix = f"{ledger.ledger_id}/".encode()
     began = time.monotonic()
     known: set[tuple[int, int]] = set()
@@ -69,10 +79,3 @@ def _find(ledger: Ledger, lost: list[TaskRecord], prefix: bytes, known: set[tupl
         found.update((member.pid, member) for member in members)
     known.update((process.pid, process.start_ticks) for process in found.values())
     return list(found.values())
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

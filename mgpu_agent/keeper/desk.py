@@ -1,0 +1,343 @@
+"""The keeper's decisions: what is started, recorded first, stopped, ended by its lease, told and forgotten. Opens no socket.
+
+What it needs of the machine is handed in (`Host`), and so are the live processes, so that the same code runs in the simulation.
+Times come from the clocks of the process; it never waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from mgpu_agent.keeper.alarm import boot_clock
+from mgpu_agent.keeper.family import LiveTask
+from mgpu_agent.keeper.leases import RAN_OUT, Leases
+from mgpu_agent.keeper.ledger import Ledger, stale
+from mgpu_agent.keeper.messages import (
+    MARKER,
+    Attach,
+    Discarded,
+    ForgetTasks,
+    FromKeeper,
+    Leave,
+    MasterAlive,
+    RankStart,
+    Snapshot,
+    StartRefused,
+    StartTasks,
+    StopTasks,
+    TaskChanged,
+    TaskRecord,
+    ToKeeper,
+    incarnation,
+)
+from mgpu_agent.keeper.slots import SpoolSlots
+from mgpu_agent.keeper.spawn import SpawnFailure
+from mgpu_agent.keeper.trees import marker_value
+from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.ids import AttemptKey
+
+STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
+UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
+SHUTDOWN_GRACE_S = 5.0
+
+
+class Host(Protocol):
+    """The machine under a keeper."""
+
+    def enter(self, cwd: str) -> str:
+        """Go to this directory; return why not, or nothing."""
+
+    def leave(self) -> None:
+        """Hold no directory of a job."""
+
+    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str) -> int | SpawnFailure:
+        """Start a process where we are, with its output in the spool files of this name; return its pid."""
+
+    def has_room(self) -> bool:
+        """Tell whether the disk takes the output of one more job."""
+
+    def sizes(self, stem: str) -> tuple[int, int]:
+        """Return how long the two spool files of this name are."""
+
+    @property
+    def pid(self) -> int:
+        """The keeper's own."""
+
+
+class Processes(Protocol):
+    """The live processes; `Family` is the real one."""
+
+    tasks: dict[tuple[AttemptKey, int], LiveTask]
+
+    def add(self, task: LiveTask) -> None:
+        """Take care of a process that was just started."""
+
+    def stop(self, key: AttemptKey, grace_s: float, reason: str, now: float, *, lost: bool = False) -> None:
+        """Ask every tree of this attempt to end, and have it killed after the grace."""
+
+    def has_attempt(self, key: AttemptKey) -> bool:
+        """Tell whether a task of this attempt is alive."""
+
+    def reap(self, now: float, wall: float) -> list[LiveTask]:
+        """Collect what ended and return the tasks of which nothing is left."""
+
+    def sweep(self, now: float) -> list[LiveTask]:
+        """Press on with the trees that are to end and return those that are gone."""
+
+    def next_sweep_at(self) -> float | None:
+        """Return when `sweep` has something to do."""
+
+    def remove(self, task: LiveTask) -> None:
+        """Drop a task of which nothing is left."""
+
+
+class Desk:
+    """What a keeper knows and decides."""
+
+    def __init__(self, ledger: Ledger, family: Processes, host: Host, send: Callable[[FromKeeper], None]) -> None:
+        self.family = family
+        self.is_attached = False
+        """Whether the agent said who it is: the first thing that it hears is all that there is."""
+        self.is_leaving = False
+        """Whether the agent said goodbye."""
+        self._ledger = ledger
+        self._host = host
+        self._send = send
+        self._leases = Leases()
+        self._slots = SpoolSlots(f"{time.time_ns():x}")
+        self._blank: set[str] = set()
+        """Spool files that their task left empty, with no process behind that could still write."""
+        self._environment: dict[bytes, bytes] = {}
+        self._pending: deque[StartTasks] = deque()
+        self._untold: deque[tuple[float, LiveTask]] = deque()
+
+    @property
+    def has_pending(self) -> bool:
+        """Tell whether a launch waits for its turn."""
+        return bool(self._pending)
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether anything lives or is about to."""
+        return bool(self.family.tasks or self._pending)
+
+    def next_at(self) -> float | None:
+        """Return when there is something to do, on the monotonic clock; leases have their own (`lease_at`)."""
+        moments = [self._untold[0][0]] if self._untold else []
+        if (sweep_at := self.family.next_sweep_at()) is not None:
+            moments.append(sweep_at)
+        return min(moments, default=None)
+
+    def lease_at(self) -> float | None:
+        """Return when the first lease runs out, on the clock that counts from boot."""
+        return self._leases.next_at()
+
+    def turn(self) -> None:
+        """Do all that is due: a few starts, ends, then one write to the ledger."""
+        self._start_some()
+        self._end_leases()
+        self._finish(self.family.reap(time.monotonic(), time.time()))
+        self._finish(self.family.sweep(time.monotonic()))
+        self._tell_started()
+        self._ledger.flush()
+
+    def shut_down(self) -> None:
+        """Start nothing more, and end all that lives."""
+        self._pending.clear()
+        for key, _ in list(self.family.tasks):
+            self.family.stop(key, SHUTDOWN_GRACE_S, "The keeper was stopped.", time.monotonic(), lost=True)
+
+    # --- messages ----------------------------------------------------------------------------------
+
+    def obey(self, message: ToKeeper) -> None:
+        """Do what the agent asks for."""
+        match message:
+            case StartTasks():
+                self._pending.append(message)
+            case StopTasks():
+                self._stop(message)
+            case ForgetTasks(keys=keys):
+                self._forget(keys)
+            case MasterAlive(alive_at=alive_at):
+                self._leases.renew(alive_at, boot_clock())
+            case Attach(environment=environment):
+                self._environment = environment
+                self.is_attached = True
+                self._untold.clear()
+                for task in self.family.tasks.values():
+                    task.told = True
+                tasks = tuple(self._ledger.tasks.values())
+                spare = self._slots.spare
+                self._answer(
+                    Snapshot(boot_id=self._ledger.boot_id, ledger_id=self._ledger.ledger_id, pid=self._host.pid, tasks=tasks, spare=spare)
+                )
+            case Leave():
+                self.is_leaving = True
+
+    def _answer(self, message: FromKeeper) -> None:
+        if self.is_attached:
+            self._send(message)
+
+    def _forget(self, keys: tuple[AttemptKey, ...]) -> None:
+        stems = [record.spool for record in self._ledger.note_forgotten(keys)]
+        discarded = tuple(stem for stem in stems if stem not in self._blank or not self._slots.give_back(stem))
+        self._blank.difference_update(stems)
+        if discarded:
+            self._answer(Discarded(stems=discarded))
+
+    def _stop(self, message: StopTasks) -> None:
+        self._pending = deque(start for start in self._pending if start.key != message.key)
+        if self.family.has_attempt(message.key):
+            self.family.stop(message.key, message.grace_s, message.reason, time.monotonic())
+        elif known := self._ledger.known(message.key):
+            for record in known:
+                self._answer(TaskChanged(record=record))
+        else:
+            refusal = self._ledger.refusal(message.key)
+            if refusal is None:
+                refusal = StartRefused(key=message.key, code="stopped", message="It was stopped before it started.", fault="stale")
+                self._ledger.note_refused(refusal)
+            self._answer(refusal)
+
+    # --- leases ------------------------------------------------------------------------------------
+
+    def _end_leases(self) -> None:
+        """End what has a lease that ran out: by ourselves, whoever else is there."""
+        for key, grace_s in self._leases.take_due(boot_clock()):
+            self.family.stop(key, grace_s, RAN_OUT, time.monotonic(), lost=True)
+
+    # --- starting ----------------------------------------------------------------------------------
+
+    def _start_some(self) -> None:
+        """Record a few launches in one write, then start them."""
+        turn: list[StartTasks] = []
+        while self._pending and len(turn) < STARTS_PER_TURN:
+            start = self._pending.popleft()
+            if self._is_new(start):
+                for rank in start.ranks:
+                    self._ledger.note_meant(
+                        TaskRecord(
+                            key=start.key,
+                            rank=rank.rank,
+                            spool=self._slots.take(),
+                            gpus=start.gpus,
+                            cwd=start.cwd,
+                            python=start.python,
+                            note=start.note,
+                        )
+                    )
+                turn.append(start)
+        if not turn:
+            return
+        can_start = self._ledger.flush() and self._host.has_room()
+        for start in turn:
+            if can_start:
+                self._start(start)
+            else:
+                self._refuse(start, SpawnFailure("disk-full", "The node's disk is full: free some space on it.", "node"))
+        self._host.leave()
+
+    def _is_new(self, start: StartTasks) -> bool:
+        here = incarnation(self._ledger.boot_id, self._ledger.ledger_id)
+        refusal: StartRefused | None
+        if known := self._ledger.known(start.key):
+            for record in known:
+                if record.pid or record.ended_at is not None:
+                    self._answer(TaskChanged(record=record))
+            return False
+        if start.incarnation != here:
+            refusal = stale(start.key, "The launch was meant for the node as it was before it started anew.")
+        elif start.lease_s and boot_clock() >= start.alive_at + start.lease_s:
+            refusal = stale(start.key, "The launch came too late: its lease had run out.")
+        else:
+            refusal = self._ledger.refusal(start.key)
+        if refusal is None and any(key.job_id == start.key.job_id for key, _ in self.family.tasks):
+            refusal = StartRefused(
+                key=start.key, code="attempt-alive", message=f"An earlier attempt of job {start.key.job_id} still runs here.", fault="node"
+            )
+        if refusal is not None:
+            self._answer(refusal)
+        return refusal is None
+
+    def _start(self, start: StartTasks) -> None:
+        if why := self._host.enter(start.cwd):
+            self._refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "node"))
+            return
+        self._leases.renew(start.alive_at, boot_clock())
+        self._leases.add(start.key, start.lease_s, start.grace_s)
+        for position, rank in enumerate(start.ranks):
+            failure = self._start_rank(start, rank)
+            if failure is None:
+                continue
+            if position == 0:
+                self._refuse(start, failure)
+            else:
+                self._fail_rest(start, position, failure)
+            return
+
+    def _start_rank(self, start: StartTasks, rank: RankStart) -> SpawnFailure | None:
+        marker = marker_value(self._ledger.ledger_id, start.key, rank.rank)
+        env = {**self._environment, **rank.env, MARKER: marker}
+        reach("keeper.spawn.before")
+        pid = self._host.spawn(start.argv, env, self._ledger.tasks[start.key, rank.rank].spool)
+        if isinstance(pid, SpawnFailure):
+            return pid
+        reach("keeper.spawn.after")
+        self._ledger.note_begun(start.key, rank.rank, pid, time.time(), boot_clock())
+        task = LiveTask(start.key, rank.rank, pid, marker)
+        self.family.add(task)
+        self._untold.append((time.monotonic() + UNTOLD_S, task))
+        return None
+
+    def _refuse(self, start: StartTasks, failure: SpawnFailure) -> None:
+        refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
+        self._leases.drop(start.key)
+        for record in self._ledger.known(start.key):
+            self._slots.give_back(record.spool)
+        self._ledger.note_refused(refusal)
+        self._answer(refusal)
+
+    def _fail_rest(self, start: StartTasks, position: int, failure: SpawnFailure) -> None:
+        """End a launch of which some ranks already run: the others are told as ended, the running ones are stopped."""
+        for rank in start.ranks[position:]:
+            record = self._ledger.note_ended(
+                start.key, rank.rank, ended_at=time.time(), exit_code=failure.exit_code, signal=None, reason=failure.message, sizes=(0, 0)
+            )
+            self._answer(TaskChanged(record=record))
+        self.family.stop(start.key, 0.0, failure.message, time.monotonic())
+
+    # --- telling -----------------------------------------------------------------------------------
+
+    def _tell_started(self) -> None:
+        now = time.monotonic()
+        while self._untold and (self._untold[0][0] <= now or self._untold[0][1].told):
+            _, task = self._untold.popleft()
+            if not task.told and (task.key, task.rank) in self.family.tasks:
+                task.told = True
+                self._answer(TaskChanged(record=self._ledger.tasks[task.key, task.rank]))
+
+    def _finish(self, tasks: list[LiveTask]) -> None:
+        for task in tasks:
+            reach("keeper.end")
+            self.family.remove(task)
+            if task.key in self._leases and not self.family.has_attempt(task.key):
+                self._leases.drop(task.key)
+            task.told = True
+            name = self._ledger.tasks[task.key, task.rank].spool
+            sizes = self._host.sizes(name)
+            if sizes == (0, 0) and task.kill_at is None:
+                self._blank.add(name)
+            record = self._ledger.note_ended(
+                task.key,
+                task.rank,
+                ended_at=task.exited_at or time.time(),
+                exit_code=task.exit_code,
+                signal=task.signal,
+                reason=task.reason,
+                lost=task.lost,
+                sizes=sizes,
+            )
+            self._answer(TaskChanged(record=record))
