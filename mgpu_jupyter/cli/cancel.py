@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from mgpu_jupyter.cli.show import document
+from mgpu_jupyter.cli.where import add_place, point_at
 from mgpu_jupyter.client.choice import cancel, cancel_parser, chosen
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help
+from mgpu_jupyter.client.parser import Parser
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    result = cancel_parser(prog)
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    add_place(result)
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Cancel what is named; return 1 if one could not be cancelled."""
-    values = cancel_parser("mgpu_cancel").read(argv)
-    if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
+    point_at(values.host, values.port)
     with make_client() as client:
         ids = chosen(client, values)
-        if not ids:
+        if not ids and not values.json:
             print("No job to cancel: nothing that runs or waits matches.", file=sys.stderr)
-        results = [cancel(client, job_id) for job_id in ids]
-    for _, text in results:
-        print(text)
-    return 0 if all(done for done, _ in results) else 1
+        results = [(job_id, *cancel(client, job_id)) for job_id in ids]
+    if values.json:
+        document({"jobs": [{"job_id": job_id, "done": done, "message": text} for job_id, done, text in results]})
+    else:
+        for _, _, text in results:
+            print(text)
+    return 0 if all(done for _, done, _ in results) else 1

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.reasons import as_lines
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    about = "Say why a job waits, what would start it now, and what it was told before."
+    result = Parser(prog, f"{prog} JOB [--json]", about, examples=[f"{prog} R4T8W2ZB"])
+    result.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Explain one job."""
-    parser = Parser("mgpu explain", "mgpu explain JOB [--json]", "Say why a job waits, and what would start it now.")
-    parser.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    values = parser.read(argv)
-    if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
     if not values.job:
         raise InvalidRequest("usage", "Name the job, as in `mgpu explain R4T8W2ZB`.")
     with make_client() as client:
         told = client.explain(values.job)
-    print(msgspec.json.encode(told).decode() if values.json else "\n".join(as_lines(told, time.time())))
+    if values.json:
+        document(told)
+    else:
+        print("\n".join(as_lines(told, time.time())))
     return 0

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import argparse
+from collections.abc import Callable
 
-from mgpu_jupyter.cli.orders import orders_parser, run_plain
+from mgpu_jupyter.cli.orders import give_all, orders_parser
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.parser import Parser
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    return orders_parser(prog, "Keep waiting jobs from starting until they are released.")
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Give the order for each job; return 1 if one was refused."""
-    parser = orders_parser("hold", "Keep waiting jobs from starting until they are released.")
-    return run_plain(parser, argv, make_client, Job.hold, "held")
+    with make_client() as client:
+        return give_all(client, values, Job.hold, "held")

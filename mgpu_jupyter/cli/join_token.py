@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import duration
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TTL = re.compile(r"(\d{1,7})([smhd]?)")
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
-    """Print the line to paste on the new machine."""
-    usage = "mgpu join-token [--node-id ID] [--ttl 1h] [--listen ADDR]"
-    parser = Parser("mgpu join-token", usage, "Print one line that lets another machine join, once.")
-    parser.add_argument("--node-id", metavar="ID", help="the name that the machine joins under; default: its host name")
-    parser.add_argument("--ttl", default="1h", metavar="T", help="how long the line works, like 30m, 1h or 2d (default 1h)")
-    parser.add_argument(
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    usage = f"{prog} [--node-id ID] [--ttl 1h] [--listen ADDR] [--json]"
+    examples = [f"{prog} --ttl 30m", f"{prog} --node-id gpu-07 --listen 10.0.0.1"]
+    result = Parser(prog, usage, "Print one line that lets another machine join, once. For administrators.", examples=examples)
+    result.add_argument("--node-id", metavar="ID", help="the name that the machine joins under; default: its host name")
+    result.add_argument("--ttl", default="1h", metavar="T", help="how long the line works, like 30m, 1h or 2d (default 1h)")
+    result.add_argument(
         "--listen", action="append", default=[], metavar="ADDR", help="an address that the machine reaches; may be repeated"
     )
-    values = parser.read(argv)
-    if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
+    """Print the line to paste on the new machine."""
     ttl_s = seconds(values.ttl)
     with make_client() as client:
         token = client.join_token(node_id=values.node_id, ttl_s=ttl_s, listen=values.listen)
+    if values.json:
+        document(token)
+        return 0
     print(token.command)
     where = ", ".join(token.addresses)
     notes = [token.message] if token.message else []

@@ -10,10 +10,11 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.cli.show import document, show_help
 from mgpu_jupyter.cli.wipe import wipe_from_ps
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
 from mgpu_jupyter.client.login import Login, read_line, store_login
+from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.words import printable
 
@@ -27,21 +28,30 @@ class _Parser(Parser):
         raise InvalidRequest("usage", "That is more than one line: paste it whole, in one piece, as in: mgpu login mgpulogin1.…")
 
 
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    about = "Use the master that the line names, from now on and wherever this home is."
+    result = _Parser(prog, f"{prog} LINE [--json]", about, examples=[f"{prog} mgpulogin1.…", f"{prog} - < line.txt"])
+    result.add_argument("line", nargs="?", metavar="LINE", help="what `mgpu user add` printed; - reads it from stdin")
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
+
+
 def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
     """Log in to a master elsewhere."""
     wipe_from_ps(argv)
-    parser = _Parser("mgpu login", "mgpu login LINE", "Use the master that the line names, from now on and wherever this home is.")
-    parser.add_argument("line", nargs="?", metavar="LINE", help="what `mgpu user add` printed; - reads it from stdin")
-    values = parser.read(argv)
+    values = parser("mgpu login").read(argv)
     if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
+        return show_help(values.text)
     if not values.line:
         raise InvalidRequest("usage", "Paste the line that your administrator's `mgpu user add` printed: mgpu login mgpulogin1.…")
     login = read_line(sys.stdin.readline() if values.line == "-" else values.line)
     with _client_of(login) as client:
         me = client.cluster()
     path = store_login(replace(login, user=me.user), os.environ)
+    if values.json:
+        document({"user": me.user, "admin": me.admin, "cluster": me.name, "url": login.url})
+        return 0
     print(f"You are {printable(me.user)}{' (administrator)' if me.admin else ''} on {printable(me.name)} at {login.url}; kept in {path}.")
     if os.environ.get("MGPU_URL"):
         print("This shell has MGPU_URL set, which goes before the login: restart its Jupyter server, or unset MGPU_URL MGPU_TOKEN.")

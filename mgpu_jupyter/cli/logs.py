@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.cli.srun import ShellViewer
 from mgpu_jupyter.client import watch
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
 from mgpu_jupyter.client.job import rank_count
+from mgpu_jupyter.client.parser import Parser
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    examples = [f"{prog} R4T8W2ZB", f"{prog} R4T8W2ZB --rank 1 -f"]
+    result = Parser(prog, f"{prog} JOB [--rank R] [-f]", "Show what a job printed.", examples=examples)
+    result.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
+    result.add_argument("--rank", metavar="R", help="only this rank")
+    result.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Show the output of one job."""
-    parser = Parser("mgpu logs", "mgpu logs JOB [--rank R] [-f]", "Show what a job printed.")
-    parser.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
-    parser.add_argument("--rank", metavar="R", help="only this rank")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
-    values = parser.read(argv)
-    if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
     if not values.job:
         raise InvalidRequest("usage", "Name the job, as in `mgpu logs R4T8W2ZB`.")
     if values.rank is not None and not values.rank.isdecimal():

@@ -1,4 +1,8 @@
-"""Entry points and the one boundary where errors become a sentence and an exit code. Knows no command's details."""
+"""Entry points and the one boundary where errors become a sentence and an exit code. Knows no command's details.
+
+A command is a module of its name with `parser(prog)`, which completion and help read too, and either `run(values, make_client)` or,
+where words are not read in the usual way, `main(argv, make_client)`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,17 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_jupyter.cli.show import show_help
 from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.parser import HELP_WORDS, Help, Parser
 
-Command = Callable[[Sequence[str], Callable[[], Client]], int]
+MakeClient = Callable[[], Client]
+Command = Callable[[Sequence[str], MakeClient], int]
+Program = Callable[..., int]
 
 COMMANDS = {
     "srun": "run a job and stream its output (mgpu_srun)",
@@ -32,51 +41,75 @@ COMMANDS = {
     "simulate": "replay a trace of jobs through the scheduler in virtual time",
     "master": "run the master without JupyterLab (mgpu_master)",
 }
+PROGRAMS = {
+    "mgpu_srun": "srun",
+    "mgpu_queue": "queue",
+    "mgpu_cancel": "cancel",
+    "mgpu_master": "master",
+}
+"""Programs that are one command, by the names that the earlier tools had."""
 USAGE_EXIT = 2
 ERROR_EXIT = 1
 INTERRUPT_EXIT = 130  # 128 + SIGINT
 PIPE_EXIT = 141  # 128 + SIGPIPE
 
 
-def mgpu(argv: Sequence[str] | None = None, make_client: Callable[[], Client] = Client) -> int:
+def mgpu(argv: Sequence[str] | None = None, make_client: MakeClient = Client) -> int:
     """Run `mgpu COMMAND …`."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("--help", "-h", "help"):
+    if not words or words[0] in (*HELP_WORDS, "help"):
         return _guarded(_print_help, words, make_client)
     if words[0] in ("--version", "-V"):
         print(f"mgpu {__version__}")
         return 0
     if words[0] not in COMMANDS:
         return _guarded(_unknown, words, make_client)
-    return _run(words[0], words[1:], make_client)
+    return _guarded(_command(words[0], f"mgpu {words[0]}"), words[1:], make_client)
 
 
-def mgpu_srun(argv: Sequence[str] | None = None, make_client: Callable[[], Client] = Client) -> int:
-    """Run `mgpu_srun`."""
-    return _run("srun", argv, make_client)
+def program(name: str) -> Program:
+    """Return the entry point of a program that is one command."""
+
+    def run(argv: Sequence[str] | None = None, make_client: MakeClient = Client) -> int:
+        return _guarded(_command(PROGRAMS[name], name), list(sys.argv[1:] if argv is None else argv), make_client)
+
+    return run
 
 
-def mgpu_queue(argv: Sequence[str] | None = None, make_client: Callable[[], Client] = Client) -> int:
-    """Run `mgpu_queue`."""
-    return _run("queue", argv, make_client)
+mgpu_srun = program("mgpu_srun")
+mgpu_queue = program("mgpu_queue")
+mgpu_cancel = program("mgpu_cancel")
+mgpu_master = program("mgpu_master")
 
 
-def mgpu_cancel(argv: Sequence[str] | None = None, make_client: Callable[[], Client] = Client) -> int:
-    """Run `mgpu_cancel`."""
-    return _run("cancel", argv, make_client)
+def parser_of(command: str, prog: str) -> Parser:
+    """Return the parser of a command."""
+    found: Parser = _module(command).parser(prog)
+    return found
 
 
-def mgpu_master(argv: Sequence[str] | None = None, make_client: Callable[[], Client] = Client) -> int:
-    """Run `mgpu_master`."""
-    return _run("master", argv, make_client)
+def _module(command: str) -> Any:
+    return importlib.import_module(f"mgpu_jupyter.cli.{command.replace('-', '_')}")
 
 
-def _run(name: str, argv: Sequence[str] | None, make_client: Callable[[], Client]) -> int:
-    command: Command = importlib.import_module(f"mgpu_jupyter.cli.{name.replace('-', '_')}").main
-    return _guarded(command, list(sys.argv[1:] if argv is None else argv), make_client)
+def _command(name: str, prog: str) -> Command:
+    """Return what reads the words of a command and carries it out."""
+    module = _module(name)
+    if hasattr(module, "main"):
+        own: Command = module.main
+        return own
+
+    def run(argv: Sequence[str], make_client: MakeClient) -> int:
+        values = module.parser(prog).read(argv)
+        if isinstance(values, Help):
+            return show_help(values.text)
+        code: int = module.run(values, make_client)
+        return code
+
+    return run
 
 
-def _guarded(command: Command, argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def _guarded(command: Command, argv: Sequence[str], make_client: MakeClient) -> int:
     try:
         code = command(argv, make_client)
         sys.stdout.flush()
@@ -105,15 +138,15 @@ def _close_stdout() -> None:
     os.close(nowhere)
 
 
-def _print_help(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
-    print("usage: mgpu COMMAND …\n\nThe GPUs of several machines as one pool.\n")
-    for name, text in COMMANDS.items():
-        print(f"  {name:<10} {text}")
-    print("\n`mgpu COMMAND --help` says more; `mgpu --version` shows the version.")
+def _print_help(argv: Sequence[str], make_client: MakeClient) -> int:  # noqa: ARG001 - a command like the others
+    lines = ["usage: mgpu COMMAND …", "", "The GPUs of several machines as one pool.", ""]
+    lines += [f"  {name:<11} {text}" for name, text in COMMANDS.items()]
+    lines += ["", "`mgpu COMMAND --help` says more; `mgpu --version` shows the version."]
+    show_help("\n".join(lines) + "\n")
     return 0 if argv else USAGE_EXIT
 
 
-def _unknown(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
+def _unknown(argv: Sequence[str], make_client: MakeClient) -> int:  # noqa: ARG001 - a command like the others
     import difflib
 
     near = difflib.get_close_matches(argv[0].removeprefix("mgpu_"), COMMANDS, 1)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
+from mgpu_jupyter.cli.show import show_help
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.parser import Help, Parser
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -24,10 +25,9 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
     """Serve until stopped; words after `--` go to the Jupyter server."""
     words = list(argv)
     cut = words.index("--") if "--" in words else len(words)
-    values = _parser().read(words[:cut])
+    values = parser("mgpu_master").read(words[:cut])
     if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
+        return show_help(values.text)
     if not values.port.isdecimal() or int(values.port) > 65535:
         raise InvalidRequest("bad-port", f"--port {values.port}: write a port like {DEFAULT_PORT}.")
     if values.socket and values.tls:
@@ -35,18 +35,28 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
     if importlib.util.find_spec("jupyter_server") is None:
         raise Unavailable("no-jupyter-server", 'mgpu_master needs jupyter_server: run  pip install "mgpu-jupyter[lab]"')
     headless = cast("_Headless", importlib.import_module("mgpu_jupyter.server.headless"))
-    return headless.run(values.host, int(values.port), values.config, words[cut + 1 :], tls=values.tls, socket=values.socket)
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "mgpu_master",
-        "mgpu_master [--host H] [--port P] [--tls] [--socket PATH] [--config F] [-- SERVER-FLAGS…]",
-        "Run the master without JupyterLab.",
+    return headless.run(
+        values.host, int(values.port), values.config, _extra(words[cut + 1 :], verbose=values.verbose), tls=values.tls, socket=values.socket
     )
-    parser.add_argument("--host", default=DEFAULT_HOST, metavar="H", help=f"address to listen on (default {DEFAULT_HOST})")
-    parser.add_argument("--port", default=str(DEFAULT_PORT), metavar="P", help=f"port to listen on (default {DEFAULT_PORT})")
-    parser.add_argument("--tls", action="store_true", help="serve HTTPS on loopback too; beyond loopback it is always HTTPS")
-    parser.add_argument("--socket", metavar="PATH", help="serve a UNIX socket, for your own user on this machine, instead of a port")
-    parser.add_argument("--config", metavar="F", help="configuration file")
-    return parser
+
+
+def _extra(words: list[str], *, verbose: bool) -> list[str]:
+    return ["--ServerApp.log_level=DEBUG", *words] if verbose else words
+
+
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    result = Parser(
+        prog,
+        f"{prog} [--host H] [--port P] [--tls] [--socket PATH] [--config F] [--verbose] [-- SERVER-FLAGS…]",
+        "Run the master without JupyterLab, until Ctrl-C.",
+        examples=[f"{prog} --port 8080", f"{prog} --host 0.0.0.0 -- --MgpuApp.on_disconnect=fence"],
+    )
+    add = result.add_argument
+    add("--host", default=DEFAULT_HOST, metavar="H", help=f"address to listen on (default {DEFAULT_HOST}); beyond loopback by HTTPS")
+    add("--port", default=str(DEFAULT_PORT), metavar="P", help=f"port to listen on (default {DEFAULT_PORT})")
+    add("--tls", action="store_true", help="serve HTTPS on loopback too; beyond loopback it is always HTTPS")
+    add("--socket", metavar="PATH", help="serve a UNIX socket, for your own user on this machine, instead of a port")
+    add("--config", metavar="F", help="configuration file")
+    add("--verbose", action="store_true", help="log more")
+    return result

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.api.models import NodeActionName
+from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import printable
 
 ACTIONS: dict[str, NodeActionName] = {
@@ -20,30 +21,36 @@ ACTIONS: dict[str, NodeActionName] = {
     "remove": "remove",
     "revoke": "revoke",
 }
-_USAGE = f'mgpu node {"|".join(ACTIONS)} ID [--reason "…"] [--user NAME] [--account NAME]'
+_EXAMPLES = ('drain n1 --reason "new memory on Friday"', "resume n1", "allow n1 --user ann --only")
 _ABOUT = (
     "Administer a node. drain and maintenance: no new jobs, what runs goes on. resume: jobs again. allow and deny: who may use it. "
     "remove: forget a node that is offline. revoke: refuse it from now on; what it runs is run elsewhere."
 )
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    usage = f'{prog} {"|".join(ACTIONS)} ID [--reason "…"] [--user NAME] [--account NAME]'
+    result = Parser(prog, usage, _ABOUT, examples=[f"{prog} {words}" for words in _EXAMPLES])
+    result.add_argument("action", nargs="?", help=", ".join(ACTIONS))
+    result.add_argument("node_id", nargs="?", metavar="ID", help="the node; see mgpu nodes")
+    result.add_argument("--reason", default="", metavar="TEXT", help="shown to everyone beside the node")
+    result.add_argument("--user", action="append", default=[], metavar="NAME", help="whom to allow or deny; may be repeated")
+    result.add_argument("--account", action="append", default=[], metavar="NAME", help="an account to allow or deny; may be repeated")
+    result.add_argument("--only", action="store_true", help="allow: nobody but those named")
+    result.add_argument("--everybody", action="store_true", help="allow: everybody again")
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Do it and say what became of the node."""
-    parser = Parser("mgpu node", _USAGE, _ABOUT)
-    parser.add_argument("action", nargs="?", help=", ".join(ACTIONS))
-    parser.add_argument("node_id", nargs="?", metavar="ID", help="the node; see mgpu nodes")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="shown to everyone beside the node")
-    parser.add_argument("--user", action="append", default=[], metavar="NAME", help="whom to allow or deny; may be repeated")
-    parser.add_argument("--account", action="append", default=[], metavar="NAME", help="an account to allow or deny; may be repeated")
-    parser.add_argument("--only", action="store_true", help="allow: nobody but those named")
-    parser.add_argument("--everybody", action="store_true", help="allow: everybody again")
-    values = parser.read(argv)
-    if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
     action = _action(values)
     with make_client() as client:
         answer = client.change_node(values.node_id, action, values.reason, users=values.user, accounts=values.account)
+    if values.json:
+        document(answer)
+        return 0
     print(f"{answer.node_id}: {printable(answer.message)}")
     return 0
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS
 from mgpu_jupyter.api import models
+from mgpu_jupyter.cli.show import on_terminal
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, printable
 
 NODE_FIELDS = (
@@ -19,16 +21,22 @@ NODE_FIELDS = (
 GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    result = Parser(prog, f"{prog} [--json]", "Show the nodes and their GPUs.")
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Show all nodes."""
-    parser = Parser("mgpu nodes", "mgpu nodes [--json]", "Show the nodes and their GPUs.")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    values = parser.read(argv)
-    if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
     with make_client() as client:
         nodes = client.nodes()
+    if not values.json and nodes and on_terminal():
+        from mgpu_jupyter.cli.tables import show_nodes
+
+        show_nodes(nodes)
+        return 0
     print(as_json(nodes) if values.json else as_text(nodes))
     return 0
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import duration
 from mgpu_jupyter.model.job import MAX_GPUS_PER_NODE, MAX_NODES
 from mgpu_jupyter.model.policies import DEFAULT, MEANINGS, planning_of
@@ -25,12 +25,8 @@ ABOUT = "Replay a trace of jobs through the real scheduler, in virtual time, and
 MAX_REPEAT = 1_000
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
     """Replay a trace and show what came out."""
-    values = _parser().read(argv)
-    if isinstance(values, Help):
-        print(values.text + _more_help())
-        return 0
     _refuse_gaps(values)
     planning = planning_of(values.policy)
     cluster = Cluster(nodes=values.nodes, gpus_per_node=values.gpus_per_node)
@@ -76,32 +72,33 @@ def as_text(values: argparse.Namespace, figures: Figures) -> str:
     return "\n".join(lines)
 
 
-def _parser() -> Parser:
-    parser = Parser("mgpu simulate", USAGE, ABOUT)
-    parser.add_argument("trace", nargs="?", metavar="TRACE", help="CSV file, plain or .gz, with the columns submit_s, duration_s, gpus")
-    parser.add_argument("--nodes", type=_count("--nodes", MAX_NODES), metavar="N", help="nodes of the cluster")
-    parser.add_argument("--gpus-per-node", type=_count("--gpus-per-node", MAX_GPUS_PER_NODE), metavar="G", help="GPUs on each of them")
-    parser.add_argument("--policy", default=DEFAULT, metavar="NAME", help=f"order of the queue, see below (default {DEFAULT})")
-    parser.add_argument(
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    example = f"{prog} trace.csv.gz --nodes 80 --gpus-per-node 8 --policy easy --plot easy.png"
+    result = Parser(prog, USAGE, ABOUT, examples=[example], more=_more_help())
+    result.add_argument("trace", nargs="?", metavar="TRACE", help="CSV file, plain or .gz, with the columns submit_s, duration_s, gpus")
+    result.add_argument("--nodes", type=_count("--nodes", MAX_NODES), metavar="N", help="nodes of the cluster")
+    result.add_argument("--gpus-per-node", type=_count("--gpus-per-node", MAX_GPUS_PER_NODE), metavar="G", help="GPUs on each of them")
+    result.add_argument("--policy", default=DEFAULT, metavar="NAME", help=f"order of the queue, see below (default {DEFAULT})")
+    result.add_argument(
         "--estimates",
         type=_estimates,
         default=Estimates.PERFECT,
         metavar="KIND",
         help="what is known of durations: perfect (default), user (estimate_s), or learned from jobs before",
     )
-    parser.add_argument("--strategy", default=Scheduling().strategy, metavar="NAME", help="how nodes are picked (default fill_first)")
-    parser.add_argument("--repeat", type=_count("--repeat", MAX_REPEAT), default=1, metavar="K", help="the trace K times, end to end")
-    parser.add_argument("--plot", metavar="FILE", help="draw use and queue length over time, as .png or .svg")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser
+    result.add_argument("--strategy", default=Scheduling().strategy, metavar="NAME", help="how nodes are picked (default fill_first)")
+    result.add_argument("--repeat", type=_count("--repeat", MAX_REPEAT), default=1, metavar="K", help="the trace K times, end to end")
+    result.add_argument("--plot", metavar="FILE", help="draw use and queue length over time, as .png or .svg")
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
 
 
 def _more_help() -> str:
     policies = "\n".join(f"  {name:<14}{text}" for name, text in MEANINGS.items())
     return (
-        f"\npolicies:\n{policies}\n\nA trace may also have the columns estimate_s, user and name. A job of more than G GPUs takes whole"
-        "\nnodes, and what is left on one more.\n\nexample:\n"
-        "  mgpu simulate trace.csv.gz --nodes 80 --gpus-per-node 8 --policy easy --plot easy.png"
+        f"policies:\n{policies}\n\nA trace may also have the columns estimate_s, user and name. A job of more than G GPUs takes whole"
+        "\nnodes, and what is left on one more.\n"
     )
 
 

@@ -12,13 +12,16 @@ import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import explanations, models
+from mgpu_jupyter.cli.show import document, show_help
+from mgpu_jupyter.cli.where import point_at
 from mgpu_jupyter.cli.wipe import wipe_from_ps
 from mgpu_jupyter.client import watch, words
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, parse
+from mgpu_jupyter.client.flags import parse, srun_parser
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Decoder, Labeller
+from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.reasons import WOULD_WAIT_EXIT, as_lines
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.units import units_of
@@ -26,12 +29,17 @@ from mgpu_jupyter.model.units import units_of
 INTERRUPT_EXIT = 130  # 128 + SIGINT
 
 
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    return srun_parser(prog)
+
+
 def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     """Run one job; return its exit code."""
     request = parse(argv, environ=os.environ)
     if isinstance(request, Help):
-        print(request.text, end="")
-        return 0
+        return show_help(request.text)
+    point_at(request.master_host, request.master_port)
     wipe_from_ps(f"{name}={value}" for name, value in request.spec.env.items())
     with make_client() as client:
         client.caller.on_trouble = note
@@ -132,7 +140,7 @@ def _submit_only(job: Job, priority: int, *, as_json: bool) -> int:
             state = job.state
         except MgpuError:  # it is saved all the same
             state = JobState.QUEUED
-        print(msgspec.json.encode({"job_id": job.id, "state": state}).decode())
+        document({"job_id": job.id, "state": state})
         return 0
     print(f"Job submitted. ID: {job.id} (priority={priority})")
     print("Job queued. Use mgpu_queue to check status.")
@@ -142,7 +150,7 @@ def _submit_only(job: Job, priority: int, *, as_json: bool) -> int:
 def _submit_array(array: JobArray, priority: int, *, as_json: bool) -> int:
     if as_json:
         ids = [job.id for job in array.jobs]
-        print(msgspec.json.encode({"job_id": ids[0], "state": JobState.QUEUED, "array_id": array.id, "job_ids": ids}).decode())
+        document({"job_id": ids[0], "state": JobState.QUEUED, "array_id": array.id, "job_ids": ids})
         return 0
     print(f"Job submitted. ID: {array.id} (array of {len(array.jobs)} jobs, priority={priority})")
     print("Jobs queued. Use mgpu_queue to check status.")

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Sequence
-
-import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.join_token import seconds
+from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser
+from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import printable
 
 USAGE = "mgpu user add NAME [--admin] [--ttl 30d] | list [--json] | remove NAME"
 
 
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    examples = [f"{prog} add ann --ttl 30d", f"{prog} list", f"{prog} remove ann"]
+    result = Parser(prog, USAGE, "Administer the users of a shared master. For administrators.", examples=examples)
+    result.add_argument("action", nargs="?", metavar="ACTION", help="add, list or remove")
+    result.add_argument("name", nargs="?", metavar="NAME", help="name of the user")
+    result.add_argument("--admin", action="store_true", help="may see and cancel everyone's jobs, and add users")
+    result.add_argument("--ttl", metavar="T", help="how long the login is good for, like 30d; else until the user is removed")
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Add, list or remove users."""
-    parser = Parser("mgpu user", USAGE, "Administer the users of a shared master.")
-    parser.add_argument("action", nargs="?", metavar="ACTION", help="add, list or remove")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the user")
-    parser.add_argument("--admin", action="store_true", help="may see and cancel everyone's jobs, and add users")
-    parser.add_argument("--ttl", metavar="T", help="how long the login is good for, like 30d; else until the user is removed")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    values = parser.read(argv)
-    if isinstance(values, Help):
-        print(values.text, end="")
-        return 0
     if values.action not in ("add", "list", "remove"):
         raise InvalidRequest("usage", f"Say what to do, as in: {USAGE}")
     if values.action != "list" and not values.name:
@@ -37,12 +39,15 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     with make_client() as client:
         if values.action == "list":
             users = client.users()
-            print(msgspec.json.encode({"users": users}).decode() if values.json else _as_text(users))
+            document({"users": users}) if values.json else print(_as_text(users))
         elif values.action == "add":
             answer = client.add_user(values.name, admin=values.admin, ttl_s=ttl_s)
-            print(msgspec.json.encode(answer).decode() if values.json else f"mgpu login {answer.line}")
+            document(answer) if values.json else print(f"mgpu login {answer.line}")
         else:
-            client.remove_user(values.name)
+            removed = client.remove_user(values.name)
+            if values.json:
+                document(removed)
+                return 0
             print(f"{values.name} is removed, and all logins of that name have ended. Jobs that run go on: see mgpu_queue -u {values.name}")
     return 0
 

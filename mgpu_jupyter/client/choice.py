@@ -8,8 +8,8 @@ from collections.abc import Callable
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Parser
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.model.job import JobState
 
 
@@ -21,7 +21,8 @@ def add_selection(parser: Parser) -> None:
 
 def cancel_parser(prog: str) -> Parser:
     """Return the flags of `mgpu_cancel`."""
-    result = Parser(prog, f"{prog} JOB… | --all | -u USER | --name NAME", "Cancel jobs.")
+    examples = [f"{prog} R4T8W2ZB", f"{prog} --all", f"{prog} -u ann --name sweep"]
+    result = Parser(prog, f"{prog} JOB… | --all | -u USER | --name NAME", "Cancel jobs, with all their processes.", examples=examples)
     result.add_argument("jobs", nargs="*", metavar="JOB", help="ids of jobs, or of arrays")
     result.add_argument("--all", action="store_true", help="all of your own jobs")
     result.add_argument("-u", "--user", metavar="USER", help="all jobs of this user")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
 
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client import values as kinds
+from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.spec import KEYWORDS, Here, spec_of
 from mgpu_jupyter.model.job import JobSpec
 
@@ -28,67 +27,35 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     json: bool = False
     variable: str | None = None
     """In a notebook: the variable that is to hold the job."""
-
-
-class Help(msgspec.Struct, frozen=True):
-    """The line asked for the help text."""
-
-    text: str
-
-
-class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises one sentence instead of ending the process, and names the nearest flag."""
-
-    def __init__(self, prog: str, usage: str, description: str = "") -> None:
-        super().__init__(prog=prog, usage=usage.replace("%", "%%"), description=description, add_help=False, allow_abbrev=False)
-        self.add_argument("--help", "-h", action="store_true", help="show this")
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the sentence that argparse found."""
-        raise InvalidRequest("usage", f"{_plain(message)} (see {self.prog} --help).")
-
-    def read(self, words: Sequence[str]) -> argparse.Namespace | Help:
-        """Return the values of `words`, or the help text."""
-        if any(word in ("--help", "-h") for word in words):
-            return Help(self.format_help())
-        values, unknown = self.parse_known_args(list(words))
-        if unknown:
-            self.refuse(unknown[0])
-        return values
-
-    def refuse(self, word: str) -> NoReturn:
-        """Refuse a word that is no flag, and name the nearest one."""
-        flag, equals, _ = word.partition("=")
-        if equals and self.takes_value(flag) is False:
-            raise InvalidRequest("unknown-flag", f"{flag} takes no value: leave out what follows it.")
-        near = difflib.get_close_matches(flag, self.flag_names(), 1, 0.7) if flag.startswith("-") else []
-        if near:
-            raise InvalidRequest("unknown-flag", f"There is no flag {flag}: use {near[0]}, or see {self.prog} --help.")
-        kind = "flag" if flag.startswith("-") else "argument"
-        raise InvalidRequest("unknown-flag", f"There is no {kind} {flag} here: see {self.prog} --help.")
-
-    def flag_names(self) -> list[str]:
-        """Return all long flags."""
-        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
-
-    def takes_value(self, flag: str) -> bool | None:
-        """Tell whether a flag takes the next word, or None for a word that is no flag."""
-        for action in self._actions:
-            if flag in action.option_strings:
-                return action.nargs != 0
-        return None
+    master_host: str | None = None
+    master_port: str | None = None
+    """In a shell: the master that it is meant for, when a flag names one."""
 
 
 def srun_parser(prog: str, *, in_notebook: bool = False) -> Parser:
     """Return the parser of the flags before the command; `--as` exists where there are variables."""
-    parser = Parser(prog, f"{prog} [flags] -- COMMAND…", "Run a command on GPUs of the pool and stream its output.")
+    about = "Run a command on GPUs of the pool and stream its output."
+    parser = Parser(prog, f"{prog} [flags] -- COMMAND…", about, examples=_examples(prog))
     _add_amounts(parser.add_argument_group("how much").add_argument)
     _add_places(parser.add_argument_group("where").add_argument)
     _add_times(parser.add_argument_group("when").add_argument)
     _add_conduct(parser.add_argument_group("how").add_argument)
     if in_notebook:
         parser.add_argument("--as", dest="variable", type=kinds.identifier, metavar="NAME", help="put the job into this variable")
+    else:
+        group = parser.add_argument_group("which master").add_argument
+        group("--master-host", metavar="H", help="host of the master; default: $MGPU_MASTER_HOST, else as found")
+        group("--master-port", metavar="P", help="its HTTP port; default: $MGPU_MASTER_PORT, else 8080")
     return parser
+
+
+def _examples(prog: str) -> list[str]:
+    return [
+        f"{prog} --gpus 2 -- python train.py",
+        f"{prog} -N 2 --gpus-per-node 4 -t 02:00:00 -- python train.py",
+        f"{prog} --background --array 1-100%8 -- bash -c 'python part.py $MGPU_ARRAY_TASK_ID'",
+        f'{prog} --gpus 1 "source env.sh && python train.py"',
+    ]
 
 
 def _add_amounts(add: Add) -> None:
@@ -170,6 +137,8 @@ def parse(
         dry_run=values.dry_run,
         json=values.json,
         variable=values.variable if in_notebook else None,
+        master_host=None if in_notebook else values.master_host,
+        master_port=None if in_notebook else values.master_port,
     )
 
 
@@ -234,9 +203,3 @@ def _environment(pairs: Sequence[str], exports: Sequence[str], environ: Mapping[
     for name in SECRET_VARIABLES & result.keys():
         raise InvalidRequest("secret", f"{name} never enters a job: give the job a token of its own under another name.")
     return result
-
-
-def _plain(message: str) -> str:
-    """Turn argparse's `argument --gpus/-G: expected one argument` into words."""
-    text = message.removeprefix("argument ").replace(": expected one argument", " needs a value")
-    return text[:1].upper() + text[1:] if not text.startswith("-") else text

@@ -16,9 +16,7 @@ from mgpu_jupyter.model.job import JobState
 def as_text(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Mapping[str, str] | None = None) -> str:
     """Return the sections as text; running jobs in the order of their start, waiting ones in their place, with `starts` if given."""
     starts = starts or {}
-    jobs = folded(jobs)
-    running = sorted((job for job in jobs if _is_under_way(job)), key=lambda job: job.started_at or job.submitted_at)
-    queued = sorted((job for job in jobs if job.state is JobState.QUEUED), key=lambda job: (job.place or sys.maxsize, job.submitted_at))
+    running, queued = run_order(jobs), queue_order(jobs)
     over = [job for job in jobs if job.state.is_final]
     lines = ["--- Running Jobs ---"]
     lines += [line for job in running for line in _job_lines(job)] or ["No running jobs"]
@@ -31,6 +29,17 @@ def as_text(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Ma
         "No node information available"
     ]
     return "\n".join(lines)
+
+
+def run_order(jobs: Sequence[models.Job]) -> list[models.Job]:
+    """Return the jobs that are under way, in the order of their start."""
+    return sorted((job for job in jobs if _is_under_way(job)), key=lambda job: job.started_at or job.submitted_at)
+
+
+def queue_order(jobs: Sequence[models.Job]) -> list[models.Job]:
+    """Return the jobs that wait, in their place, those of an array as one."""
+    waiting = (job for job in folded(jobs) if job.state is JobState.QUEUED)
+    return sorted(waiting, key=lambda job: (job.place or sys.maxsize, job.submitted_at))
 
 
 def folded(jobs: Sequence[models.Job]) -> list[models.Job]:

@@ -18,8 +18,9 @@ from IPython.core.error import UsageError
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_jupyter.client import choice, watch, words
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Help, Parser, parse
+from mgpu_jupyter.client.flags import parse
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten

@@ -291,7 +291,7 @@ def test_logs(capsys: Captured, words: list[str], out: str) -> None:
         (["mgpu_srun"], 2, "There is no command mgpu_srun: use mgpu srun.\n"),
         (["xyzzy"], 2, "There is no command xyzzy: see mgpu --help.\n"),
         (["srun", "--gpus", "x", "--", "y"], 2, "--gpus x: write a whole number.\n"),
-        (["queue", "--jsn"], 2, "There is no flag --jsn: use --json, or see mgpu_queue --help.\n"),
+        (["queue", "--jsn"], 2, "There is no flag --jsn: use --json, or see mgpu queue --help.\n"),
         (["queue", "--json", "--watch"], 2, "--json and --watch exclude each other: leave one out.\n"),
         (["logs"], 2, "Name the job, as in `mgpu logs R4T8W2ZB`.\n"),
         (["logs", "NOSUCH00"], 1, "There is no job NOSUCH00: see `mgpu_queue --all`.\n"),

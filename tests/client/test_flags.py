@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.client.flags import Help, Submission, parse, srun_parser
+from mgpu_jupyter.client.flags import Submission, parse, srun_parser
+from mgpu_jupyter.client.parser import Help
 from mgpu_jupyter.client.spec import Here
 from mgpu_jupyter.model.job import JobSpec
 

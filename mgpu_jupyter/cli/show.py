@@ -1,0 +1,66 @@
+"""How commands show things: one JSON document, help that pages on a screen too small for it, and whether this is a terminal at all.
+
+Imports rich only when a table is drawn, so that `mgpu_srun` starts at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PAGER = "less -FRX"
+
+
+def document(value: object) -> None:
+    """Print one JSON document."""
+    print(msgspec.json.encode(value).decode())
+
+
+def on_terminal() -> bool:
+    """Tell whether people look at stdout; pipes and files get plain text that scripts can rely on."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+def draw(*parts: RenderableType) -> None:
+    """Print what rich draws; it heeds NO_COLOR by itself."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+    for part in parts:
+        console.print(part)
+
+
+def show_help(text: str) -> int:
+    """Print a help text, page by page where it is longer than the terminal; return the exit code."""
+    rows = shutil.get_terminal_size().lines
+    if not on_terminal() or text.count("\n") < rows or not _page(text):
+        print(text, end="" if text.endswith("\n") else "\n")
+    return 0
+
+
+def _page(text: str) -> bool:
+    """Hand the text to the user's pager; tell whether there was one."""
+    words = shlex.split(os.environ.get("PAGER") or PAGER)
+    if not words or shutil.which(words[0]) is None:
+        return False
+    try:
+        subprocess.run(words, input=text.encode(), check=False)
+    except OSError:
+        return False
+    return True
+
+
+def columns(rows: Sequence[Sequence[str]], gap: str = "  ") -> str:
+    """Return rows with their columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
