@@ -6,11 +6,8 @@ message to the master; output goes before the ends that follow it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import signal
-import socket
 import time
 from collections import deque
 from typing import assert_never
@@ -22,27 +19,17 @@ from mgpu_agent.config import AgentConfig
 from mgpu_agent.core import commands as do
 from mgpu_agent.core import events as happened
 from mgpu_agent.core.machine import Machine
-from mgpu_agent.gauge import Gauge
-from mgpu_agent.gpu.sampler import Sampler
-from mgpu_agent.gpu.source import GpuSource
 from mgpu_agent.identity import Enrolment, Identity
 from mgpu_agent.keeper import messages as keeper
-from mgpu_agent.link import Link
 from mgpu_agent.outbox import Outbox
-from mgpu_agent.process.environment import base_environment
-from mgpu_agent.process.inotify import ModifiedFiles
-from mgpu_agent.process.keeper_client import KeeperClient
-from mgpu_agent.process.output import OutputShipper
-from mgpu_agent.process.preparation import Preparation, Unprepared
-from mgpu_agent.process.spool import Spool
+from mgpu_agent.parts import Parts
+from mgpu_agent.process.preparation import Unprepared
 from mgpu_agent.protocol import codec
-from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Launch, Prepare, Start
 from mgpu_agent.protocol.model import LaunchSpec, TaskStatus
-from mgpu_agent.protocol.places import host_name
-from mgpu_agent.whereabouts import Whereabouts, describe_node, find_master
+from mgpu_agent.whereabouts import Whereabouts
 
 TICK_S = 0.25
 LOOK_AROUND_S = 2.0
@@ -55,11 +42,10 @@ log = logging.getLogger("mgpu.agent")
 class Agent:
     """One node's agent. Owns the link, the connection to the keeper, the spool's watch and the sampler."""
 
-    def __init__(self, config: AgentConfig, identity: Identity, where: Whereabouts, source: GpuSource) -> None:
+    def __init__(self, config: AgentConfig, identity: Identity, where: Whereabouts, parts: Parts) -> None:
         self._config = config
         self._identity = identity
         self._where = where
-        self._source = source
         enrolment = identity.enrolment
         is_enrolled = enrolment is not None and enrolment.link_public_key == where.target.server_key
         self._machine = Machine(
@@ -70,25 +56,22 @@ class Agent:
             has_line=identity.join is not None,
             master_epoch=enrolment.master_epoch if enrolment is not None and is_enrolled else 0,
         )
-        base = base_environment(os.environb)
-        self._gpus = source.gpus[: config.gpu_count]
-        self._spool = Spool(config.directory)
-        self._watch = ModifiedFiles(self._spool.path)
-        self._keeper = KeeperClient(config.directory, base)
-        self._preparation = Preparation(config.node_id, self._spool, self._gpus, base)
-        self._shipper = OutputShipper(str(self._spool.path))
-        self._link = Link()
+        self._spool = parts.spool
+        self._watch = parts.watch
+        self._keeper = parts.keeper
+        self._preparation = parts.preparation
+        self._shipper = parts.shipper
+        self._link = parts.link
+        self._sampler = parts.sampler
+        self._gauge = parts.gauge
+        self._wake, self._wake_writer = parts.wake
+        self._host, self._address = parts.host, parts.address
+        self._look, self._describe = parts.look, parts.describe
         self._outbox = Outbox(self._link, self._shipper)
-        self._host = host_name()
-        self._found = find_address(config.address, where.target.address)
-        log.info("address=%s found_by=%s (%s)", self._found.address, self._found.by, FOUND_BY_WORDS[self._found.by])
         self._stems: dict[AttemptKey, dict[int, str]] = {}
         self._events: deque[happened.Event] = deque()
         self._poller = zmq.Poller()
         self._polled: tuple[tuple[zmq.Socket[bytes], ...], int, bool] = ((), -1, False)
-        self._wake, self._wake_writer = socket.socketpair()
-        self._sampler = Sampler(source, frozenset(gpu.uuid for gpu in self._gpus), self._tick_soon)
-        self._gauge = Gauge()
         self._connect_at: float | None = None
         self._is_enrolling = False
         self._tick_at = 0.0
@@ -109,8 +92,7 @@ class Agent:
         try:
             if not self._watch.is_working:
                 log.warning("no_inotify output is looked for every %s s", SAFETY_S)
-            self._attach("agent and keeper were lost")
-            self._handle(happened.Began(at=time.monotonic(), boot=time.clock_gettime(time.CLOCK_BOOTTIME)))
+            self.begin()
             while self.end_reason is None:
                 self._turn()
             log.info("ending reason=%r", self.end_reason)
@@ -122,17 +104,27 @@ class Agent:
             self._close()
         return self._end_code
 
+    def begin(self) -> None:
+        """Find the keeper, and begin to connect."""
+        self._attach("agent and keeper were lost")
+        self._handle(happened.Began(at=time.monotonic(), boot=time.clock_gettime(time.CLOCK_BOOTTIME)))
+
     def _turn(self) -> None:
-        ready = dict(self._poll().poll(self._timeout_ms()))
-        now = time.monotonic()
+        ready = dict(self._poll().poll(self.timeout_ms()))
         if self._wake.fileno() in ready:
             self._wake.recv(4096)
-            self._tick_at = now
-        if not ready.keys().isdisjoint(self._link.sockets):
+            self._tick_at = time.monotonic()
+        has_frames = not ready.keys().isdisjoint(self._link.sockets)
+        self.serve(link=has_frames, keeper=self._keeper.fileno() in ready, output=self._watch.fileno() in ready)
+
+    def serve(self, *, link: bool, keeper: bool, output: bool) -> None:
+        """Take in what is there to be read, do what is due, and send what came of it."""
+        now = time.monotonic()
+        if link:
             self._read_link(now)
-        if self._keeper.fileno() in ready:
+        if keeper:
             self._read_keeper(now)
-        if self._watch.fileno() in ready:
+        if output:
             self._shipper.grew(self._watch.take())
         self._keep_time(now)
         self._flush()
@@ -150,7 +142,8 @@ class Agent:
             self._poller.register(self._wake.fileno(), zmq.POLLIN)
         return self._poller
 
-    def _timeout_ms(self) -> int:
+    def timeout_ms(self) -> int:
+        """Return how long nothing needs to be done, if nothing comes."""
         if self._machine.may_ship and self._shipper.has_more:
             return 0
         wait_s = min(self._tick_at, self._connect_at or self._tick_at) - time.monotonic()
@@ -163,11 +156,6 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN if self._config.is_embedded else self._on_signal)
-
-    def _tick_soon(self) -> None:
-        """Wake the loop from the sampler's thread: a reading that somebody waits for is there."""
-        with contextlib.suppress(OSError):
-            self._wake_writer.send(b"\0")
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._events.append(happened.EndAsked(at=time.monotonic(), reason=f"Stopped by {signal.Signals(number).name}."))
@@ -251,14 +239,7 @@ class Agent:
         snapshot = self._keeper.attach(lost_reason)
         log.info("keeper_attached pid=%d tasks=%d", snapshot.pid, len(snapshot.tasks))
         self._sampler.set_marker(snapshot.ledger_id.encode() + b"/")
-        facts = describe_node(
-            self._config,
-            boot_id=snapshot.boot_id,
-            incarnation=keeper.incarnation(snapshot.boot_id, snapshot.ledger_id),
-            found=self._found,
-            gpus=self._gpus,
-            gpu_note=self._source.note,
-        )
+        facts = self._describe(snapshot.boot_id, keeper.incarnation(snapshot.boot_id, snapshot.ledger_id))
         stems = {record.spool for record in snapshot.tasks}
         self._spool.delete_unknown({record.key for record in snapshot.tasks}, stems.union(snapshot.spare))
         statuses = tuple(self._status(record) for record in snapshot.tasks)
@@ -271,7 +252,7 @@ class Agent:
             rank=record.rank,
             node_id=self._config.node_id,
             host=self._host,
-            address=self._found.address,
+            address=self._address,
             pid=record.pid,
             started_at=record.started_at,
             gpus=record.gpus,
@@ -322,7 +303,7 @@ class Agent:
 
     def _look_around(self) -> bool:
         """Read the runtime file again: a master that started anew may have another address or key. Tell whether it has."""
-        found = find_master(self._config, self._identity.enrolment, self._identity.join)
+        found = self._look(self._identity.enrolment, self._identity.join)
         if found is None or found == self._where:
             return False
         before, self._where = self._where, found

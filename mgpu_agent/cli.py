@@ -137,6 +137,7 @@ def _run(config: AgentConfig, join: JoinString | None, words: list[str], *, is_v
 def _serve(config: AgentConfig) -> int:
     from mgpu_agent.agent import Agent
     from mgpu_agent.identity import Identity
+    from mgpu_agent.parts import open_parts
     from mgpu_agent.whereabouts import find_master
 
     identity = Identity(config.directory)
@@ -144,7 +145,7 @@ def _serve(config: AgentConfig) -> int:
     if where is None:
         print(_no_master(config), file=sys.stderr)
         return 1
-    agent = Agent(config, identity, where, _gpu_source(config))
+    agent = Agent(config, identity, where, open_parts(config, where, _gpu_source(config)))
     code = agent.run()
     if code:
         identity.forget_join()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 import msgspec
 
@@ -76,6 +77,7 @@ class AgentsEngine:
         master_epoch: int,
         clock: Callable[[], float],
         link_port: int = 0,
+        syncer: Executor | None = None,
     ) -> None:
         self._link = link
         self._link_port = link_port
@@ -85,7 +87,7 @@ class AgentsEngine:
         self._settings = settings
         self._epoch = master_epoch
         self._clock = clock
-        self._collector = Collector(logs)
+        self._collector = Collector(logs, syncer)
         self._routes: dict[NodeId, bytes] = {}
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()

@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ class _Task(NamedTuple):
 class Collector:
     """Takes in output and ends of tasks; used by the master's thread, with one thread of its own for syncs."""
 
-    def __init__(self, logs: OutputLog) -> None:
+    def __init__(self, logs: OutputLog, syncer: Executor | None = None) -> None:
         self._logs = logs
         self._acks: dict[NodeId, dict[tuple[AttemptKey, int, int], int]] = {}
         self._new_ends: dict[_Task, TaskStatus] = {}
@@ -47,7 +47,7 @@ class Collector:
         self._to_check: set[_Task] = set()
         self._syncing: set[_Task] = set()
         self._synced: SimpleQueue[tuple[_Task, bool]] = SimpleQueue()
-        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="mgpu-log-sync")
+        self._syncer = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-log-sync")
         self._stuck: set[tuple[_Task, int]] = set()
         """Streams of which a piece could not be written."""
         self._ask_again_at = 0.0

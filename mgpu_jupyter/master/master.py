@@ -69,7 +69,7 @@ class Master:
 
     def start(self) -> None:
         """Recover from the store and begin to take turns."""
-        self._recover()
+        self.recover()
         self._thread.start()
 
     def stop(self) -> None:
@@ -204,7 +204,8 @@ class Master:
         self.engine.close()
         self.store.close()
 
-    def _recover(self) -> None:
+    def recover(self) -> None:
+        """Read the state from the store; for the master's own thread, or before it runs."""
         recovered = self.store.recover()
         nodes = tuple((node.id, node.facts) for node in recovered.nodes if node.facts is not None)
         event = StateRecovered(
@@ -233,7 +234,7 @@ class Master:
         self._stopping.wait(FAILED_TURN_PAUSE_S)
         self.state = ClusterState(self.state.policy, self.state.strategies)
         try:
-            self._recover()
+            self.recover()
         except MgpuError as again:
             log.error("the state could not be read again: %s", again)  # noqa: TRY400 - no traceback for a full disk
             return

@@ -126,7 +126,7 @@ def test_waits_and_throttles_survive_a_restart(bench):
     (parent,) = submit(bench)
     jobs = submit(bench, array="0-2%1", dependency=f"afterok:{parent.id}")
     bench.master = bench.new_master()
-    bench.master._recover()
+    bench.master.recover()
     bench.join()
     assert [bench.master.state.jobs[job.id].after for job in jobs] == [(Dependency(After.OK, parent.id),)] * 3
     end(bench, parent)

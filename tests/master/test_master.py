@@ -394,7 +394,7 @@ def test_a_nodes_key_is_unbound_with_the_commit_before_it_is_refused_and_its_job
     view = bench.master.node(NodeId("n1"))
     assert (view.state, view.reason) == ("offline", "Revoked by root: stolen.")
     bench.master = bench.new_master()
-    bench.master._recover()
+    bench.master.recover()
     assert bench.master.node(NodeId("n1")).reason == "Revoked by root: stolen."
 
 

@@ -30,7 +30,7 @@ def order(bench, action, node="n1", **wish):
 
 def restart(bench):
     bench.master = bench.new_master()
-    bench.master._recover()
+    bench.master.recover()
 
 
 def test_an_order_is_answered_after_its_commit_and_outlives_the_master(bench):

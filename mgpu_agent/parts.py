@@ -1,0 +1,86 @@
+"""The parts of an agent, wired by hand: all that its loop needs of the machine it is on. The simulation hands in others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from mgpu_agent.config import AgentConfig
+from mgpu_agent.gauge import Gauge
+from mgpu_agent.gpu.sampler import Sampler
+from mgpu_agent.gpu.source import GpuSource
+from mgpu_agent.identity import Enrolment
+from mgpu_agent.link import Link
+from mgpu_agent.process.environment import base_environment
+from mgpu_agent.process.inotify import ModifiedFiles
+from mgpu_agent.process.keeper_client import KeeperClient
+from mgpu_agent.process.output import OutputShipper
+from mgpu_agent.process.preparation import Preparation
+from mgpu_agent.process.spool import Spool
+from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
+from mgpu_agent.protocol.join import JoinString
+from mgpu_agent.protocol.model import NodeFacts
+from mgpu_agent.protocol.places import host_name
+from mgpu_agent.whereabouts import Whereabouts, describe_node, find_master
+
+log = logging.getLogger("mgpu.agent")
+
+
+class Parts(NamedTuple):
+    """What an agent owns; it closes all of it."""
+
+    spool: Spool
+    watch: ModifiedFiles
+    keeper: KeeperClient
+    preparation: Preparation
+    shipper: OutputShipper
+    link: Link
+    sampler: Sampler
+    gauge: Gauge
+    wake: tuple[socket.socket, socket.socket]
+    """What is written to the second wakes a poll of the first."""
+    host: str
+    address: str
+    look: Callable[[Enrolment | None, JoinString | None], Whereabouts | None]
+    """Says where the master is now."""
+    describe: Callable[[str, str], NodeFacts]
+    """Says what this machine is, under this boot id and incarnation."""
+
+
+def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Parts:
+    """Open all parts of an agent on this machine."""
+    base = base_environment(os.environb)
+    gpus = source.gpus[: config.gpu_count]
+    spool = Spool(config.directory)
+    found = find_address(config.address, where.target.address)
+    log.info("address=%s found_by=%s (%s)", found.address, found.by, FOUND_BY_WORDS[found.by])
+    wake, wake_writer = socket.socketpair()
+
+    def tick_soon() -> None:
+        """Wake the loop from the sampler's thread: a reading that somebody waits for is there."""
+        with contextlib.suppress(OSError):
+            wake_writer.send(b"\0")
+
+    def describe(boot_id: str, incarnation: str) -> NodeFacts:
+        return describe_node(config, boot_id=boot_id, incarnation=incarnation, found=found, gpus=gpus, gpu_note=source.note)
+
+    return Parts(
+        spool=spool,
+        watch=ModifiedFiles(spool.path),
+        keeper=KeeperClient(config.directory, base),
+        preparation=Preparation(config.node_id, spool, gpus, base),
+        shipper=OutputShipper(str(spool.path)),
+        link=Link(),
+        sampler=Sampler(source, frozenset(gpu.uuid for gpu in gpus), tick_soon),
+        gauge=Gauge(),
+        wake=(wake, wake_writer),
+        host=host_name(),
+        address=found.address,
+        look=partial(find_master, config),
+        describe=describe,
+    )
