@@ -50,7 +50,7 @@ def job_id(number: int) -> JobId:
 
 def status(job: Job, rank: int = 0, **changes: Any) -> TaskStatus:
     """What the node that runs `rank` of the current attempt would tell."""
-    placement = next(one for one in job.placements if one.rank == rank)
+    placement = next(one for one in job.placements if rank in one.ranks)
     values: dict[str, Any] = {
         "key": job.attempt_key,
         "rank": rank,

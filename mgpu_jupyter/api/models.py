@@ -229,7 +229,7 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node gives to a job, and what really ran there."""
+    """One process of a job: what its node gives to the job, and what really ran there."""
 
     node: NodeId
     rank: int
@@ -247,6 +247,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     python: str | None = None
     note: str = ""
+    local_rank: int = 0
+    """Its number among the processes on its node."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from mgpu_jupyter.client.lines import Decoder, Labeller
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.reasons import WOULD_WAIT_EXIT, as_lines
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.model.units import units_of
+from mgpu_jupyter.model.tasks import tasks_of
 
 INTERRUPT_EXIT = 130  # 128 + SIGINT
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
             return _dry_run(client.dry_run_spec(request.spec), as_json=request.json)
         if request.background:
             return _submit_only(client.submit_spec(request.spec), request.spec.priority, as_json=request.json)
-        viewer = ShellViewer(request.spec.priority, ranks=len(units_of(request.spec)))
+        viewer = ShellViewer(request.spec.priority, ranks=tasks_of(request.spec))
         outcome = watch.run(client, request.spec, viewer)
         viewer.close()
         return _report(outcome)

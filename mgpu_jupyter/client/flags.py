@@ -68,6 +68,8 @@ def _add_amounts(add: Add) -> None:
     add("--gpu-type", metavar="NAME", help="part of the GPU's name, like A100")
     add("--gpu-mem", metavar="20G", help="free memory on each GPU; K, M, G or T, a plain number is MB")
     add("--mem", metavar="MB", help="the same as --gpu-mem, in MB")
+    add("--distributed", action="store_true", help="one process for each GPU (one torchrun or the like on each node) that find each other")
+    add("--ntasks-per-node", type=kinds.count("--ntasks-per-node"), metavar="N", help="so many processes on each node")
     add("--cpus", type=kinds.count("--cpus"), metavar="N", help="CPUs on each node")
     add("--mem-per-node", metavar="64G", help="the host's memory on each node; a plain number is MB")
 

@@ -13,10 +13,10 @@ from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.lines import Labeller
 from mgpu_jupyter.client.transport import Request
-from mgpu_jupyter.model.job import MAX_NODES, JobState
+from mgpu_jupyter.model.job import MAX_TASKS, JobState
 
 OUTPUT_PAGE_BYTES = 4 * 1024 * 1024
-NO_RANK = MAX_NODES
+NO_RANK = MAX_TASKS
 """A rank that no job has: its stream tells the changes of the job and carries no output."""
 
 

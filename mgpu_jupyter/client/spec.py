@@ -52,6 +52,7 @@ SAME_IN_SPEC = (
     *("name", "gpus", "nodes", "gpus_per_node", "gpu_ids", "node_gpu_ids", "gpu_type", "cpus", "parts"),
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
     *("priority", "qos", "account", "hold", "dependency", "array", "env", "python", "requeue", "on_disconnect"),
+    *("distributed", "ntasks_per_node"),
 )
 RENAMED = {
     "time_limit": "time_limit_s",

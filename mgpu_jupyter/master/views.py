@@ -49,7 +49,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         nodes_wanted=len(units),
         place=waiting.place if waiting else None,
         expected_start_at=waiting.expected_at if waiting else None,
-        placements=tuple(_placement_view(job, placement) for placement in job.placements),
+        placements=tuple(_task_view(job, placement, rank) for placement in job.placements for rank in placement.ranks),
         seq=saved.seq,
         array_id=job.array.id if job.array else None,
         array_index=job.array.index if job.array else None,
@@ -176,15 +176,16 @@ def command_line(spec: JobSpec) -> str:
     return text if len(text) <= COMMAND_CHARS else text[: COMMAND_CHARS - 1] + "…"
 
 
-def _placement_view(job: Job, placement: Placement) -> models.Placement:
+def _task_view(job: Job, placement: Placement, rank: int) -> models.Placement:
     view = models.Placement(
         node=placement.node_id,
-        rank=placement.rank,
+        rank=rank,
+        local_rank=rank - placement.rank,
         gpus=placement.gpus,
         gpu_indices=placement.gpu_indices,
         simulated=placement.simulated,
     )
-    task = next((task for task in job.tasks if task.rank == placement.rank), None)
+    task = next((task for task in job.tasks if task.rank == rank), None)
     if task is None:
         return view
     return replace(

@@ -17,6 +17,8 @@ MAX_ARGUMENT_CHARS = 128 * 1024 - 1  # more in one word no Linux starts
 MAX_ENVIRONMENT = 1_000
 MAX_NODES = 10_000
 MAX_GPUS_PER_NODE = 1_024
+MAX_TASKS_PER_NODE = 1_024
+MAX_TASKS = 100_000
 
 NodeName = Annotated[str, Meta(pattern=NODE_ID_PATTERN)]
 EnvironmentName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)", max_length=200)]
@@ -138,3 +140,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Many jobs of one request, like `1-100%8`."""
     home: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=255)] = ""
     """The submitting machine: `gpu_ids` without a node means GPUs of that one, if it is a node."""
+    distributed: bool = False
+    """One process for each GPU (or one launcher on each node) that know of each other."""
+    ntasks_per_node: Annotated[int, Meta(ge=1, le=MAX_TASKS_PER_NODE)] | None = None
+    """So many processes on each node."""

@@ -22,7 +22,7 @@ from mgpu_jupyter.client.flags import parse
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.model.job import JobSpec, JobState
-from mgpu_jupyter.model.units import units_of
+from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes
@@ -167,7 +167,7 @@ class MgpuMagics:
 
     def _run(self, spec: JobSpec, variable: str | None) -> None:
         notes = self._notes()
-        viewer = CellViewer(notes, ranks=len(units_of(spec)), on_submitted=lambda job: self._keep(variable, job))
+        viewer = CellViewer(notes, ranks=tasks_of(spec), on_submitted=lambda job: self._keep(variable, job))
         self.client.caller.on_trouble = notes.show_waiting
         try:
             outcome = watch.run(self.client, spec, viewer)

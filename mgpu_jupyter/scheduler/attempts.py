@@ -37,11 +37,11 @@ def on_task_reported(state: ClusterState, at: float, status: TaskStatus) -> list
     job = state.jobs.get(status.key.job_id)
     if job is None or job.attempt_key != status.key or job.state is JobState.QUEUED:
         return _stop_stale(state, status)
-    placement = next((one for one in job.placements if (one.rank, one.node_id) == (status.rank, status.node_id)), None)
+    placement = next((one for one in job.placements if one.node_id == status.node_id and status.rank in one.ranks), None)
     if placement is None:
         text = f"Rank {status.rank} of job {job.id} was reported by {status.node_id}, which it was not assigned to."
         return [ReportMismatch(job, text), *_stop_stale(state, status)]
-    if placement not in job.live_ranks or status in job.tasks:
+    if status.rank not in job.open_ranks or status in job.tasks:
         return []
     commands: list[Command] = []
     if status.gpus != placement.gpus:
@@ -57,7 +57,7 @@ def on_launch_refused(state: ClusterState, event: LaunchWasRefused) -> list[Comm
     job = state.jobs.get(event.key.job_id)
     if job is None or job.attempt_key != event.key or job.state is JobState.QUEUED:
         return []
-    ranks = tuple(placement.rank for placement in job.live_ranks if placement.node_id == event.node_id)
+    ranks = job.open_ranks_on(event.node_id)
     if not ranks:
         return []
     commands = _refused(state, event, replace(job, refused=job.refused + ranks))
@@ -72,8 +72,9 @@ def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
     commands += gang.reconcile(state, event)
     told = {(status.key, status.rank) for status in event.tasks}
     for job in list(state.jobs.values()):
-        for placement in job.live_ranks:
-            is_told = (job.attempt_key, placement.rank) in told or job.attempt_key in event.prepared
+        for placement in job.live_placements:
+            # All ranks of a node are one launch, so that it knows of all of them or of none.
+            is_told = any((job.attempt_key, rank) in told for rank in placement.ranks) or job.attempt_key in event.prepared
             if placement.node_id == event.node_id and not is_told:
                 commands += _not_told(state, event, state.jobs[job.id], placement)
     return commands + _stop_again(state, event, dict.fromkeys(status.key for status in event.tasks))
@@ -101,13 +102,13 @@ def on_node_declared_lost(state: ClusterState, event: NodeDeclaredLost) -> list[
 
 def give_up_ranks(state: ClusterState, at: float, job: Job, node_id: NodeId, text: str) -> list[Command]:
     """Count as lost what a job may still run on this node; its other ranks are ended."""
-    ranks = tuple(placement.rank for placement in job.live_ranks if placement.node_id == node_id)
+    ranks = job.open_ranks_on(node_id)
     return _lost(state, at, replace(job, refused=job.refused + ranks), text) if ranks else []
 
 
 def stop_attempt(state: ClusterState, job: Job, cause: StopCause, reason: Reason, at: float | None = None) -> list[Command]:
     """End all ranks of the current attempt; what the job becomes then is decided by `cause`."""
-    live = job.live_ranks
+    live = job.live_placements
     if job.is_preparing:
         stops = [StopTask(placement.node_id, job.attempt_key, 0.0, reason.text) for placement in live]
         return [*_finish(state, state.now, replace(job, stop=cause, reason=reason)), *stops]
@@ -150,10 +151,10 @@ def _stop_again(state: ClusterState, event: NodeJoined, told: Iterable[AttemptKe
 
 
 def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Placement) -> list[Command]:
-    heard = any(task.rank == placement.rank for task in job.tasks)
+    heard = any(task.rank in placement.ranks for task in job.tasks)
     if placement.incarnation != event.facts.incarnation or heard:
         text = f"Node {event.node_id} restarted and lost it."
-        return _lost(state, event.at, replace(job, refused=(*job.refused, placement.rank)), text)
+        return _lost(state, event.at, replace(job, refused=job.refused + job.open_ranks_on(event.node_id)), text)
     if job.state is JobState.STOPPING:
         return [StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), "Stopped before it was started.")]
     if job.is_preparing:
@@ -163,7 +164,7 @@ def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Place
 
 def _take_in(state: ClusterState, at: float, job: Job, status: TaskStatus) -> list[Command]:
     if status.ended_at is None:
-        if job.state is JobState.STARTING and len(job.tasks) == len(job.placements):
+        if job.state is JobState.STARTING and len(job.tasks) == job.world_size:
             return [SaveJob(books.move(state, job, state_=JobState.RUNNING, started_at=_started_at(job, at)))]
         return [SaveJob(books.move(state, job, state_=job.state))]
     if status.lost:
@@ -187,7 +188,7 @@ def _lost(state: ClusterState, at: float, job: Job, text: str) -> list[Command]:
 
 
 def _go_on(state: ClusterState, at: float, job: Job) -> list[Command]:
-    if job.live_ranks:
+    if job.live_placements:
         return [SaveJob(books.move(state, job, state_=job.state))]
     return _finish(state, at, job)
 
@@ -263,7 +264,7 @@ def _job_exit_code(job: Job, ended: list[TaskStatus]) -> int | None:
 
 def _failure(job: Job, status: TaskStatus) -> Reason:
     how = f"signal {status.signal}" if status.signal is not None else f"exit code {status.exit_code}"
-    who = f"Rank {status.rank}" if len(job.placements) > 1 else "It"
+    who = f"Rank {status.rank}" if job.world_size > 1 else "It"
     because = f" ({status.reason})" if status.reason else ""
     return Reason(EXITED, f"{who} ended with {how} on {status.node_id}{because}.")
 

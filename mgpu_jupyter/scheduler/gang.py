@@ -46,7 +46,7 @@ def on_prepared(state: ClusterState, event: LaunchWasPrepared) -> list[Command]:
     job = _current(state, event.key)
     if job is None:
         return [_let_go(state, event.node_id, event.key)]
-    ranks = {placement.rank for placement in job.live_ranks if placement.node_id == event.node_id}
+    ranks = {placement.rank for placement in job.live_placements if placement.node_id == event.node_id}
     if not job.is_preparing or ranks <= set(job.prepared):
         return []
     job = books.move(state, job, state_=JobState.STARTING, prepared=tuple(sorted({*job.prepared, *ranks})))
@@ -60,7 +60,7 @@ def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
     commands: list[Command] = []
     for key in event.prepared:
         job = _current(state, key)
-        if job is None or event.node_id not in {placement.node_id for placement in job.live_ranks} or job.state is JobState.STOPPING:
+        if job is None or event.node_id not in {placement.node_id for placement in job.live_placements} or job.state is JobState.STOPPING:
             commands.append(_let_go(state, event.node_id, key))
         elif job.is_preparing:
             commands += on_prepared(state, LaunchWasPrepared(at=event.at, node_id=event.node_id, key=key))

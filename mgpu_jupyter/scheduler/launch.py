@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
 from mgpu_jupyter.scheduler.model import Job, Placement
+from mgpu_jupyter.scheduler.ranks import node_environment, own_environment, task_environment
 
 
 def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSpec:
-    """Return the launch of one rank of the job's current attempt."""
+    """Return the launch of what one node runs of the job's current attempt."""
     spec = job.spec
     return LaunchSpec(
         key=job.attempt_key,
         node_id=placement.node_id,
         incarnation=placement.incarnation,
         user=job.user,
-        tasks=(TaskSpec(rank=placement.rank),),
+        tasks=tuple(TaskSpec(rank=rank, env=task_environment(job, placement, rank)) for rank in placement.ranks),
         gpus=placement.gpus,
         argv=spec.command,
         script=spec.script,
         python=PythonWish(path=spec.python, kernel_path=spec.kernel_python, kernel_version=spec.kernel_python_version),
-        env={
-            **spec.env,
-            "MGPU_NODE_RANK": str(placement.rank),
-            "MGPU_NNODES": str(len(job.placements)),
-            "MGPU_NPROC_PER_NODE": "1",
-            **_array_environment(job),
-        },
+        env={**node_environment(job, placement), **spec.env, **own_environment(job, placement), **_array_environment(job)},
         cwd=spec.cwd,
         kill_grace_s=kill_grace_s,
         lease_s=job.lease_s,

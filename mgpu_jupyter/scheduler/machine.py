@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.tasks import tasks_on
 from mgpu_jupyter.scheduler import attempts, books, gang, health, job_orders, leases, nodes, orders, waits
 from mgpu_jupyter.scheduler.commands import Command, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
@@ -168,8 +169,9 @@ def _on_pass_due(state: ClusterState) -> list[Command]:
 
 def _start(state: ClusterState, job: Job, found: Found) -> Job:
     state.epoch += 1
-    placements = []
-    for rank, (slot, hold) in enumerate(found):
+    placements: list[Placement] = []
+    rank = 0
+    for slot, hold in found:
         gpus = [gpu for bit, gpu in enumerate(slot.gpus) if hold.mask >> bit & 1]
         placements.append(
             Placement(
@@ -181,8 +183,10 @@ def _start(state: ClusterState, job: Job, found: Found) -> Job:
                 cpus=hold.cpus,
                 mem_bytes=hold.mem_bytes,
                 simulated=any(gpu.simulated for gpu in gpus),
+                tasks=tasks_on(job.spec, len(gpus)),
             )
         )
+        rank = placements[-1].ranks.stop
     return books.move(
         state,
         job,

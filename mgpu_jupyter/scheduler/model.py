@@ -41,12 +41,20 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     """The node's incarnation when the launch was decided; the launch is void in any other."""
     rank: int
+    """The rank of its first process; the others follow."""
     gpus: tuple[GpuUuid, ...] = ()
     gpu_indices: tuple[int, ...] = ()
     cpus: int = 0
     mem_bytes: int = 0
     simulated: bool = False
     """Whether its GPUs are simulated ones."""
+    tasks: int = 1
+    """How many processes run there."""
+
+    @property
+    def ranks(self) -> range:
+        """The ranks of its processes."""
+        return range(self.rank, self.rank + self.tasks)
 
 
 class ArrayPart(msgspec.Struct, frozen=True):
@@ -106,7 +114,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     preempted: int = 0
     """How often it was ended for another job."""
     prepared: tuple[int, ...] = ()
-    """Ranks of this attempt whose node said that it can start; all of them, and `Start` may leave."""
+    """First ranks of the placements whose node said that it can start; all of them, and `Start` may leave."""
     lease_s: float = 0.0
     """How long its nodes let this attempt run on without the master; 0 for ever."""
     fence_s: float = 0.0
@@ -142,10 +150,26 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return AttemptKey(self.id, self.attempt, self.epoch)
 
     @property
-    def live_ranks(self) -> tuple[Placement, ...]:
-        """Placements whose process may still run."""
+    def world_size(self) -> int:
+        """How many processes this attempt has on all its nodes."""
+        return sum(placement.tasks for placement in self.placements)
+
+    @property
+    def open_ranks(self) -> frozenset[int]:
+        """Ranks whose process may still run, or may still start."""
         over = {task.rank for task in self.tasks if task.ended_at is not None} | set(self.refused)
-        return tuple(placement for placement in self.placements if placement.rank not in over)
+        return frozenset(rank for placement in self.placements for rank in placement.ranks if rank not in over)
+
+    @property
+    def live_placements(self) -> tuple[Placement, ...]:
+        """Placements of which a process may still run."""
+        ranks = self.open_ranks
+        return tuple(placement for placement in self.placements if not ranks.isdisjoint(placement.ranks))
+
+    def open_ranks_on(self, node_id: NodeId) -> tuple[int, ...]:
+        """Return the ranks that may still run on this node, or still start there."""
+        ranks = self.open_ranks
+        return tuple(rank for placement in self.placements if placement.node_id == node_id for rank in placement.ranks if rank in ranks)
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

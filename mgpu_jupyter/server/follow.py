@@ -113,7 +113,7 @@ class Follower:
                 yield models.OutputFrame(rank=rank, stream=stream, offset=run.offset, data=run.data, attempt=job.attempt)
 
     def _ranks(self, job: Job) -> list[int]:
-        return [one.rank for one in job.placements if self._rank in (None, one.rank)]
+        return [rank for one in job.placements for rank in one.ranks if self._rank in (None, rank)]
 
     def _missing(self, job: Job) -> list[int]:
         return [rank for rank in missing_ranks(self._root, job) if self._rank in (None, rank)]

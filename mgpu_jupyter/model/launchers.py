@@ -1,0 +1,90 @@
+"""Whether a command starts the ranks of its node by itself (torchrun, accelerate, deepspeed), so that one on each node is enough. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import pairwise
+
+from mgpu_jupyter.model.job import JobSpec
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*")
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh"))
+_OPERATORS = frozenset((";", "&&", "||", "|", "&", "(", ")", "\n"))
+_BEFORE = frozenset(("exec", "time", "nohup", "env", "command"))
+_MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+
+
+class Launcher(StrEnum):
+    """Programs that start several processes of a training on one node."""
+
+    TORCHRUN = "torchrun"
+    ACCELERATE = "accelerate"
+    DEEPSPEED = "deepspeed"
+
+
+def launcher_of(spec: JobSpec) -> Launcher | None:
+    """Return the launcher that a request runs, or None for a program that is one rank itself."""
+    if spec.script is not None:
+        first, _, _ = spec.script.partition("\n")
+        return _of_words(first[2:].split()) if first.startswith("#!") else None
+    return _of_words(spec.command)
+
+
+def _of_words(words: Sequence[str]) -> Launcher | None:
+    rest = list(words)
+    while rest and (_ASSIGNMENT.match(rest[0]) or posixpath.basename(rest[0]) in _BEFORE or rest[0] == "-S"):
+        del rest[0]
+    if not rest:
+        return None
+    name = posixpath.basename(rest[0])
+    if name in _SHELLS:
+        return _of_shell(rest[1:])
+    if _PYTHON.fullmatch(name):
+        return _of_python(rest[1:])
+    if name == "accelerate":
+        return Launcher.ACCELERATE if rest[1:2] == ["launch"] else None
+    if name in ("accelerate-launch", "torchrun", "deepspeed"):
+        return Launcher(name.removesuffix("-launch"))
+    return None
+
+
+def _of_python(words: Sequence[str]) -> Launcher | None:
+    """Look for `-m MODULE` before the first word that is no option."""
+    for position, word in enumerate(words):
+        if word == "-m":
+            module = words[position + 1] if position + 1 < len(words) else ""
+            return Launcher(_MODULES[module]) if module in _MODULES else None
+        if not word.startswith("-"):
+            return None
+    return None
+
+
+def _of_shell(words: Sequence[str]) -> Launcher | None:
+    """Look at each command of the text after `-c`."""
+    text = next((after for option, after in pairwise(words) if re.fullmatch("-[a-z]*c", option)), None)
+    if text is None:
+        return None
+    lexer = shlex.shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    command: list[str] = []
+    try:
+        for token in (*lexer, ";"):
+            if token not in _OPERATORS:
+                command.append(token)
+                continue
+            if (found := _of_words(command)) is not None:
+                return found
+            command = []
+    except ValueError:  # a quote that never ends: the shell will say so
+        return None
+    return None
