@@ -101,6 +101,8 @@ class Client:
         python: str | None = None,
         requeue: bool | None = None,
         on_disconnect: str | None = None,
+        distributed: bool = False,
+        ntasks_per_node: int | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
@@ -140,6 +142,8 @@ class Client:
             "python": python,
             "requeue": requeue,
             "on_disconnect": on_disconnect,
+            "distributed": distributed,
+            "ntasks_per_node": ntasks_per_node,
         }
         return self.submit_spec(spec_of(command, script, keywords, Here.real()))
 

@@ -146,7 +146,7 @@ def _stop_again(state: ClusterState, event: NodeJoined, told: Iterable[AttemptKe
     return [
         StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), job.reason.text if job.reason else "")
         for job in jobs
-        if job.state is JobState.STOPPING and any(placement.node_id == event.node_id for placement in job.live_ranks)
+        if job.state is JobState.STOPPING and any(placement.node_id == event.node_id for placement in job.live_placements)
     ]
 
 

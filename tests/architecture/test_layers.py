@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 450
-NOT_OURS = {".git", ".venv", ".mgpu", "node_modules", "dist", "build", ".coverage", "bench.json", "chaos.json"}
+NOT_OURS = {".git", ".venv", ".venv-torch", ".mgpu", "node_modules", "dist", "build", ".coverage", "bench.json", "chaos.json"}
 TOP_LEVEL = {"mgpu_agent", "mgpu_jupyter", "labextension", "notebooks", "tests"}
 JUNK_DRAWERS = {"utils.py", "helpers.py", "common.py", "manager.py", "misc.py"}
 

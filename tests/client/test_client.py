@@ -73,6 +73,7 @@ def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"prefer": "a,b", "partition": "gpu"}, {"prefer": ("a", "b"), "partition": "gpu"}),
         ({"constraint": "a100", "arch": "x86_64", "policy": "spread"}, {"constraint": "a100", "arch": "x86_64", "policy": "spread"}),
         ({"on_disconnect": "keep"}, {"on_disconnect": "keep"}),
+        ({"distributed": True, "ntasks_per_node": 2}, {"distributed": True, "ntasks_per_node": 2}),
         ({"qos": "high", "account": "bio", "hold": True}, {"qos": "high", "account": "bio", "hold": True}),
         ({"begin": 1e9}, {"begin_at": 1e9}),
         ({"begin": datetime(2030, 1, 31, 8)}, {"begin_at": datetime(2030, 1, 31, 8).timestamp()}),

@@ -55,6 +55,7 @@ def submission(*words: str, cell: str | None = None, notebook: bool = False) -> 
         ("--python /usr/bin/python3 --", {"python": "/usr/bin/python3"}),
         ("--no-requeue --", {"requeue": False}),
         ("--on-disconnect fence --", {"on_disconnect": "fence"}),
+        ("--distributed --ntasks-per-node 3 --", {"distributed": True, "ntasks_per_node": 3}),
         ("--wait-for-nodes --", {"wait_for_nodes": True}),
         ("--prefer a,b --", {"prefer": ("a", "b")}),
         ("--partition gpu --", {"partition": "gpu"}),
