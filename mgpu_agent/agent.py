@@ -64,6 +64,7 @@ class Agent:
         self._link = parts.link
         self._sampler = parts.sampler
         self._gauge = parts.gauge
+        self._checks = parts.checks
         self._wake, self._wake_writer = parts.wake
         self._host, self._address = parts.host, parts.address
         self._look, self._describe = parts.look, parts.describe
@@ -167,6 +168,7 @@ class Agent:
         self._keeper.detach()
         self._link.close()
         self._sampler.close()
+        self._checks.close()
         self._watch.close()
         self._spool.close()
         self._wake.close()
@@ -296,6 +298,7 @@ class Agent:
                     samples=readings.samples,
                     read_at=readings.begun_at,
                     measured=self._gauge.read(now),
+                    ailments=self._checks.take(),
                 )
             )
         while self._events:  # what a signal handler put there
@@ -347,6 +350,8 @@ class Agent:
             case do.SetPace(sample_s=sample_s, output_window_bytes=window_bytes, received=received):
                 self._sampler.set_pace(sample_s)
                 self._shipper.restart(window_bytes, received)
+            case do.SetChecks(checks=checks):
+                self._checks.set(checks)
             case do.Connect(enrolling=enrolling, delay_s=delay_s):
                 self._outbox.clear()
                 self._link.drop()

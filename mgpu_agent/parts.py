@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from mgpu_agent.checks import Checks
 from mgpu_agent.config import AgentConfig
 from mgpu_agent.gauge import Gauge
 from mgpu_agent.gpu.sampler import Sampler
@@ -42,6 +43,7 @@ class Parts(NamedTuple):
     link: Link
     sampler: Sampler
     gauge: Gauge
+    checks: Checks
     wake: tuple[socket.socket, socket.socket]
     """What is written to the second wakes a poll of the first."""
     host: str
@@ -78,6 +80,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
         link=Link(),
         sampler=Sampler(source, frozenset(gpu.uuid for gpu in gpus), tick_soon),
         gauge=Gauge(),
+        checks=Checks(config.node_id, config.directory, found, gpus),
         wake=(wake, wake_writer),
         host=host_name(),
         address=found.address,

@@ -6,7 +6,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import ToMaster
-from mgpu_agent.protocol.model import LaunchSpec, OutputMark, TaskStatus
+from mgpu_agent.protocol.model import HealthChecks, LaunchSpec, OutputMark, TaskStatus
 
 
 class Connect(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +80,12 @@ class MoveOutput(msgspec.Struct, frozen=True, kw_only=True):
     mark: OutputMark
 
 
+class SetChecks(msgspec.Struct, frozen=True, kw_only=True):
+    """Look after these things from now on."""
+
+    checks: HealthChecks
+
+
 class SaveEnrolment(msgspec.Struct, frozen=True, kw_only=True):
     """Remember that the master knows this node's key."""
 
@@ -118,6 +124,7 @@ Command = (
     | SetPace
     | ReadGpus
     | MoveOutput
+    | SetChecks
     | SaveEnrolment
     | SaveMasterEpoch
     | Say

@@ -6,7 +6,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import ToAgent
-from mgpu_agent.protocol.model import GpuSample, NodeFacts, TaskStatus
+from mgpu_agent.protocol.model import Ailment, GpuSample, NodeFacts, TaskStatus
 
 
 class Began(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +106,8 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     read_at: float = 0.0
     """When the reading of `samples` began."""
     measured: Measured = Measured()
+    ailments: tuple[Ailment, ...] | None = None
+    """What the newest round of checks found; None when there is no new round."""
 
 
 class EndAsked(msgspec.Struct, frozen=True, kw_only=True):

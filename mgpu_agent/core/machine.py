@@ -13,6 +13,7 @@ from typing import assert_never
 
 from msgspec import structs
 
+from mgpu_agent.core.ailing import Ailing
 from mgpu_agent.core.commands import (
     Command,
     Connect,
@@ -23,6 +24,7 @@ from mgpu_agent.core.commands import (
     SaveMasterEpoch,
     Say,
     Send,
+    SetChecks,
     SetPace,
 )
 from mgpu_agent.core.events import (
@@ -47,6 +49,7 @@ from mgpu_agent.core.work import Work
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
+    Check,
     Enrol,
     Enrolled,
     Forget,
@@ -115,6 +118,7 @@ class Machine:
         self._attempts = self._work.attempts
         self._troubles = TroubleLog()
         self._trial = Trial()
+        self._ailing = Ailing()
         self._wall = 0.0
         self._boot = 0.0
         self._is_up = False
@@ -251,7 +255,7 @@ class Machine:
             prepared=self._work.prepared_keys(),
             beat=self._boot,
         )
-        return [Send(message=hello)]
+        return [Send(message=hello), *self._ailing.greet()]
 
     # --- the master's messages ----------------------------------------------------------------------
 
@@ -268,7 +272,7 @@ class Machine:
             commands.insert(0, SaveMasterEpoch(master_epoch=event.master_epoch))
         return commands
 
-    def _obey(self, message: ToAgent, at: float) -> list[Command]:  # noqa: PLR0911 - one case per message
+    def _obey(self, message: ToAgent, at: float) -> list[Command]:  # noqa: PLR0911, PLR0912 - one case per message
         match message:
             case Launch(spec=spec):
                 return self._work.launch(spec)
@@ -296,6 +300,8 @@ class Machine:
                 return self._on_refuse(message)
             case Probe():
                 return self._of_trial(self._trial.begin(message, self._node_id, self._work.facts, at, self._wall))
+            case Check(checks=checks):
+                return [SetChecks(checks=checks)]
             case Bye():
                 self._is_dismissed = self._is_embedded
                 if self._is_dismissed and not self._attempts.is_busy:
@@ -359,7 +365,8 @@ class Machine:
     def _on_tick(self, event: Ticked) -> list[Command]:
         self._wall, self._boot = event.wall, event.boot
         samples = self._take_readings(event)
-        commands = self._troubles.say(samples) + self._keep_time(event, samples)
+        commands = self._troubles.say(samples) + self._ailing.take(event.ailments, may_tell=self.may_ship)
+        commands += self._keep_time(event, samples)
         return commands + self._work.let_go(event.at) + self._of_trial(self._trial.on_tick(event.at))
 
     def _keep_time(self, event: Ticked, samples: tuple[GpuSample, ...]) -> list[Command]:

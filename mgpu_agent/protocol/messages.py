@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts, OutputMark, TaskStatus
+from mgpu_agent.protocol.model import Ailment, GpuSample, HealthChecks, LaunchSpec, NodeFacts, OutputMark, TaskStatus
 
 # --- master to agent -----------------------------------------------------------------------------
 
@@ -103,7 +103,13 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True, tag="heard"):
     beat: float
 
 
-ToAgent = Welcome | Enrolled | Refuse | Launch | Prepare | Start | Stop | Forget | OutputAck | Resync | Bye | Probe | Heard
+class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
+    """Look at these things from now on, and say `Checked` when what you find changes."""
+
+    checks: HealthChecks
+
+
+ToAgent = Welcome | Enrolled | Refuse | Launch | Prepare | Start | Stop | Forget | OutputAck | Resync | Bye | Probe | Heard | Check
 
 # --- agent to master -----------------------------------------------------------------------------
 
@@ -189,4 +195,10 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     message: str = ""
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | LaunchRefused | Output | Leave | Probed
+class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
+    """All that ails this node now; nothing when it is well. Told after each `Hello` and when it changes."""
+
+    ailments: tuple[Ailment, ...] = ()
+
+
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | LaunchRefused | Output | Leave | Probed | Checked

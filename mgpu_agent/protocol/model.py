@@ -55,6 +55,8 @@ class Trouble:
     """The driver does not tell; what runs may be well."""
     LOST = "lost"
     """It is gone: what runs on it cannot go on."""
+    HEALTH = "health"
+    """A program of the site says that it must not be used."""
 
 
 class GpuTrouble(msgspec.Struct, frozen=True):
@@ -74,6 +76,26 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     power_w: float | None = None
     processes: tuple[GpuProcess, ...] = ()
     trouble: GpuTrouble | None = None
+
+
+class HealthChecks(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node looks at by itself, and how often."""
+
+    every_s: float = 30.0
+    min_free_bytes: int = 0
+    """Less than this on the disk of its state is an ailment."""
+    program: tuple[str, ...] = ()
+    """A program of the site: what it says when it exits other than 0 is an ailment."""
+    program_timeout_s: float = 30.0
+
+
+class Ailment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found: the node, or one GPU of it, must not be given work now."""
+
+    check: str
+    text: str
+    """One sentence that says what is wrong and what to do."""
+    gpu: GpuUuid | None = None
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):

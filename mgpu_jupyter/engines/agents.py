@@ -8,6 +8,7 @@ is acknowledged with the next flush. A launch to a node that is away is dropped:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 
@@ -17,16 +18,17 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_master, encode
 from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
-from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec
+from mgpu_jupyter.engines.ailments import Ailments
 from mgpu_jupyter.engines.collect import Collector
 from mgpu_jupyter.engines.door import Door, is_door, refusal_of
 from mgpu_jupyter.engines.hellos import Hellos
 from mgpu_jupyter.engines.load import Loads
 from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, OutputLog
+from mgpu_jupyter.model.settings import Health
 from mgpu_jupyter.scheduler.events import (
     Event,
-    GpusChanged,
     LaunchWasPrepared,
     LaunchWasRefused,
     NodeHeard,
@@ -55,6 +57,7 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     sample_s: float = 2.0
     timeout_s: float = 60.0
     output_window_bytes: int = 4 * 1024 * 1024
+    health: Health = Health()
 
 
 class Records(msgspec.Struct, frozen=True):
@@ -78,6 +81,7 @@ class AgentsEngine:
         clock: Callable[[], float],
         link_port: int = 0,
         syncer: Executor | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._link = link
         self._link_port = link_port
@@ -95,7 +99,7 @@ class AgentsEngine:
         self._beats: dict[NodeId, float] = {}
         """Beats that were heard and not answered yet."""
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
-        self._troubles: dict[NodeId, dict[GpuUuid, GpuTrouble]] = {}
+        self._ailments = Ailments(settings.health, clock, wall)
         self._loads = Loads()
         self._outbox: dict[NodeId, list[bytes]] = {}
         self._events: list[Event] = []
@@ -215,9 +219,10 @@ class AgentsEngine:
         """Know a node no more; that its key is gone is durable by now."""
         self._door.forget(node_id)
         self._forget_connection(node_id)
-        for known in (self._outbox, self._samples, self._troubles):
+        for known in (self._outbox, self._samples):
             known.pop(node_id, None)
         self._loads.forget(node_id)
+        self._ailments.forget(node_id)
 
     def load(self, node_id: NodeId) -> Load:
         """Return how busy a node is, by its newest readings."""
@@ -245,7 +250,7 @@ class AgentsEngine:
 
     # --- what came in ---------------------------------------------------------------------------
 
-    def _take(self, incoming: Incoming, message: wire.ToMaster) -> None:
+    def _take(self, incoming: Incoming, message: wire.ToMaster) -> None:  # noqa: PLR0912 - one case per message
         if is_door(incoming.user_id):
             self._take_enrolment(incoming, message)
             return
@@ -280,6 +285,8 @@ class AgentsEngine:
                 self._take_beat(node_id, message)
             case wire.Probed(number=number, ok=ok, message=text):
                 self._events.append(NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text))
+            case wire.Checked(ailments=ailments):
+                self._events += self._ailments.checked(node_id, ailments)
             case wire.Leave(reason=reason):
                 self._forget_connection(node_id)
                 self._events.append(NodeLeft(at=self._clock(), node_id=node_id, reason=reason or "Its agent was stopped."))
@@ -322,6 +329,7 @@ class AgentsEngine:
             beat=hello.beat,
         )
         self._post(node_id, welcome)
+        self._post(node_id, wire.Check(checks=self._ailments.checks))
         tasks = tuple(task for task in hello.tasks if task.node_id == node_id)
         for task in tasks:
             if task.ended_at is not None:
@@ -329,23 +337,21 @@ class AgentsEngine:
         if hello.samples:
             self._samples[node_id] = hello.samples
         self._loads.know(node_id, hello.facts.memory_bytes)
-        troubles = self._troubles[node_id] = _troubles(hello.samples)
+        troubles = self._ailments.greet(node_id, hello.samples)
         joined = NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks, prepared=hello.prepared, troubles=troubles)
         self._events.append(joined)
 
     def _take_samples(self, node_id: NodeId, samples: tuple[GpuSample, ...]) -> None:
         self._samples[node_id] = samples
         self._news.sampled.add(node_id)
-        troubles = _troubles(samples)
-        if troubles != self._troubles.get(node_id, {}):
-            self._troubles[node_id] = troubles
-            self._events.append(GpusChanged(at=self._clock(), node_id=node_id, troubles=troubles))
+        self._events += self._ailments.read(node_id, samples)
 
     def _take_beat(self, node_id: NodeId, beat: wire.Heartbeat) -> None:
         if beat.beat:
             self._beats[node_id] = beat.beat
         if beat.cpu_percent is not None:
             self._news.sampled.add(node_id)
+        self._events += self._ailments.beat(node_id, beat.at)
         if (load := self._loads.take(node_id, beat)) is not None:
             self._events.append(NodeMeasured(at=self._clock(), node_id=node_id, load=load))
 
@@ -416,7 +422,3 @@ class AgentsEngine:
         if what not in self._told:
             self._told.add(what)
             log.warning("%s Further ones like it are not logged.", sentence)
-
-
-def _troubles(samples: tuple[GpuSample, ...]) -> dict[GpuUuid, GpuTrouble]:
-    return {sample.uuid: sample.trouble for sample in samples if sample.trouble is not None}

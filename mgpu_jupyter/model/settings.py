@@ -149,6 +149,20 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     probe_cap_s: Positive = 1800.0
 
 
+class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What nodes are looked after for; what fails takes the node or the GPU out, and brings it back when it passes."""
+
+    every_s: Positive = 30.0
+    """How often a node looks."""
+    min_free_mb: NotNegative = 16.0
+    """Megabytes that should be free on the disk of a node's state."""
+    clock_skew_s: Positive = 60.0
+    """How far a node's clock may be from the master's."""
+    program: tuple[str, ...] = ()
+    """A program of the site's own, run on every node, as words: exit code 0 is well; else what it prints is the reason."""
+    program_timeout_s: Positive = 30.0
+
+
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """All of it."""
 

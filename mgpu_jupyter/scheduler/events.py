@@ -148,6 +148,14 @@ class NodeProbed(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class NodeChecked(msgspec.Struct, frozen=True, kw_only=True):
+    """What ails a node changed, by its own checks or by its clock; nothing when it is well."""
+
+    at: float
+    node_id: NodeId
+    ailments: tuple[str, ...] = ()
+
+
 class NodeMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """How busy a node is changed enough to matter."""
 
@@ -209,6 +217,7 @@ Event = (
     | NodeDeclaredLost
     | NodeOrdered
     | NodeProbed
+    | NodeChecked
     | NodeMeasured
     | TaskReported
     | LaunchWasPrepared

@@ -15,7 +15,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import Command, ProbeNode, SaveNode
-from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeProbed
+from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeChecked, NodeProbed
 from mgpu_jupyter.scheduler.model import Node
 from mgpu_jupyter.scheduler.standing import NodeHealth, clock_time
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -85,6 +85,16 @@ def on_probed(state: ClusterState, event: NodeProbed) -> list[Command]:
         return _probe_failed(state, node, event.at, event.message)
     state.wants_pass = True
     return _set(state, node, replace(node.health, failures=0, trouble="", probe_at=None, probe=0))
+
+
+def on_checked(state: ClusterState, event: NodeChecked) -> list[Command]:
+    """Put a node out that is not well by its own checks, and take it back when it is."""
+    node = state.nodes.get(event.node_id)
+    if node is None or node.ailments == event.ailments:
+        return []
+    node.ailments = event.ailments
+    state.wants_pass = True
+    return _set(state, node, node.health)
 
 
 def _probe_failed(state: ClusterState, node: Node, at: float, message: str) -> list[Command]:

@@ -22,6 +22,7 @@ from mgpu_jupyter.scheduler.events import (
     JobSubmitted,
     LaunchWasPrepared,
     LaunchWasRefused,
+    NodeChecked,
     NodeDeclaredLost,
     NodeHeard,
     NodeJoined,
@@ -88,6 +89,8 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
             return nodes.on_measured(state, event)
         case NodeOrdered():
             return orders.on_ordered(state, event)
+        case NodeChecked():
+            return health.on_checked(state, event)
         case NodeProbed():
             return health.on_probed(state, event)
         case TimePassed():

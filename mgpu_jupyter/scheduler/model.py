@@ -199,6 +199,8 @@ class Node(msgspec.Struct, kw_only=True):
     link_reason: str = ""
     orders: NodeOrders = NodeOrders()
     health: NodeHealth = NodeHealth()
+    ailments: tuple[str, ...] = ()
+    """What checks found; told anew by a node that connects, so it is not saved."""
     load: Load = Load()
     holders: dict[GpuUuid, JobId] = {}
     blocked: dict[GpuUuid, GpuTrouble] = {}
@@ -209,7 +211,7 @@ class Node(msgspec.Struct, kw_only=True):
 
     def settle(self) -> None:
         """Bring state and reason in step with what is heard, ordered and failed."""
-        self.state, self.reason = seen_as(self.link, self.link_reason, self.orders, self.health)
+        self.state, self.reason = seen_as(self.link, self.link_reason, self.orders, self.health, self.ailments)
 
     @property
     def lists(self) -> Lists:

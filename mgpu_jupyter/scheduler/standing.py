@@ -47,7 +47,9 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.trouble)
 
 
-def seen_as(link: NodeState, link_reason: str, orders: NodeOrders, health: NodeHealth) -> tuple[NodeState, str]:
+def seen_as(
+    link: NodeState, link_reason: str, orders: NodeOrders, health: NodeHealth, ailments: tuple[str, ...] = ()
+) -> tuple[NodeState, str]:
     """Return the state that people see and its reason: not connected goes before orders, and orders before health."""
     if link is not NodeState.ONLINE:
         return link, link_reason
@@ -59,6 +61,8 @@ def seen_as(link: NodeState, link_reason: str, orders: NodeOrders, health: NodeH
             "It is being tried now." if health.probe or health.probe_at is None else f"It is tried again at {clock_time(health.probe_at)}."
         )
         return NodeState.UNHEALTHY, f"{health.trouble} {when}"
+    if ailments:
+        return NodeState.UNHEALTHY, " ".join(ailments)
     return NodeState.ONLINE, ""
 
 

@@ -20,20 +20,20 @@ from traitlets import Bool, Dict, Enum, Float, Int, List, Unicode
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.places import check_private_state, find_runtime_file, state_place
-from mgpu_jupyter.api.models import Health
+from mgpu_jupyter.api.models import Health as HealthAnswer
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.agents import LinkSettings
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
-from mgpu_jupyter.model.settings import Scheduling
+from mgpu_jupyter.model.settings import Health, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
 from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
-from mgpu_jupyter.server.site_settings import load_strategies, scheduling_of
+from mgpu_jupyter.server.site_settings import load_strategies, read_setting, scheduling_of
 from mgpu_jupyter.server.upstream import Upstream
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
 
@@ -89,6 +89,9 @@ class MgpuApp(ExtensionApp):
     scheduling = Dict(help="All else about scheduling: planning, retries, quota (of each user), half_life_s, preemption, …").tag(
         config=True
     )
+    health_checks = Dict(
+        help="What nodes are looked after for: every_s, min_free_mb, clock_skew_s, program (words), program_timeout_s."
+    ).tag(config=True)
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
     follower_timeout = Float(
@@ -184,18 +187,18 @@ class MgpuApp(ExtensionApp):
             await loop.run_in_executor(None, service.stop)
             await loop.run_in_executor(None, local_agents.end, self._agents, AGENT_FAREWELL_S)
 
-    def health(self) -> Health:
+    def health(self) -> HealthAnswer:
         """Return the state of the master in one value."""
         if self.service is None:
             if self.problem:
-                return Health(status="failed", version=__version__, message=self.problem)
-            return Health(status="starting", version=__version__, message="The master is starting.")
+                return HealthAnswer(status="failed", version=__version__, message=self.problem)
+            return HealthAnswer(status="starting", version=__version__, message="The master is starting.")
         master = self.service.master
         warnings: tuple[str, ...] = ()
         if self.service.place.on_network:
             warnings = (f"{self.service.place.path} is on a network file system: set MGPU_STATE_DIR to a local disk.",)
         problem = master.problem if master.is_alive else "The master's thread ended: see the server's log and restart the server."
-        return Health(
+        return HealthAnswer(
             status="degraded" if problem else "ok",
             version=__version__,
             cluster=self.cluster_name,
@@ -216,6 +219,7 @@ class MgpuApp(ExtensionApp):
                 heartbeat_s=min(self.heartbeat_interval, self.lease / 4),
                 sample_s=self.heartbeat_interval,
                 timeout_s=min(self.timeout, self.lease),
+                health=read_setting(self.health_checks, Health, "health_checks"),
             ),
             policy=Policy(
                 kill_grace_s=self.kill_grace,

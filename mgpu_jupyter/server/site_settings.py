@@ -39,8 +39,8 @@ def scheduling_of(plain: Table, written: Table, tables: Mapping[str, Table], str
     for name, kind in _NAMED.items():
         named = values.get(name)
         if isinstance(named, Mapping):
-            values[name] = {_name(key, name): _read(one, kind, f"{name}[{key!r}]") for key, one in named.items()}
-    settings = _read(values, Scheduling, "scheduling")
+            values[name] = {_name(key, name): read_setting(one, kind, f"{name}[{key!r}]") for key, one in named.items()}
+    settings = read_setting(values, Scheduling, "scheduling")
     _check_names(settings, (*BUILT_IN, *strategies))
     return settings
 
@@ -79,7 +79,8 @@ def _load(point: EntryPoint) -> Strategy | None:
     return strategy
 
 
-def _read(value: object, kind: type[_T], where: str) -> _T:
+def read_setting(value: object, kind: type[_T], where: str) -> _T:
+    """Return a setting as the value that it means, or say what is wrong with it."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -82,3 +82,28 @@ def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(clu
     assert cluster.client.nodes() == ()
     cluster.start_node("n1")
     assert the_node(cluster).orders.by == ""
+
+
+@pytest.mark.timeout(120)
+def test_a_program_of_the_site_takes_a_gpu_or_the_node_out_and_brings_it_back(cluster: Cluster, tmp_path: Path) -> None:
+    verdict = tmp_path / "verdict"
+    verdict.write_text("")
+    look = f"cat {verdict}; test ! -s {verdict}"
+    cluster.start_master(
+        "--MgpuApp.heartbeat_interval=0.5", f"--MgpuApp.health_checks={{'every_s': 0.2, 'program': ['sh', '-c', '{look}']}}"
+    )
+    cluster.start_node("n1", 2)
+
+    verdict.write_text("GPU 1: its fan does not turn\n")
+    gpu = cluster.wait_until(lambda: one if (one := the_node(cluster).gpus[1]).state != "free" else None, "the GPU is out")
+    assert (the_node(cluster).state, gpu.reason) == ("online", "The site's health check sh says: its fan does not turn.")
+    waiting = cluster.client.submit(["true"], gpus=2)
+    assert str(waiting.state) == "queued"
+
+    verdict.write_text("the coolant is low\n")
+    cluster.wait_until(lambda: the_node(cluster).state == "unhealthy", "the node is out")
+    assert the_node(cluster).reason == "The site's health check sh says: the coolant is low."
+    verdict.write_text("")
+    waiting.wait(30)
+
+    assert (str(waiting.state), the_node(cluster).state, the_node(cluster).reason) == ("completed", "online", "")

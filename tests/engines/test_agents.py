@@ -23,7 +23,7 @@ from mgpu_jupyter.scheduler.events import (
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Load
 from tests.builders import facts, status
-from tests.engines.world import AT, EPOCH, World
+from tests.engines.world import AT, CHECKS, EPOCH, World
 
 
 def test_a_hello_becomes_an_event_and_is_welcomed_with_what_is_already_here(world):
@@ -37,7 +37,7 @@ def test_a_hello_becomes_an_event_and_is_welcomed_with_what_is_already_here(worl
     assert events == [NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), tasks=(task,))]
     marks = tuple(OutputMark(task.key, 0, stream, offset) for stream, offset in ((STDOUT, 5), (STDERR, 0)))
     welcome = wire.Welcome(cluster="test", heartbeat_s=2.0, sample_s=2.0, output_window_bytes=4 << 20, received=marks)
-    assert world.sent() == [(b"\0r2", welcome)]
+    assert world.sent() == [(b"\0r2", welcome), (b"\0r2", wire.Check(checks=CHECKS))]
 
 
 def test_a_key_that_claims_another_nodes_id_is_refused_and_the_node_notices_nothing(world, caplog):
@@ -197,7 +197,7 @@ def test_a_beat_is_answered_with_itself_and_only_on_the_connection_it_came_by(wo
 
     world.say(wire.Heartbeat(at=3.0, beat=74.5))
     world.say(wire.Hello(node_id=NodeId("n1"), facts=facts("n1"), beat=1.5), route=b"\0r2")
-    assert [(route, message.beat) for route, message in world.sent()] == [(b"\0r2", 1.5)]
+    assert [(route, message.beat) for route, message in world.sent() if isinstance(message, wire.Welcome)] == [(b"\0r2", 1.5)]
 
 
 def test_a_launch_in_two_steps_goes_out_and_its_answers_come_in(world):

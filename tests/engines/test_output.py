@@ -86,7 +86,7 @@ def test_an_end_whose_turn_came_to_nothing_is_not_forgotten(world):
     world.engine.resync()
     world.engine.committed()
 
-    assert [type(message) for _, message in world.sent()] == [wire.Welcome, wire.Resync]
+    assert [type(message) for _, message in world.sent()] == [wire.Welcome, wire.Check, wire.Resync]
 
 
 def test_output_that_cannot_be_brought_to_disk_is_kept_by_the_node(world, monkeypatch, caplog):

@@ -7,15 +7,17 @@ import time
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.model import STDOUT
+from mgpu_agent.protocol.model import STDOUT, HealthChecks
 from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
 from mgpu_jupyter.master.ports import Incoming
 from mgpu_jupyter.store.logs import LogWriter
 from tests.builders import Cluster, facts
 
 AT = 50.0
+WALL = 1.0
 EPOCH = 3
 LIMIT_S = 10.0
+CHECKS = HealthChecks(min_free_bytes=16_000_000)
 
 
 class FakeLink:
@@ -83,6 +85,7 @@ class World:
             master_epoch=EPOCH,
             clock=lambda: self.now,
             link_port=8790,
+            wall=lambda: WALL,
         )
 
     def _bind(self, node_id, public_key, join_key):

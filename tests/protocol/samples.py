@@ -9,6 +9,8 @@ from mgpu_agent.protocol.codec import encode
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
+    Check,
+    Checked,
     Enrol,
     Enrolled,
     Forget,
@@ -36,10 +38,12 @@ from mgpu_agent.protocol.messages import (
 from mgpu_agent.protocol.model import (
     STDERR,
     STDOUT,
+    Ailment,
     GpuInfo,
     GpuProcess,
     GpuSample,
     GpuTrouble,
+    HealthChecks,
     LaunchSpec,
     NodeFacts,
     OutputMark,
@@ -136,6 +140,7 @@ TO_AGENT: dict[str, ToAgent] = {
     "bye": Bye(),
     "probe": Probe(number=100),
     "heard": Heard(beat=3600.5),
+    "check": Check(checks=HealthChecks(every_s=30.0, min_free_bytes=16_000_000, program=("/opt/check", "-q"), program_timeout_s=5.0)),
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
@@ -154,6 +159,7 @@ TO_MASTER: dict[str, ToMaster] = {
     "output": Output(key=KEY, rank=0, stream=STDERR, offset=3, data=b"\x00\xffhi"),
     "leave": Leave(reason="upgrade"),
     "probed": Probed(number=100, ok=False, message="The disk is full."),
+    "checked": Checked(ailments=(Ailment(check="program", text="It is too hot.", gpu=GPU),)),
 }
 
 if __name__ == "__main__":

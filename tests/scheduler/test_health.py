@@ -11,6 +11,7 @@ from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import ProbeNode, SaveJob, SaveNode
 from mgpu_jupyter.scheduler.events import (
     LaunchWasRefused,
+    NodeChecked,
     NodeHeard,
     NodeLeft,
     NodeMeasured,
@@ -252,3 +253,40 @@ def test_a_preferred_node_that_is_unhealthy_is_replaced_by_another():
         cluster.tell(LaunchWasRefused(at=3.0, node_id=N1, key=job.attempt_key, code="spool", message="Full.", fault="node"))
 
     assert cluster.started(**wishes).placements[0].node_id == "n2"
+
+
+# --- what a node's own checks find -------------------------------------------------------------------
+
+
+def checked(*ailments, node=N1):
+    return NodeChecked(at=5.0, node_id=node, ailments=ailments)
+
+
+def test_a_node_that_ails_gets_no_jobs_until_it_is_well():
+    cluster = a_cluster()
+    running = cluster.started()
+
+    assert cluster.tell(checked("Its disk is full.", "Its clock is wrong.")) == [SaveNode(N1)]
+    node = cluster.state.nodes[N1]
+    assert (node.state, node.reason) == (NodeState.UNHEALTHY, "Its disk is full. Its clock is wrong.")
+    assert cluster.job(running.id).state == "starting"
+    assert cluster.tell(checked("Its disk is full.", "Its clock is wrong.")) == []
+    waiting = cluster.submit()
+    cluster.schedule()
+    assert cluster.job(waiting).state == "queued"
+
+    assert cluster.tell(checked()) == [SaveNode(N1)]
+    cluster.schedule()
+    assert (node.state, node.reason, cluster.job(waiting).state) == (NodeState.ONLINE, "", "starting")
+
+
+def test_failed_starts_go_before_what_ails_a_node():
+    cluster = a_cluster()
+    node = make_unhealthy(cluster)
+    cluster.tell(checked("Its disk is full."))
+
+    assert (node.state, node.reason.startswith("3 starts in a row failed on it")) == (NodeState.UNHEALTHY, True)
+
+
+def test_nothing_is_known_of_a_node_that_is_not_there():
+    assert a_cluster().tell(checked("Its disk is full.", node=NodeId("n9"))) == []

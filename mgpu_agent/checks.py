@@ -1,0 +1,175 @@
+"""Looks after the node by itself, in a thread of its own: the disk, the address, a program of the site. Tells; decides nothing.
+
+A GPU whose driver does not answer is seen by the sampler, and a clock that is wrong by the master, which has the other one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from mgpu_agent.protocol.addresses import FoundAddress, FoundBy
+from mgpu_agent.protocol.model import Ailment, GpuInfo, HealthChecks
+
+log = logging.getLogger("mgpu.checks")
+
+WORDS_LIMIT = 200
+LOOKED_UP = (FoundBy.WAY_TO_MASTER, FoundBy.DEFAULT_ROUTE)
+OUTPUT_LIMIT = 4096
+_MB = 1_000_000
+_ABOUT_GPU = re.compile(r"gpu\s+(?P<index>\d+)\s*[:,-]?\s*(?P<text>.*)", re.IGNORECASE)
+
+
+class Checks:
+    """One round after the other until it is closed. Owns its thread."""
+
+    def __init__(self, node_id: str, directory: Path, found: FoundAddress, gpus: Sequence[GpuInfo]) -> None:
+        self._node_id = node_id
+        self._directory = directory
+        self._found = found
+        self._gpus = {gpu.index: gpu.uuid for gpu in gpus}
+        self._checks: HealthChecks | None = None
+        self._newest: tuple[Ailment, ...] | None = None
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="mgpu-checks", daemon=True)
+        self._thread.start()
+
+    def set(self, checks: HealthChecks) -> None:
+        """Look at these things from now on, at once for the first time."""
+        self._checks = checks
+        self._changed.set()
+
+    def take(self) -> tuple[Ailment, ...] | None:
+        """Return what the newest round found, once; None when there was none since."""
+        with self._lock:
+            newest, self._newest = self._newest, None
+        return newest
+
+    def close(self) -> None:
+        """End the thread; a program that still runs is ended by its own limit."""
+        self._is_closed = True
+        self._changed.set()
+        self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            checks = self._checks
+            self._changed.wait(None if checks is None else checks.every_s)
+            self._changed.clear()
+            checks = self._checks
+            if self._is_closed or checks is None:
+                continue
+            try:
+                found = self._look(checks)
+            except Exception:  # the thread must live: a check that breaks is a bug, and no reason to look at nothing any more
+                log.exception("checking this node failed")
+                continue
+            with self._lock:
+                self._newest = found
+
+    def _look(self, checks: HealthChecks) -> tuple[Ailment, ...]:
+        found = [*check_disk(self._directory, checks.min_free_bytes), *check_address(self._found)]
+        if checks.program:
+            found += self._ask_program(checks)
+        return tuple(found)
+
+    def _ask_program(self, checks: HealthChecks) -> list[Ailment]:
+        """Run the site's program: exit code 0 is well; else each line about `GPU N` is that GPU's, and the first other line the node's."""
+        name = Path(checks.program[0]).name
+        with tempfile.TemporaryFile() as said:
+            try:
+                process = subprocess.Popen(
+                    checks.program,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "MGPU_NODE_ID": self._node_id},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                return [Ailment(check="program", text=f"The site's health check {name} cannot be run: {why}.")]
+            code = _wait(process, checks.program_timeout_s)
+            said.seek(0)
+            lines = [line.strip() for line in said.read(OUTPUT_LIMIT).decode(errors="replace").splitlines() if line.strip()]
+        if code is None:
+            return [Ailment(check="program", text=f"The site's health check {name} did not end within {checks.program_timeout_s:g} s.")]
+        return [] if code == 0 else self._read(name, code, lines)
+
+    def _read(self, name: str, code: int, lines: list[str]) -> list[Ailment]:
+        about_gpus: dict[int, str] = {}
+        others: list[str] = []
+        for line in lines:
+            match = _ABOUT_GPU.fullmatch(line)
+            if match is not None and int(match["index"]) in self._gpus:
+                about_gpus.setdefault(int(match["index"]), match["text"])
+            else:
+                others.append(line)
+        says = f"The site's health check {name} says: "
+        found = [
+            Ailment(check="program", text=_sentence(says + (text or "it is not well")), gpu=self._gpus[index])
+            for index, text in sorted(about_gpus.items())
+        ]
+        if others or not found:
+            words = others[0] if others else f"exit code {code}"
+            found.insert(0, Ailment(check="program", text=_sentence(says + words)))
+        return found
+
+
+def check_disk(directory: Path, min_free_bytes: int) -> list[Ailment]:
+    """Tell whether the disk of this directory can be written and has room."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as probe:
+            probe.write(b"\0")
+        free = psutil.disk_usage(str(directory)).free
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        return [Ailment(check="disk", text=f"Its state directory cannot be written ({why}): make room or mount it writable.")]
+    if free >= min_free_bytes:
+        return []
+    text = f"Its disk has {free / _MB:.0f} MB left and should have {min_free_bytes / _MB:.0f} MB: make room under its state directory."
+    return [Ailment(check="disk", text=text)]
+
+
+def check_address(found: FoundAddress) -> list[Ailment]:
+    """Tell whether the address that peers were given is still one of this machine's; one that was given by hand may be a gateway's."""
+    if found.by not in LOOKED_UP or found.address in _own_addresses():
+        return []
+    text = f"Its address {found.address} is on no interface of the machine any more: restart mgpu_node, or give it --host ADDRESS."
+    return [Ailment(check="address", text=text)]
+
+
+def _own_addresses() -> set[str]:
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        address.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in families
+    }
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+    """Return the exit code; None when the time was over, and then nothing of it is left."""
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
+
+
+def _sentence(text: str) -> str:
+    return text[:WORDS_LIMIT].rstrip(". ") + "."
