@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-from mgpu_agent.keeper.trees import Process, ProcessTable, children_of_this_process, read_marker, read_process, send_signals
+from mgpu_agent.keeper.trees import Process, ProcessTable, Seen, children_of_this_process, read_marker, read_process, send_signals
 from mgpu_agent.protocol.ids import AttemptKey
 
 LEFTOVER_GRACE_S = 1.0  # what a finished leader left behind gets this long to end on TERM
@@ -35,13 +35,11 @@ class LiveTask:
         """When TERM turns into KILL; None while nobody wants it to end."""
         self.next_scan_at = 0.0
         self.warned: set[tuple[int, int]] = set()
-        self.known: set[tuple[int, int]] = set()
+        self.seen = Seen()
 
     def members(self, table: ProcessTable, spare: set[int]) -> list[Process]:
         """Return its living processes, those seen in earlier readings included."""
-        found = table.members(self.pid, self.marker, self.known, spare, leader_gone=self.exited_at is not None)
-        self.known.update((process.pid, process.start_ticks) for process in found)
-        return found
+        return table.members(self.pid, self.marker, self.seen, spare, leader_gone=self.exited_at is not None)
 
 
 class Family:
@@ -148,7 +146,7 @@ class Family:
         # It wiped its environment and left its session: nobody's, unless no other task could have made it.
         if self._leaders:
             return False
-        task.known.add((process.pid, process.start_ticks))
+        task.seen.add([process])
         return True
 
     def _press(self, task: LiveTask, table: ProcessTable, now: float) -> bool:

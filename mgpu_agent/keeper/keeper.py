@@ -6,7 +6,6 @@ Everything between two waits is done in this order: messages, a few starts, ends
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -24,9 +23,8 @@ from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import LEDGER_NAME, SPOOL_NAME, Channel, FromKeeper, ToKeeper, to_keeper_decoder
 from mgpu_agent.keeper.place import listen, take_lock
 from mgpu_agent.keeper.recovery import end_lost_tasks
+from mgpu_agent.keeper.warden import be_guarded
 from mgpu_agent.protocol.failpoints import reach
-
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Keeper:
@@ -158,9 +156,7 @@ def keep(directory: Path, boot_id: str, idle_s: float, lost_reason: str) -> int:
         print(f"Another keeper looks after {directory}.", file=sys.stderr)  # noqa: T201 - its log
         return 1
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            print("This kernel has no subreapers: orphans are found by their marker alone.", file=sys.stderr)  # noqa: T201
+        be_guarded()
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         ledger = Ledger(directory / LEDGER_NAME, boot_id)

@@ -9,12 +9,11 @@ from typing import Protocol
 
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import TaskRecord
-from mgpu_agent.keeper.trees import Process, ProcessTable, marker_value, send_signals
+from mgpu_agent.keeper.trees import Process, ProcessTable, Seen, marker_value, send_signals
+from mgpu_agent.keeper.warden import GIVE_UP_S, TERM_S
 from mgpu_agent.protocol.failpoints import reach
 
 _SAME_START_S = 2.0  # the ledger's time is taken just after the start; the kernel's is in ticks
-_TERM_S = 1.0
-_GIVE_UP_S = 30.0
 _NEW_BOOT = "The node was started anew."
 
 
@@ -53,29 +52,31 @@ def kill_all(ledger: Ledger, lost: list[TaskRecord]) -> None:
     """Kill every process with this ledger's mark or of these tasks, and wait until none is left."""
     prefix = f"{ledger.ledger_id}/".encode()
     began = time.monotonic()
-    known: set[tuple[int, int]] = set()
+    seen = Seen()
     while True:
-        found = _find(ledger, lost, prefix, known)
+        found = _find(ledger, lost, prefix, seen)
         if not found:
             return
         elapsed = time.monotonic() - began
-        forbidden = send_signals(found, *([signal.SIGKILL] if elapsed >= _TERM_S else [signal.SIGTERM, signal.SIGCONT]))
-        if len(forbidden) == len(found) or elapsed > _GIVE_UP_S:
+        forbidden = send_signals(found, *([signal.SIGKILL] if elapsed >= TERM_S else [signal.SIGTERM, signal.SIGCONT]))
+        if len(forbidden) == len(found) or elapsed > GIVE_UP_S:
             return
         time.sleep(0.05)
 
 
-def _find(ledger: Ledger, lost: list[TaskRecord], prefix: bytes, known: set[tuple[int, int]]) -> list[Process]:
+def _find(ledger: Ledger, lost: list[TaskRecord], prefix: bytes, seen: Seen) -> list[Process]:
     table = ProcessTable.read()
     spare = {os.getpid()}
     found = {process.pid: process for process in table.marked(prefix) if process.pid not in spare}
     for record in lost:
         process = table.processes.get(record.pid)
         started = ledger.boot_times.get((record.key, record.rank), 0.0)
-        is_leader = process is not None and abs(process.started_boot_s - started) <= _SAME_START_S
+        # A number is not given away while its session has members: with nobody under it, those in it are the task's.
+        is_leader = record.pid and (process is None or abs(process.started_boot_s - started) <= _SAME_START_S)
         leader = record.pid if is_leader else -1
         marker = marker_value(ledger.ledger_id, record.key, record.rank)
-        members = table.members(leader, marker, known, spare, leader_gone=False)
+        members = table.members(leader, marker, seen, spare)
         found.update((member.pid, member) for member in members)
-    known.update((process.pid, process.start_ticks) for process in found.values())
+    table.complete(found, spare)
+    seen.add(found.values())
     return list(found.values())

@@ -1,6 +1,7 @@
 """Which processes belong to a job, read from /proc, and signals to them. Decides nothing about when.
 
 A job's processes are found by session, process group, descent and the marker in their environment; any one is enough.
+A session that a process of a job is or was in is the job's, with all that hides in it.
 """
 
 from __future__ import annotations
@@ -77,6 +78,28 @@ def children_of_this_process() -> set[int]:
         return {process.pid for process in ProcessTable.read().processes.values() if process.parent == pid}
 
 
+class Seen:
+    """What earlier readings showed of a task: its processes, and the sessions that they were in."""
+
+    def __init__(self) -> None:
+        self.processes: set[tuple[int, int]] = set()
+        self._sessions: set[int] = set()
+
+    def add(self, processes: Iterable[Process]) -> None:
+        """Remember these."""
+        for process in processes:
+            self.processes.add((process.pid, process.start_ticks))
+            self._sessions.add(process.session)
+
+    def sessions(self, table: ProcessTable) -> set[int]:
+        """Return the sessions that are still theirs: no number is given to a stranger before its session is empty."""
+        return {
+            session
+            for session in self._sessions
+            if (leader := table.processes.get(session)) is None or (leader.pid, leader.start_ticks) in self.processes
+        }
+
+
 class ProcessTable:
     """A reading of the whole process table; markers are read when they are first asked for."""
 
@@ -103,24 +126,48 @@ class ProcessTable:
         """Return every process whose marker starts with `prefix`."""
         return [process for pid, process in self.processes.items() if self.marker(pid).startswith(prefix)]
 
-    def members(
-        self, leader: int, marker: bytes, known: Collection[tuple[int, int]], spare: Collection[int], *, leader_gone: bool
-    ) -> list[Process]:
-        """Return the processes of one task; `known` are those seen earlier as (pid, start), `spare` those that never are."""
+    def members(self, leader: int, marker: bytes, seen: Seen, spare: Collection[int], *, leader_gone: bool = False) -> list[Process]:
+        """Return the processes of one task and remember them in `seen`; those in `spare` never are."""
         if leader_gone and leader in self.processes:
             leader = -1  # the number was given to a stranger, which the kernel does only when session and group are empty
         found: dict[int, Process] = {}
+        sessions = seen.sessions(self) - self._foreign_sessions(spare)
         for pid, process in self.processes.items():
-            ours = leader in (pid, process.group, process.session) or (pid, process.start_ticks) in known
-            if pid not in spare and (ours or self.marker(pid) == marker):
+            ours = leader in (pid, process.group, process.session) or (pid, process.start_ticks) in seen.processes
+            if pid not in spare and (ours or process.session in sessions or self.marker(pid) == marker):
                 found[pid] = process
-        pending = list(found)
+        self.complete(found, spare)
+        seen.add(found.values())
+        return list(found.values())
+
+    def descendants(self, ancestor: int) -> list[Process]:
+        """Return every process below this one."""
+        found: dict[int, Process] = {}
+        self._add_children([ancestor], found, ())
+        return list(found.values())
+
+    def complete(self, found: dict[int, Process], spare: Collection[int]) -> None:
+        """Add all that descends from these processes, or shares a session that one of them made, until nothing is new."""
+        sessions = self._foreign_sessions(spare)
+        while True:
+            self._add_children(list(found), found, spare)
+            fresh = {process.session for process in found.values()} - sessions
+            if not fresh:
+                return
+            sessions |= fresh
+            found.update((pid, process) for pid, process in self.processes.items() if process.session in fresh and pid not in spare)
+
+    def _foreign_sessions(self, spare: Collection[int]) -> set[int]:
+        """Return the sessions that say nothing about whose a process is: this process's own, and those of what is spared."""
+        processes = (self.processes.get(pid) for pid in (os.getpid(), *spare))
+        return {0} | {process.session for process in processes if process is not None}
+
+    def _add_children(self, pending: list[int], found: dict[int, Process], spare: Collection[int]) -> None:
         while pending:
             for pid in self._children.get(pending.pop(), ()):
                 if pid not in found and pid not in spare:
                     found[pid] = self.processes[pid]
                     pending.append(pid)
-        return list(found.values())
 
 
 def send_signals(processes: Iterable[Process], *signals: signal.Signals) -> list[Process]:

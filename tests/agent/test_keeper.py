@@ -332,7 +332,7 @@ def test_ranks_are_told_apart(talk: Conversation) -> None:
 
 
 def test_jobs_outlive_the_agent_and_the_next_one_hears_of_them(keepers: Keepers, tmp_path: Path) -> None:
-    keeper = keepers.start()
+    keepers.start()
     first = keepers.talk()
     first.start(a_key(1), "sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo done; exit 7")
     first.start(a_key(2), "sh", "-c", "exit 1")
@@ -343,19 +343,20 @@ def test_jobs_outlive_the_agent_and_the_next_one_hears_of_them(keepers: Keepers,
     second = keepers.talk()
     (tmp_path / "go").touch()
 
-    assert (second.snapshot.pid, second.snapshot.tasks) == (keeper.pid, (running, ended))
+    assert (second.snapshot.pid, second.snapshot.tasks) == (first.snapshot.pid, (running, ended))
     assert (second.wait_end(a_key(1)).exit_code, second.spool(a_key(1))) == (7, "done\n")
 
 
 def test_a_killed_keeper_leaves_nothing_running(keepers: Keepers) -> None:
-    keeper = keepers.start()
+    warden = keepers.start()
     talk = keepers.talk()
     talk.start(a_key(1), "sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' & echo $$; trap '' TERM; while true; do sleep 1; done")
     pids = [int(word) for word in talk.wait_spool(a_key(1), 2)]
     talk.start(a_key(2), "sh", "-c", "exit 5")
     ended = talk.wait_end(a_key(2))
-    keeper.kill()
-    keeper.wait(5)
+    warden.kill()
+    os.kill(talk.snapshot.pid, signal.SIGKILL)
+    talk.wait_hung_up()
     keepers.start("--lost-reason", "keeper lost")
     snapshot = keepers.talk().snapshot
     lost, kept = snapshot.tasks

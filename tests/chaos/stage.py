@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -224,11 +224,19 @@ class Stage(Cluster):
 
     def survey(self) -> None:
         """Record every living process that bears the mark of a job of this stage."""
+        for pid, env in self._marked():
+            self.write("alive", job=env["MGPU_JOB_ID"], pid=pid)
+
+    def jobs_on(self, node_id: str) -> list[int]:
+        """Return the living processes of jobs that were started on a node."""
+        return [pid for pid, env in self._marked() if env.get("MGPU_NODE_ID") == node_id]
+
+    def _marked(self) -> Iterator[tuple[int, dict[str, str]]]:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 env = process.environ()
                 if env.get("MGPU_STATE_DIR") == str(self.state) and "MGPU_JOB_ID" in env and process.status() != psutil.STATUS_ZOMBIE:
-                    self.write("alive", job=env["MGPU_JOB_ID"], pid=process.pid)
+                    yield process.pid, env
 
     def drain(self, limit_s: float) -> None:
         """Wait until nothing waits or runs, then look once more at everything."""

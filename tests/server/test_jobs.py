@@ -400,3 +400,22 @@ async def test_the_document_covers_every_route_and_every_type_is_defined(api):
     assert len(operations) == len(set(operations)) == len(ROUTES)
     for route in (route for route in ROUTES if route.request is not None):
         assert msgspec.convert(route.example, route.request, strict=True) is not None
+
+
+NOT_UTF8 = ["jobs?name=%d6", "jobs?%d6=1", "jobs?name=%25%d6%25s", "jobs?limit=1&key=%d6secret", "jobs?x=%ff%fe", "openapi.json?x=%d6"]
+
+
+async def test_a_query_that_is_not_utf8_is_refused_in_one_sentence(http_server_client, jp_base_url, jp_auth_header, caplog, capsys):
+    sentence = "The query string is not UTF-8: encode its text as UTF-8 and send it again."
+    seen = []
+    for tail in [*NOT_UTF8, "jobs/%d6?name=secret"]:
+        with pytest.raises(HTTPClientError) as refused:
+            await http_server_client.fetch(f"{jp_base_url}{PREFIX}/{tail}", headers=jp_auth_header, request_timeout=LIMIT_S)
+        seen.append((refused.value.code, json.loads(refused.value.response.body)))
+    good = await http_server_client.fetch(f"{jp_base_url}{PREFIX}/jobs?name=%C3%96", headers=jp_auth_header, request_timeout=LIMIT_S)
+
+    assert seen[:-1] == [(400, {"code": "not-utf8", "message": sentence, "details": {}})] * len(NOT_UTF8)
+    assert (seen[-1][0], seen[-1][1]["code"], good.code) == (400, "bad-request", 200)
+    logged = [record.getMessage() for record in caplog.records]
+    assert [line for line in logged if "secret" in line or "Traceback" in line] == []
+    assert "Logging error" not in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from jupyter_core.utils import ensure_async
@@ -58,6 +59,7 @@ class Guarded(JupyterHandler):
 
     async def prepare(self, *, _redirect_to_login: bool = False) -> None:
         """Let in those whom the token or Jupyter's identity provider knows, and whom the authorizer lets."""
+        self._check_query()
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == SCHEME:
             self._enter_with_token(token.strip())
@@ -109,6 +111,13 @@ class Guarded(JupyterHandler):
         connection: Any = self.request.connection
         connection.stream.close()
 
+    def _check_query(self) -> None:
+        """Refuse what is no text, once for all parameters: those that nobody reads are logged and passed on all the same."""
+        try:
+            unquote_to_bytes(self.request.query.encode("latin-1")).decode()
+        except UnicodeDecodeError:
+            raise InvalidRequest("not-utf8", "The query string is not UTF-8: encode its text as UTF-8 and send it again.") from None
+
     def _enter_with_token(self, token: str) -> None:
         CallContext.set(CallContext.JUPYTER_HANDLER, self)
         if not self.check_host():
@@ -140,6 +149,9 @@ class Guarded(JupyterHandler):
         """Log the path without its query: people paste secrets there."""
         self.request.uri = self.request.path
         super()._log()
+
+    def _request_summary(self) -> str:
+        return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
     def answer(self, body: object, status: int = 200) -> None:
         """Send a JSON answer."""

@@ -25,6 +25,7 @@ PAUSE_S = 0.3
 FAILPOINT_LIMIT_S = 2.0
 DRAIN_S = 120.0
 GRACE_S = 2.0
+LEFT_S = 10.0  # the warden waits a second between TERM and KILL; the rest is for a busy machine
 LOST = "node-lost"
 FIRST_START = ("agent.keeper", "agent.enrolment.before", "agent.enrolment.after")
 """Reached by a node that is new."""
@@ -88,12 +89,16 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
     if not failpoint:
         _kill_keeper(stage, node)
         stage.kill(node)
+        if rng.random() < 0.5:  # else an agent is back before all has ended
+            _expect_nothing_left(stage, node)
         return False
     stage.kill(node)
     _kill_keeper(stage, node)
     # Started here and not by the agent, whose later keepers would die at the same place again and again.
     command = [sys.executable, "-P", "-m", "mgpu_agent.keeper", "--dir", str(stage.state / "nodes" / node), "--idle", "30"]
-    keeper = stage.start(f"keeper-{node}", [*command, "--lost-reason", "It was killed."], env={VARIABLE: _wish(failpoint, rng)})
+    keeper = stage.start(
+        f"keeper-{node}-{rng.randrange(1_000_000)}", [*command, "--lost-reason", "It was killed."], env={VARIABLE: _wish(failpoint, rng)}
+    )
     stage.fork_node(node, GPUS)
     with contextlib.suppress(WaitedTooLong):
         wait_until(lambda: keeper.poll() is not None, f"the keeper dies at {failpoint}", FAILPOINT_LIMIT_S, 0.01)
@@ -106,6 +111,14 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
     else:
         stage.kill(node)
     return died_by_itself
+
+
+def _expect_nothing_left(stage: Stage, node: str) -> None:
+    """With agent and keeper gone and nobody to start them, all that ran there ends all the same."""
+    with contextlib.suppress(WaitedTooLong):
+        wait_until(lambda: not stage.jobs_on(node), f"nothing runs on {node}", LEFT_S)
+        return
+    stage.problems.append(f"{LEFT_S:.0f} s after agent and keeper of {node} were killed, {stage.jobs_on(node)} still ran there")
 
 
 def _wish(failpoint: str, rng: random.Random) -> str:
