@@ -23,6 +23,7 @@ from mgpu_agent.protocol.join import JoinString, read_join
 from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
 
 FROM_STDIN = "-"
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what the earlier tool bound; no peer reaches a node by it
 _LOG_BYTES = 1024 * 1024
 _LOCK_NAME = "agent.lock"
 
@@ -54,8 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--master-host", metavar="H", help="default: this machine")
     parser.add_argument("--master-port", type=int, metavar="P", help="the master's HTTP port; default: any master of yours here")
     parser.add_argument("--host", metavar="ADDR", help="the address announced to peers; default: the one that reaches the master")
+    parser.add_argument("--port", "--agent-port", type=_port, default=0, metavar="P", help="the port announced to peers")
     parser.add_argument("--fake-gpus", type=_count, metavar="N", help="offer N simulated GPUs in place of real ones")
-    parser.add_argument("--gpu-count", type=_count, metavar="N", help="offer at most N GPUs")
+    parser.add_argument("--gpu-count", type=_count, metavar="N", help="offer at most N GPUs; simulated ones where no NVIDIA driver is")
     parser.add_argument("--rack", default="", metavar="R")
     parser.add_argument("--switch", default="", metavar="S")
     parser.add_argument("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
@@ -82,6 +84,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
 def _label(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not name or not separator:
@@ -105,7 +113,8 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
         state=state_place(env).path,
         master_host=options.master_host,
         master_port=options.master_port,
-        address=options.host,
+        address=None if options.host in EVERYWHERE else options.host,
+        port=options.port,
         fake_gpus=options.fake_gpus,
         gpu_count=options.gpu_count,
         rack=options.rack,
@@ -178,13 +187,18 @@ def without_line(words: list[str]) -> list[str]:
 
 
 def _gpu_source(config: AgentConfig) -> GpuSource:
+    from mgpu_agent.gpu.fake import FakeGpuSource
+
     if config.fake_gpus is not None:
-        from mgpu_agent.gpu.fake import FakeGpuSource
-
         return FakeGpuSource(config.node_id, config.fake_gpus)
-    from mgpu_agent.gpu.nvml import open_nvml
+    from mgpu_agent.gpu.nvml import NO_DRIVER, open_nvml
 
-    return open_nvml()
+    source = open_nvml()
+    if config.gpu_count and source.note == NO_DRIVER:
+        # The earlier tool believed this number; what it stands for here says so wherever it is shown.
+        print(f"No NVIDIA driver is installed: --gpu-count {config.gpu_count} offers as many simulated GPUs.", file=sys.stderr)
+        return FakeGpuSource(config.node_id, config.gpu_count)
+    return source
 
 
 def _no_master(config: AgentConfig) -> str:

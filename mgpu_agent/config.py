@@ -21,6 +21,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     master_port: int | None = None
     address: str | None = None
     """Announced to peers; by default the one that reaches the master."""
+    port: int = 0
+    """Announced to peers; 0 for none."""
     fake_gpus: int | None = None
     gpu_count: int | None = None
     """Offer at most so many GPUs."""

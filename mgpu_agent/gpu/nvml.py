@@ -24,6 +24,7 @@ from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble
 
 log = logging.getLogger("mgpu.nvml")
 
+NO_DRIVER = "No NVIDIA driver is installed: this node has no GPUs (mgpu_node --fake-gpus N simulates some)."
 OPEN_S = 30.0  # a driver without persistence needs seconds for each of eight GPUs
 _REOPEN_S = (1.0, 30.0)  # a driver that stays away is looked for less and less often
 _PEOPLE_REMEMBERED = 1_000
@@ -87,7 +88,7 @@ class NvmlGpuSource:
             self._is_open = True
             found, unanswered = list_devices()
         except pynvml.NVMLError_LibraryNotFound:
-            self._note = "No NVIDIA driver is installed: this node has no GPUs (mgpu_node --fake-gpus N simulates some)."
+            self._note = NO_DRIVER
             return
         except pynvml.NVMLError as error:
             self._note = f"NVIDIA's management library does not work here ({error}): mend the driver and restart mgpu_node."

@@ -44,6 +44,7 @@ MASTER = {
     "master.reply.after": "the answers of a turn are under way",
     "server.submit": "a submit is about to be answered",
     "server.cancel": "a cancel is about to be answered",
+    "server.purge": "jobs are forgotten, and their output is still there",
     "logs.write.before": "output is about to be written",
     "logs.write.after": "output is written, and its record is not",
     "logs.sync": "output is about to be brought to disk",

@@ -29,8 +29,6 @@ MAX_OFFSET = 2**53
 MAX_TIME_S = 10**12
 MAX_OUTPUT_LIMIT = 64 * 1024 * 1024
 
-USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}$(?!\n)"
-
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """Every error answer: `code` is stable, `message` says what to do."""
@@ -355,37 +353,6 @@ class OrderAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of an array: that of the job that has most before it."""
     job_ids: tuple[JobId, ...] = ()
     """The jobs that it changed, when an array was named."""
-
-
-class NewUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person who is to use this master."""
-
-    name: Annotated[str, Meta(pattern=USER_PATTERN)]
-    role: Literal["user", "admin"] = "user"
-    ttl_s: Annotated[float, Meta(gt=0, le=100 * 365 * 86_400)] | None = None
-    """How long the login is good for; without it, until the user is removed."""
-
-
-class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A person of this master."""
-
-    name: str
-    role: str
-    created_at: float
-    expires_at: float | None = None
-
-
-class UserList(msgspec.Struct, frozen=True, kw_only=True):
-    """All users by name."""
-
-    users: tuple[User, ...]
-
-
-class NewLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """A new user and the line to log in with, which is shown only here."""
-
-    user: User
-    line: str
 
 
 # --- streams: one JSON object a line (HTTP) or a text frame (WebSocket) ---------------------------

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import explanations, models
+from mgpu_jupyter.api import explanations, models, people, upkeep
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
 PREFIX = "mgpu/api/v1"
@@ -193,6 +193,23 @@ ROUTES: tuple[Route, ...] = (
         response=models.OrderAnswer,
     ),
     Route(
+        method="POST",
+        path="jobs/{job_id}/rerun",
+        operation="rerunJob",
+        summary="Submit a job once more as it was asked for; with the same Idempotency-Key it is the same job",
+        status=201,
+        response=models.Submitted,
+    ),
+    Route(
+        method="POST",
+        path="jobs/purge",
+        operation="purgeJobs",
+        summary="Forget jobs that ended long ago, with their output",
+        request=upkeep.PurgeRequest,
+        example={"older_than_s": 2_592_000, "dry_run": True},
+        response=upkeep.PurgeAnswer,
+    ),
+    Route(
         method="GET",
         path="jobs/{job_id}/output",
         operation="getOutput",
@@ -216,23 +233,23 @@ ROUTES: tuple[Route, ...] = (
             _ATTEMPT,
         ),
     ),
-    Route(method="GET", path="users", operation="listUsers", summary="Users, for administrators", response=models.UserList),
+    Route(method="GET", path="users", operation="listUsers", summary="Users, for administrators", response=people.UserList),
     Route(
         method="POST",
         path="users",
         operation="addUser",
         summary="Add a user, for administrators; the login line is shown only here",
         status=201,
-        request=models.NewUser,
+        request=people.NewUser,
         example={"name": "ann", "role": "user", "ttl_s": 2592000},
-        response=models.NewLogin,
+        response=people.NewLogin,
     ),
     Route(
         method="DELETE",
         path="users/{user_name}",
         operation="removeUser",
         summary="Remove a user and all their logins, for administrators",
-        response=models.User,
+        response=people.User,
     ),
     Route(
         method="GET",

@@ -23,6 +23,9 @@ def parser(prog: str) -> Parser:
 
 def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Cancel what is named; return 1 if one could not be cancelled."""
+    if not (values.jobs or values.all or values.user or values.name):
+        print("Usage: mgpu_cancel <job_id>, or one of --all, -u USER and --name NAME", file=sys.stderr)
+        return 1
     point_at(values.host, values.port)
     with make_client() as client:
         ids = chosen(client, values)

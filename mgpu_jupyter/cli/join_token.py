@@ -48,9 +48,9 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     return 0
 
 
-def seconds(text: str) -> int:
+def seconds(text: str, flag: str = "--ttl") -> int:
     """Return a time span in seconds."""
     match = _TTL.fullmatch(text)
     if match is None or int(match[1]) == 0:
-        raise InvalidRequest("bad-ttl", f"--ttl {text}: write a time like 30m, 1h or 2d.")
+        raise InvalidRequest("bad-ttl", f"{flag} {text}: write a time like 30m, 1h or 2d.")
     return int(match[1]) * _UNITS[match[2]]

@@ -34,6 +34,11 @@ COMMANDS = {
     "node": "administer a node: drain, resume, maintenance, allow, deny, remove, revoke",
     "explain": "say why a job waits, and what would start it now",
     "logs": "show what a job printed",
+    "attach": "show a job's output from its start and go on live",
+    "rerun": "submit jobs once more, as they were asked for",
+    "purge": "delete jobs that ended long ago, with their output",
+    "flush": "cancel everything (mgpu_flush)",
+    "client": "the client of the earlier tools (mgpu_client)",
     "join-token": "print the line that lets another machine join",
     "user": "add, list and remove users of a shared master",
     "login": "use a master elsewhere, with the line of `mgpu user add`",
@@ -43,9 +48,14 @@ COMMANDS = {
 }
 PROGRAMS = {
     "mgpu_srun": "srun",
+    "mgpu_srun_multinode": "srun",
     "mgpu_queue": "queue",
     "mgpu_cancel": "cancel",
+    "mgpu_flush": "flush",
+    "mgpu_client": "client",
+    "mgpu_simple_client": "client",
     "mgpu_master": "master",
+    "mgpu_simple_master": "master",
 }
 """Programs that are one command, by the names that the earlier tools had."""
 USAGE_EXIT = 2
@@ -77,9 +87,14 @@ def program(name: str) -> Program:
 
 
 mgpu_srun = program("mgpu_srun")
+mgpu_srun_multinode = program("mgpu_srun_multinode")
 mgpu_queue = program("mgpu_queue")
 mgpu_cancel = program("mgpu_cancel")
+mgpu_flush = program("mgpu_flush")
+mgpu_client = program("mgpu_client")
+mgpu_simple_client = program("mgpu_simple_client")
 mgpu_master = program("mgpu_master")
+mgpu_simple_master = program("mgpu_simple_master")
 
 
 def parser_of(command: str, prog: str) -> Parser:

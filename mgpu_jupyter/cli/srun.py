@@ -50,7 +50,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
         viewer = ShellViewer(request.spec.priority, ranks=tasks_of(request.spec))
         outcome = watch.run(client, request.spec, viewer)
         viewer.close()
-        return _report(outcome)
+        return report(outcome)
 
 
 class ShellViewer:
@@ -157,7 +157,8 @@ def _submit_array(array: JobArray, priority: int, *, as_json: bool) -> int:
     return 0
 
 
-def _report(outcome: watch.Outcome) -> int:
+def report(outcome: watch.Outcome) -> int:
+    """Say how a job ended; return the exit code for the shell."""
     job = outcome.job
     if outcome.interrupted:
         if not job.state.is_final:

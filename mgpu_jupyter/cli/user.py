@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import people
 from mgpu_jupyter.cli.join_token import seconds
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
@@ -52,7 +52,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     return 0
 
 
-def _as_text(users: Sequence[models.User]) -> str:
+def _as_text(users: Sequence[people.User]) -> str:
     if not users:
         return "No users yet: `mgpu user add NAME` prints the line with which one logs in."
     return "\n".join(f"{printable(user.name)} | {user.role} | {_until(user.expires_at)}" for user in users)

@@ -14,7 +14,7 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
-from mgpu_jupyter.api import explanations, models
+from mgpu_jupyter.api import explanations, models, people, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
@@ -50,6 +50,12 @@ class Client:
         """Return a client of the master that a login line names, whether the login is stored or not."""
         timeouts = timeouts or Timeouts()
         return cls(timeouts=timeouts, transport=HttpTransport(Locator.fixed(Address(login.url, login.token, login.pin)), timeouts))
+
+    def use(self, timeouts: Timeouts) -> None:
+        """Wait so long from now on."""
+        self.timeouts = self.caller.timeouts = timeouts
+        if isinstance(self.caller.transport, HttpTransport):
+            self.caller.transport.timeouts = timeouts
 
     def __enter__(self) -> Self:
         return self
@@ -183,6 +189,16 @@ class Client:
             answers += [self._job(item) for item in self.caller.call(request, models.BulkSubmitted).jobs]
         return answers
 
+    def rerun(self, job_id: str) -> Job:
+        """Submit a job once more as it was asked for; of an array, one of its jobs."""
+        request = Request(method="POST", path=f"jobs/{job_id_of(job_id)}/rerun", headers={IDEMPOTENCY_HEADER: new_key()})
+        return self._job(self.caller.call(request, models.Submitted))
+
+    def purge(self, older_than_s: float, *, user: str | None = None, everybody: bool = False, dry_run: bool = False) -> upkeep.PurgeAnswer:
+        """Forget jobs that ended so long ago, with their output; one's own, or for administrators those of others."""
+        wish = upkeep.PurgeRequest(older_than_s=older_than_s, user=user, everybody=everybody, dry_run=dry_run)
+        return self.caller.call(Request(method="POST", path="jobs/purge", body=msgspec.json.encode(wish)), upkeep.PurgeAnswer)
+
     # --- look ---------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> Job:
@@ -278,22 +294,22 @@ class Client:
         """Forget a node that is offline and holds nothing; for administrators."""
         return self.caller.call(Request(method="DELETE", path=f"nodes/{quote(node_id, safe='')}"), models.NodeActionAnswer)
 
-    def users(self) -> tuple[models.User, ...]:
+    def users(self) -> tuple[people.User, ...]:
         """Return the users of a shared master; for administrators."""
-        return self.caller.call(Request(path="users"), models.UserList).users
+        return self.caller.call(Request(path="users"), people.UserList).users
 
-    def add_user(self, name: str, *, admin: bool = False, ttl_s: float | None = None) -> models.NewLogin:
+    def add_user(self, name: str, *, admin: bool = False, ttl_s: float | None = None) -> people.NewLogin:
         """Add a user to a shared master and return the line to log in with, once; for administrators."""
         try:
-            body = msgspec.convert({"name": name, "role": "admin" if admin else "user", "ttl_s": ttl_s}, models.NewUser)
+            body = msgspec.convert({"name": name, "role": "admin" if admin else "user", "ttl_s": ttl_s}, people.NewUser)
         except msgspec.ValidationError as error:
             raise InvalidRequest("bad-user", f"{name!r} cannot be a user's name: use letters, digits and . _ @ - (64 at most).") from error
         # Sent once: a second try after a lost answer would find the name taken.
-        return self.caller.call(Request(method="POST", path="users", body=msgspec.json.encode(body)), models.NewLogin, retry_s=0)
+        return self.caller.call(Request(method="POST", path="users", body=msgspec.json.encode(body)), people.NewLogin, retry_s=0)
 
-    def remove_user(self, name: str) -> models.User:
+    def remove_user(self, name: str) -> people.User:
         """Remove a user and all their logins; for administrators."""
-        return self.caller.call(Request(method="DELETE", path=f"users/{name}"), models.User)
+        return self.caller.call(Request(method="DELETE", path=f"users/{name}"), people.User)
 
     def handle(self, job_id: str) -> Job:
         """Return a handle for orders about the job or array of that id, without asking whether there is one."""

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import explanations, models
+from mgpu_jupyter.api import explanations, models, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Stream
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
@@ -171,7 +171,7 @@ class MockTransport:
                 return failure
             raise failure
         match request.method, request.path.split("/"):
-            case "GET", [("health" | "cluster" | "nodes") as what]:
+            case _, [("health" | "cluster" | "nodes") as what] | ["jobs", ("purge" as what)]:
                 return self._pool(what)
             case "POST", ["jobs"]:
                 return _json(
@@ -236,6 +236,8 @@ class MockTransport:
             if entry.now.is_final:
                 return _error(409, "job-over", f"Job {entry.id} {entry.now.past}: submit it again.")
             return _json(models.OrderAnswer(job_id=JobId(job_id), state=entry.now, job_ids=ids))
+        if way == ["POST", "rerun"]:
+            return _json(self._submit(entry.spec, None), 201)
         if way == ["GET", "explain"]:
             return _json(explanation(entry.play.reason, job_id=entry.id))
         if way == ["GET", "output"]:
@@ -259,6 +261,10 @@ class MockTransport:
         return models.JobList(jobs=tuple(views[start : start + size]), next_cursor=more)
 
     def _pool(self, what: str) -> Answer:
+        if what == "purge":
+            over = [entry for entry in self.jobs.values() if entry.now.is_final]
+            size = sum(len(say.data) for entry in over for say in entry.play.output)
+            return _json(upkeep.PurgeAnswer(jobs=len(over), output_bytes=size))
         if what == "health":
             return _json(models.Health(status="ok", version="0"))
         return _json(self._cluster() if what == "cluster" else models.NodeList(nodes=self._nodes))

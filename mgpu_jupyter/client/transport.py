@@ -89,7 +89,7 @@ class HttpTransport:
 
     def __init__(self, locator: Locator, timeouts: Timeouts) -> None:
         self._locator = locator
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._pool = _Pool()
         # Clients are dropped without a thought in notebooks: the sockets must not wait for the interpreter's end.
         self._finalizer = weakref.finalize(self, self._pool.close)
@@ -160,21 +160,21 @@ class HttpTransport:
         where = (parts.hostname or "localhost", parts.port)
         path = socket_path(address.url)
         connection = (
-            UnixConnection(path, timeout=self._timeouts.connect_s)
+            UnixConnection(path, timeout=self.timeouts.connect_s)
             if path is not None
             # The pin is compared at the end of the handshake, which is before the request with its token.
             else http.client.HTTPSConnection(
-                *where, timeout=self._timeouts.connect_s, context=pinned_context(address.pin) if address.pin else None
+                *where, timeout=self.timeouts.connect_s, context=pinned_context(address.pin) if address.pin else None
             )
             if parts.scheme == "https"
-            else http.client.HTTPConnection(*where, timeout=self._timeouts.connect_s)
+            else http.client.HTTPConnection(*where, timeout=self.timeouts.connect_s)
         )
         try:
             connection.connect()
         except BaseException:
             connection.close()
             raise
-        connection.sock.settimeout(self._timeouts.request_s)
+        connection.sock.settimeout(self.timeouts.request_s)
         return connection
 
     def _ask(self, connection: http.client.HTTPConnection, address: Address, request: Request) -> http.client.HTTPResponse:

@@ -47,26 +47,28 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def run(client: Client, spec: JobSpec, viewer: Viewer) -> Outcome:
     """Submit `spec` and show it to its end; an interrupt cancels it, a second one stops watching."""
     key = new_key()
-    job: Job | None = None
-    frames: Follow | None = None
     try:
         job = client.submit_spec(spec, key=key)
-        viewer.submitted(job)
-        frames = job.follow()
+    except KeyboardInterrupt:
+        client.withdraw(spec, key)
+        raise
+    viewer.submitted(job)
+    return watch(client, job, viewer)
+
+
+def watch(client: Client, job: Job, viewer: Viewer) -> Outcome:
+    """Show a job to its end; an interrupt cancels it, a second one stops watching."""
+    frames = job.follow()
+    try:
         return Outcome(job=show(frames, viewer))
     except KeyboardInterrupt:
-        if job is None:
-            client.withdraw(spec, key)
-            raise
         viewer.interrupted(job)
-        return Outcome(job=cancel_and_see(client, job, frames or job.follow(), viewer), interrupted=True)
+        return Outcome(job=cancel_and_see(client, job, frames, viewer), interrupted=True)
     except BrokenPipeError:  # nobody reads any more
-        if job is not None:
-            job.cancel()
+        job.cancel()
         raise
     finally:
-        if frames is not None:
-            frames.close()
+        frames.close()
 
 
 def show(frames: Follow, viewer: Viewer) -> models.Job:

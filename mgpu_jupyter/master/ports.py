@@ -164,6 +164,9 @@ class Store(Protocol):
     def find_array(self, array_id: str) -> list[Job]:
         """Return the jobs of an array, in the order of their numbers; none for an id that is no array's."""
 
+    def forget_jobs(self, job_ids: Sequence[JobId]) -> None:
+        """Delete all that is kept of jobs that are over; their numbers are never given again."""
+
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
 

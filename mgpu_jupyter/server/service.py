@@ -179,6 +179,10 @@ class Service:
         """Write to the store beside the jobs; returns when it is saved."""
         return await self._call(lambda answer: calls.write(change, answer))
 
+    async def look(self, question: Callable[[Reader], _T]) -> _T:
+        """Ask the store on the thread of its reader."""
+        return await self._loop.run_in_executor(self._reader_thread, question, self._page_reader)
+
     async def jobs(self, wanted: JobFilter) -> tuple[list[models.Job], int | None]:
         """Return a page of jobs, and the number where it ended when more follow."""
         one_more = replace(wanted, limit=wanted.limit + 1)

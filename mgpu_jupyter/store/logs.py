@@ -154,6 +154,11 @@ def log_path(root: Path, key: LogKey) -> Path:
     return root / key.job_id[:2] / f"{key.job_id}.{key.attempt}.{key.rank}.log"
 
 
+def log_files(root: Path, job_id: str) -> list[Path]:
+    """Return all files with output of a job, of every attempt and rank."""
+    return sorted((root / job_id[:2]).glob(f"{job_id}.*"))
+
+
 def log_size(root: Path, key: LogKey) -> int:
     """Return how many bytes of a rank's output can be read."""
     path = log_path(root, key)

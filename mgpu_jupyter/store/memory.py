@@ -45,6 +45,8 @@ class MemoryStore:
         self._users: dict[str, UserRow] = {}
         self._memos: dict[str, str] = {}
         self._answers: list[tuple[str, Record]] = []
+        self._number = 0
+        """The highest number of a job that may have been forgotten."""
 
     def recover(self) -> Recovered:
         """Read all that a new master must know."""
@@ -62,7 +64,7 @@ class MemoryStore:
             ),
             join_keys=tuple(sorted(self._join_keys.values(), key=lambda key: key.created_at)),
             epoch=int(self._settings.get("epoch", "0")),
-            number=max((saved.job.number for saved in self._jobs.values()), default=0),
+            number=max(self._number, *(saved.job.number for saved in self._jobs.values()), 0),
             memos=dict(self._memos),
             ended=tuple(saved.job for saved in self._jobs.values() if saved.job.state.is_final)[-ENDED_REMEMBERED:],
         )
@@ -105,6 +107,15 @@ class MemoryStore:
         """Return the jobs of an array, in the order of their numbers."""
         found = (saved.job for saved in self._jobs.values() if saved.job.array is not None and saved.job.array.id == array_id)
         return sorted(found, key=lambda job: job.number)
+
+    def forget_jobs(self, job_ids: Sequence[JobId]) -> None:
+        """Delete all that is kept of jobs that are over; their numbers are never given again."""
+        self._number = max(self._number, *(saved.job.number for saved in self._jobs.values()), 0)
+        for job_id in job_ids:
+            self._jobs.pop(job_id, None)
+        gone = set(job_ids)
+        self._attempts = {key: job for key, job in self._attempts.items() if key[0] not in gone}
+        self._answers = [(key, record) for key, record in self._answers if key not in gone]
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""

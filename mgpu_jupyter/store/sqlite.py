@@ -89,6 +89,7 @@ class SqliteStore:
             nodes = tuple(_saved_node(row) for row in self._connection.execute("SELECT id, public_key, facts, revoked, orders FROM nodes"))
             join_keys = tuple(JoinKey(**dict(zip(_JOIN_KEY, row, strict=True))) for row in self._connection.execute(_SELECT_JOIN_KEYS))
             number = self._connection.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
+            number = max(number, int(self.setting("number") or 0))  # the newest may have been purged
             memos = dict(self._connection.execute("SELECT name, value FROM memos").fetchall())
             over = self._connection.execute(
                 f"SELECT seq, spec, record FROM jobs WHERE state NOT IN ({marks}) ORDER BY number DESC LIMIT ?",  # noqa: S608 - marks only
@@ -160,6 +161,16 @@ class SqliteStore:
         with _as_unavailable():
             rows = self._connection.execute("SELECT seq, spec, record FROM jobs WHERE array_id = ? ORDER BY number", (array_id,))
             return [_saved_job(row).job for row in rows]
+
+    def forget_jobs(self, job_ids: Sequence[JobId]) -> None:
+        """Delete all that is kept of jobs that are over; their numbers are never given again."""
+        names = [(job_id,) for job_id in job_ids]
+        with _as_unavailable(), self._transaction() as cursor:
+            highest = cursor.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
+            number = str(max(highest, int(self.setting("number") or 0)))
+            cursor.execute("INSERT OR REPLACE INTO meta VALUES ('number', ?)", (number,))
+            for column, table in (("id", "jobs"), ("job_id", "attempts"), ("key", "answers")):
+                cursor.executemany(f"DELETE FROM {table} WHERE {column} = ?", names)  # noqa: S608 - tables are named above
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""

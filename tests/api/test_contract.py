@@ -70,6 +70,8 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "changeJob",
         "cancelJob",
         "requeueJob",
+        "rerunJob",
+        "purgeJobs",
         "addUser",
         "removeUser",
     ]

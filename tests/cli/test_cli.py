@@ -263,7 +263,7 @@ def test_cancel(capsys: Captured) -> None:
     assert err == "No job to cancel: nothing that runs or waits matches.\n"
 
 
-@pytest.mark.parametrize("words", [[], ["MOCK0000", "--all"]])
+@pytest.mark.parametrize("words", [["MOCK0000", "--all"]])
 def test_cancel_needs_to_know_what(words: list[str], capsys: Captured) -> None:
     assert run(entry.mgpu_cancel, words, MockTransport()) == 2
     assert capsys.readouterr().err == "Usage: mgpu_cancel JOB…, or one of --all, -u USER and --name NAME.\n"

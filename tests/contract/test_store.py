@@ -249,3 +249,17 @@ def test_the_jobs_of_an_array_are_found_by_its_id(store):
     assert store.find_array(job_id(3)) == []
     assert [saved.job for saved in store.reader().jobs(JobFilter(array="ARRAY001"))] == [second, running]
     assert {job.array for job in store.recover().jobs} == {part, replace(part, index=1), None}
+
+
+def test_jobs_are_forgotten_whole_and_their_numbers_are_not_given_again(store):
+    ended = a_job(7, state=JobState.COMPLETED, ended_at=9.0, attempt=1)
+    save(store, a_job(3), ended)
+    store.commit(Batch(attempts=[ended], answers=[(str(ended.id), Record(at=1.0, code="busy", text="why"))]))
+    store.forget_jobs([ended.id])
+
+    assert store.find_job(ended.id) is None
+    assert store.reader().answers([str(ended.id)]) == []
+    assert [saved.job.number for saved in store.reader().jobs(JobFilter())] == [3]
+    assert store.recover().number == 7
+    store.forget_jobs([])
+    assert store.recover().number == 7

@@ -11,6 +11,7 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.client.login import read_line
 
 LIMIT_S = 10.0
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
@@ -89,3 +90,28 @@ def tell(app):
         await asyncio.wait_for(done.wait(), LIMIT_S)
 
     return tell
+
+
+@pytest.fixture
+def ask(http_server_client, jp_base_url):
+    async def ask(path, token, method="GET", body=None):
+        response = await http_server_client.fetch(
+            f"{jp_base_url}{PREFIX}/{path}",
+            method=method,
+            headers={"Authorization": f"mgpu {token}"},
+            body=None if body is None else msgspec.json.encode(body),
+            raise_error=False,
+        )
+        return response.code, json.loads(response.body)
+
+    return ask
+
+
+@pytest.fixture
+def add(app, ask):
+    async def add(name, **more):
+        status, answer = await ask("users", app.service.token, "POST", {"name": name, **more})
+        assert status == 201, answer
+        return read_line(answer["line"]).token
+
+    return add

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 
-import msgspec
 import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
@@ -14,31 +12,6 @@ from tornado.websocket import websocket_connect
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import read_line
 from tests.builders import a_spec
-
-
-@pytest.fixture
-def ask(http_server_client, jp_base_url):
-    async def ask(path, token, method="GET", body=None):
-        response = await http_server_client.fetch(
-            f"{jp_base_url}{PREFIX}/{path}",
-            method=method,
-            headers={"Authorization": f"mgpu {token}"},
-            body=None if body is None else msgspec.json.encode(body),
-            raise_error=False,
-        )
-        return response.code, json.loads(response.body)
-
-    return ask
-
-
-@pytest.fixture
-def add(app, ask):
-    async def add(name, **more):
-        status, answer = await ask("users", app.service.token, "POST", {"name": name, **more})
-        assert status == 201, answer
-        return read_line(answer["line"]).token
-
-    return add
 
 
 async def test_a_login_line_names_this_server_and_its_user(app, ask, add, jp_serverapp):

@@ -18,7 +18,9 @@ from mgpu_jupyter.server.handlers.jobs import (
     ExplainHandler,
     JobHandler,
     JobsHandler,
+    PurgeHandler,
     RequeueHandler,
+    RerunHandler,
 )
 from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
@@ -34,10 +36,12 @@ ALL: tuple[type[Guarded], ...] = (
     JobsHandler,
     BulkHandler,
     DryRunHandler,
+    PurgeHandler,
     ExplainHandler,
     JobHandler,
     CancelHandler,
     RequeueHandler,
+    RerunHandler,
     OutputHandler,
     UsersHandler,
     UserHandler,

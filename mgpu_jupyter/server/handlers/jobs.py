@@ -5,23 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import models, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, PREFIX
 from mgpu_jupyter.master.ports import JobFilter
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
 from mgpu_jupyter.scheduler.events import JobChanged
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.purging import purge
 
 ACTIVE = "active"
 DEFAULT_PAGE = 100
 _WAY = [*(state for state in JobState if state not in FINAL_STATES), JobState.CANCELLED, *(FINAL_STATES - {JobState.CANCELLED})]
 
 
-class JobsHandler(Guarded):
+class Taking(Guarded):
+    """Takes a request for one job, or array, in."""
+
+    async def take(self, spec: JobSpec) -> None:
+        """Submit it under the key of the request, and answer."""
+        key = self.request.headers.get(IDEMPOTENCY_HEADER)
+        if key is not None and not (1 <= len(key) <= models.MAX_KEY_CHARS and key.isascii() and key.isprintable()):
+            raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {models.MAX_KEY_CHARS} printable ASCII characters.")
+        (jobs,) = await self.service.submit(self.person, [(spec, key)])
+        reach("server.submit")
+        self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{jobs[0].id}")
+        self.answer(submitted(jobs), 201)
+
+
+class JobsHandler(Taking):
     """All jobs."""
 
     path = "jobs"
@@ -49,13 +66,7 @@ class JobsHandler(Guarded):
 
     async def post(self) -> None:
         """Submit one job."""
-        key = self.request.headers.get(IDEMPOTENCY_HEADER)
-        if key is not None and not (1 <= len(key) <= models.MAX_KEY_CHARS and key.isascii() and key.isprintable()):
-            raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {models.MAX_KEY_CHARS} printable ASCII characters.")
-        (jobs,) = await self.service.submit(self.person, [(self.read_body(JobSpec), key)])
-        reach("server.submit")
-        self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{jobs[0].id}")
-        self.answer(submitted(jobs), 201)
+        await self.take(self.read_body(JobSpec))
 
 
 class BulkHandler(Guarded):
@@ -138,6 +149,30 @@ class RequeueHandler(Guarded):
         named = job_id_of(job_id)
         jobs = await self.service.requeue(self.person, named)
         self.answer(models.OrderAnswer(job_id=named, state=least_far(jobs), job_ids=_several(named, jobs)), 202)
+
+
+class RerunHandler(Taking):
+    """One job, as a new one."""
+
+    path = "jobs/{job_id}/rerun"
+
+    async def post(self, job_id: str) -> None:
+        """Submit again what was asked for; when it may start is as for a new job, so old waits are left out."""
+        named = job_id_of(job_id)
+        job = self.service.saved_job(named).job
+        self.person.check_may_touch(job.user, named)
+        array = str(job.array.index) if job.array else ""
+        await self.take(replace(job.spec, array=array, dependency="", begin_at=0.0, hold=False))
+
+
+class PurgeHandler(Guarded):
+    """Jobs that ended long ago."""
+
+    path = "jobs/purge"
+
+    async def post(self) -> None:
+        """Forget them, with their output."""
+        self.answer(await purge(self.service, self.person, self.read_body(upkeep.PurgeRequest)))
 
 
 def submitted(jobs: Sequence[Job]) -> models.Submitted:

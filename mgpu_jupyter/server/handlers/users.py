@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api.people import NewUser
 from mgpu_jupyter.server import people
 from mgpu_jupyter.server.handlers.base import Guarded
 
@@ -20,7 +20,7 @@ class UsersHandler(Guarded):
     async def post(self) -> None:
         """Add a user; the line is in this answer and nowhere else."""
         self.person.check_is_admin("administer users")
-        wanted = self.read_body(models.NewUser)
+        wanted = self.read_body(NewUser)
         change = people.adding(wanted, self.extension.access, self.extension.public_url_now(), self.extension.certificate_pin)
         self.set_header("Cache-Control", "no-store")
         self.answer(await self.service.write(change), 201)

@@ -1,0 +1,62 @@
+"""A job once more from its record, and jobs that are forgotten."""
+
+from __future__ import annotations
+
+from mgpu_jupyter.store.logs import log_files
+from tests.builders import a_spec
+from tests.server.test_jobs import submit
+
+
+async def cancelled(api, **spec):
+    _, body = await api("jobs", "POST", a_spec(**spec))
+    await api(f"jobs/{body['job_id']}/cancel", "POST")
+    return body["job_id"]
+
+
+async def test_a_job_is_submitted_again_without_its_old_waits(api, app):
+    first = await submit(api)
+    job_id = await cancelled(api, name="again", env={"A": "1"}, hold=True, dependency=f"afterany:{first}", begin_at=4_000_000_000.0)
+    headers = {"Idempotency-Key": "once"}
+    code, body = await api(f"jobs/{job_id}/rerun", "POST", headers=headers)
+    assert (code, body["state"]) == (201, "queued")
+    assert await api(f"jobs/{job_id}/rerun", "POST", headers=headers) == (201, body)
+    spec = app.service.saved_job(body["job_id"]).job.spec
+    assert (spec.name, spec.env, spec.hold, spec.dependency, spec.begin_at) == ("again", {"A": "1"}, False, "", 0.0)
+    assert (await api("jobs/ZZZZ9999/rerun", "POST"))[1]["code"] == "no-such-job"
+
+
+async def test_one_job_of_an_array_keeps_its_number(api, app):
+    _, body = await api("jobs", "POST", a_spec(array="3-5"))
+    _, again = await api(f"jobs/{body['job_ids'][1]}/rerun", "POST")
+    _, job = await api(f"jobs/{again['job_id']}")
+    assert (job["array_index"], len(again["job_ids"])) == (4, 1)
+
+
+async def test_what_is_over_is_forgotten_with_its_output_and_what_waits_is_not(api, app):
+    waits, over = await submit(api), await cancelled(api)
+    path = app.service.log_root / over[:2] / f"{over}.1.0.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * 1000)
+
+    assert await api("jobs/purge", "POST", {}) == (200, {"jobs": 0, "output_bytes": 0, "dry_run": False})
+    assert await api("jobs/purge", "POST", {"older_than_s": 0, "dry_run": True}) == (
+        200,
+        {"jobs": 1, "output_bytes": 1000, "dry_run": True},
+    )
+    assert path.exists()
+    assert await api("jobs/purge", "POST", {"older_than_s": 0}) == (200, {"jobs": 1, "output_bytes": 1000, "dry_run": False})
+    assert log_files(app.service.log_root, over) == []
+    _, page = await api("jobs")
+    assert [job["id"] for job in page["jobs"]] == [waits]
+    assert (await api(f"jobs/{over}"))[0] == 404
+
+
+async def test_others_are_rerun_and_purged_by_administrators_only(api, app, ask, add):
+    ann, bob = await add("ann"), await add("bob", role="admin")
+    theirs = await cancelled(api)
+    for path, body in ((f"jobs/{theirs}/rerun", {}), ("jobs/purge", {"everybody": True}), ("jobs/purge", {"user": "bob"})):
+        status, answer = await ask(path, ann, "POST", body)
+        assert (status, answer["code"]) in ((403, "not-yours"), (403, "not-admin"))
+    assert await ask("jobs/purge", ann, "POST", {"older_than_s": 0}) == (200, {"jobs": 0, "output_bytes": 0, "dry_run": False})
+    status, answer = await ask("jobs/purge", bob, "POST", {"older_than_s": 0, "everybody": True})
+    assert (status, answer["jobs"]) == (200, 1)
