@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mgpu_agent import __version__
-from mgpu_agent.config import AgentConfig
+from mgpu_agent.config import DEFAULT_SCRATCH, AgentConfig
 from mgpu_agent.gpu.source import GpuSource
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
@@ -62,6 +62,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--switch", default="", metavar="S")
     parser.add_argument("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
     parser.add_argument("--state-dir", metavar="DIR", help="where state is kept; default: $MGPU_STATE_DIR, else a place of mgpu's own")
+    parser.add_argument("--run-as-user", action="store_true", help="run each job as its user, not as root; needs root")
+    parser.add_argument(
+        "--map-user",
+        action="append",
+        default=[],
+        type=_label,
+        metavar="USER=ACCOUNT",
+        help="with --run-as-user: the account of a user whose name differs here, or who may be root (repeatable)",
+    )
+    parser.add_argument("--scratch-dir", type=Path, metavar="DIR", help=f"with --run-as-user: files of jobs; default: {DEFAULT_SCRATCH}")
     parser.add_argument("--embedded", action="store_true", help="belongs to a Jupyter server: log to a file, end with the master")
     parser.add_argument("--verbose", action="store_true", help="log every task")
     parser.add_argument("--version", action="version", version=f"mgpu_node {__version__}")
@@ -93,7 +103,7 @@ def _port(text: str) -> int:
 def _label(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not name or not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is no label: write NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is none: write NAME=VALUE")
     return name, value
 
 
@@ -107,6 +117,10 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
     named = None if join is None else join.node_id
     if named is not None and options.node_id not in (None, named):
         raise InvalidRequest("wrong-node-id", f"This join line is for {named}, not for {options.node_id}: use that --node-id.")
+    if options.run_as_user and os.getuid() != 0:
+        raise InvalidRequest("not-root", "--run-as-user needs root, who alone can start processes of others: start mgpu_node as root.")
+    if (options.map_user or options.scratch_dir) and not options.run_as_user:
+        raise InvalidRequest("no-run-as-user", "--map-user and --scratch-dir mean nothing without --run-as-user: add it.")
     env = {**os.environ, "MGPU_STATE_DIR": options.state_dir} if options.state_dir else os.environ
     return AgentConfig(
         node_id=options.node_id or named or NodeId(_default_node_id()),
@@ -121,6 +135,9 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
         switch=options.switch,
         labels=dict(options.label),
         is_embedded=options.embedded,
+        run_as_user=options.run_as_user,
+        user_map=dict(options.map_user),
+        scratch=None if options.scratch_dir is None else options.scratch_dir.absolute(),
     )
 
 

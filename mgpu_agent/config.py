@@ -9,6 +9,7 @@ import msgspec
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.places import host_name
 
+DEFAULT_SCRATCH = Path("/var/lib/mgpu-jobs")
 _LOCAL_HOSTS = frozenset(("localhost", "::1", "0.0.0.0"))  # noqa: S104 - compared with, never bound
 
 
@@ -30,11 +31,22 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     switch: str = ""
     labels: dict[str, str] = {}
     is_embedded: bool = False
+    run_as_user: bool = False
+    """Whether jobs run as their users, which only root can see to."""
+    user_map: dict[str, str] = {}
+    """Users of mgpu whose account here has another name."""
+    scratch: Path | None = None
+    """Where users of their own find cells and scratch directories; None for the default."""
 
     @property
     def directory(self) -> Path:
         """Return where this node keeps its state."""
         return self.state / "nodes" / self.node_id
+
+    @property
+    def passage(self) -> Path | None:
+        """Return the directory that jobs of other users can get to; None when all run as the agent's own."""
+        return (self.scratch or DEFAULT_SCRATCH) / self.node_id if self.run_as_user else None
 
     @property
     def is_master_local(self) -> bool:

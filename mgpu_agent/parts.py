@@ -17,6 +17,7 @@ from mgpu_agent.gpu.sampler import Sampler
 from mgpu_agent.gpu.source import GpuSource
 from mgpu_agent.identity import Enrolment
 from mgpu_agent.link import Link
+from mgpu_agent.process.accounts import Accounts
 from mgpu_agent.process.environment import base_environment
 from mgpu_agent.process.inotify import ModifiedFiles
 from mgpu_agent.process.keeper_client import KeeperClient
@@ -58,7 +59,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     """Open all parts of an agent on this machine."""
     base = base_environment(os.environb)
     gpus = source.gpus[: config.gpu_count]
-    spool = Spool(config.directory)
+    spool = Spool(config.directory, config.passage)
     found = find_address(config.address, where.target.address)
     log.info("address=%s found_by=%s (%s)", found.address, found.by, FOUND_BY_WORDS[found.by])
     wake, wake_writer = socket.socketpair()
@@ -75,7 +76,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
         spool=spool,
         watch=ModifiedFiles(spool.path),
         keeper=KeeperClient(config.directory, base),
-        preparation=Preparation(config.node_id, spool, gpus, base),
+        preparation=Preparation(config.node_id, spool, gpus, base, Accounts(config.user_map) if config.run_as_user else None),
         shipper=OutputShipper(str(spool.path)),
         link=Link(),
         sampler=Sampler(source, frozenset(gpu.uuid for gpu in gpus), tick_soon),

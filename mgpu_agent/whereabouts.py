@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import pwd
 import sys
 
 import msgspec
@@ -17,7 +18,7 @@ from mgpu_agent.identity import Enrolment
 from mgpu_agent.link import KeyPair, Target
 from mgpu_agent.protocol.addresses import FoundAddress
 from mgpu_agent.protocol.join import JoinString
-from mgpu_agent.protocol.model import GpuInfo, NodeFacts
+from mgpu_agent.protocol.model import SUBMITTER, GpuInfo, NodeFacts
 from mgpu_agent.protocol.places import RuntimeFile, find_runtime_file, host_name
 
 
@@ -83,4 +84,12 @@ def describe_node(
         rack=config.rack,
         switch=config.switch,
         address_method=found.by,
+        runs_as=SUBMITTER if config.run_as_user else _own_account(),
     )
+
+
+def _own_account() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -12,6 +12,7 @@ from mgpu_agent.protocol.messages import Probe, Probed
 from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskSpec, TaskStatus
 
 LIMIT_S = 10.0
+NOBODY = ""  # a trial has no user
 NAME = "trial-"  # ids of jobs have capitals and digits only
 # A cell and no directory of its own, so that script, scratch, output files and the start itself are all tried.
 SCRIPT = "#!/bin/sh\nexit 0\n"
@@ -39,7 +40,7 @@ class Trial:
         self._key = AttemptKey(JobId(f"{NAME}{wall * 1000:.0f}"), 1, message.number)
         self._until = at + LIMIT_S
         spec = LaunchSpec(
-            key=self._key, node_id=node_id, incarnation=facts.incarnation, user="mgpu", tasks=(TaskSpec(rank=0),), script=SCRIPT
+            key=self._key, node_id=node_id, incarnation=facts.incarnation, user=NOBODY, tasks=(TaskSpec(rank=0),), script=SCRIPT
         )
         return [*commands, StartTasks(spec=spec)]
 

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mgpu_agent.keeper.alarm import boot_clock
+from mgpu_agent.keeper.disguise import environment_of
 from mgpu_agent.keeper.family import LiveTask
 from mgpu_agent.keeper.leases import RAN_OUT, Leases
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import (
     MARKER,
+    Account,
     Attach,
     Discarded,
     ForgetTasks,
@@ -47,13 +49,13 @@ SHUTDOWN_GRACE_S = 5.0
 class Host(Protocol):
     """The machine under a keeper."""
 
-    def enter(self, cwd: str) -> str:
-        """Go to this directory; return why not, or nothing."""
+    def enter(self, cwd: str, account: Account | None = None) -> str:
+        """Go to this directory, with the rights of this account if one is given; return why not, or nothing."""
 
     def leave(self) -> None:
         """Hold no directory of a job."""
 
-    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str) -> int | SpawnFailure:
+    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
         """Start a process where we are, with its output in the spool files of this name; return its pid."""
 
     def has_room(self) -> bool:
@@ -263,7 +265,7 @@ class Desk:
         return refusal is None
 
     def _start(self, start: StartTasks) -> None:
-        if why := self._host.enter(start.cwd):
+        if why := self._host.enter(start.cwd, start.account):
             self._refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "node"))
             return
         self._leases.renew(start.alive_at, boot_clock())
@@ -280,14 +282,15 @@ class Desk:
 
     def _start_rank(self, start: StartTasks, rank: RankStart) -> SpawnFailure | None:
         marker = marker_value(self._ledger.ledger_id, start.key, rank.rank)
-        env = {**self._environment, **rank.env, MARKER: marker}
+        base = self._environment if start.account is None else environment_of(start.account, self._environment)
+        env = {**base, **rank.env, MARKER: marker}
         reach("keeper.spawn.before")
-        pid = self._host.spawn(start.argv, env, self._ledger.tasks[start.key, rank.rank].spool)
+        pid = self._host.spawn(start.argv, env, self._ledger.tasks[start.key, rank.rank].spool, start.account)
         if isinstance(pid, SpawnFailure):
             return pid
         reach("keeper.spawn.after")
         self._ledger.note_begun(start.key, rank.rank, pid, time.time(), boot_clock())
-        task = LiveTask(start.key, rank.rank, pid, marker)
+        task = LiveTask(start.key, rank.rank, pid, marker, is_disguised=start.account is not None)
         self.family.add(task)
         self._untold.append((time.monotonic() + UNTOLD_S, task))
         return None
@@ -295,8 +298,12 @@ class Desk:
     def _refuse(self, start: StartTasks, failure: SpawnFailure) -> None:
         refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
         self._leases.drop(start.key)
-        for record in self._ledger.known(start.key):
-            self._slots.give_back(record.spool)
+        stems = tuple(record.spool for record in self._ledger.known(start.key))
+        if start.account is not None:
+            self._answer(Discarded(stems=stems))
+        else:
+            for stem in stems:
+                self._slots.give_back(stem)
         self._ledger.note_refused(refusal)
         self._answer(refusal)
 
@@ -328,7 +335,8 @@ class Desk:
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = self._host.sizes(name)
-            if sizes == (0, 0) and task.kill_at is None:
+            # Never again a file that was another account's: it may have handed its descriptor on.
+            if sizes == (0, 0) and task.kill_at is None and not task.is_disguised:
                 self._blank.add(name)
             record = self._ledger.note_ended(
                 task.key,

@@ -19,11 +19,13 @@ RESCAN_KILL_S = 0.02
 class LiveTask:
     """One leader and its tree, until no process of it is left."""
 
-    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes) -> None:
+    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes, *, is_disguised: bool = False) -> None:
         self.key = key
         self.rank = rank
         self.pid = pid
         self.marker = marker
+        self.is_disguised = is_disguised
+        """Whether it runs as another account than the keeper."""
         self.told = False
         """Whether the agent knows that it started."""
         self.exited_at: float | None = None

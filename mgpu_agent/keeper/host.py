@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mgpu_agent.keeper.disguise import disguised
 from mgpu_agent.keeper.ledger import Ledger
-from mgpu_agent.keeper.messages import TaskRecord
+from mgpu_agent.keeper.messages import Account, TaskRecord
 from mgpu_agent.keeper.place import has_room
 from mgpu_agent.keeper.recovery import kill_all
 from mgpu_agent.keeper.spawn import SpawnFailure, ignored_signals, spawn
@@ -24,10 +25,11 @@ class ThisMachine:
         """The keeper's own."""
         return os.getpid()
 
-    def enter(self, cwd: str) -> str:
-        """Go to this directory; return why not, or nothing."""
+    def enter(self, cwd: str, account: Account | None = None) -> str:
+        """Go to this directory, with the rights of this account if one is given; return why not, or nothing."""
         try:
-            os.chdir(cwd)
+            with disguised(account):
+                os.chdir(cwd)
         except OSError as error:
             return error.strerror or str(error)
         except ValueError as error:
@@ -38,9 +40,9 @@ class ThisMachine:
         """Hold no directory of a job."""
         os.chdir("/")
 
-    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str) -> int | SpawnFailure:
+    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
         """Start a process where we are, with its output in the spool files of this name; return its pid."""
-        return spawn(argv, env, f"{self._spool}/{stem}.out", f"{self._spool}/{stem}.err", self._reset_signals)
+        return spawn(argv, env, f"{self._spool}/{stem}.out", f"{self._spool}/{stem}.err", self._reset_signals, account=account)
 
     def has_room(self) -> bool:
         """Tell whether the disk takes the output of one more job."""

@@ -58,6 +58,17 @@ class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
     environment: dict[bytes, bytes]
 
 
+class Account(msgspec.Struct, frozen=True, array_like=True):
+    """An account of this machine, under which the processes of a launch run."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+    home: str = "/"
+    shell: str = ""
+
+
 class RankStart(msgspec.Struct, frozen=True, array_like=True):
     """What differs between the processes of one launch."""
 
@@ -82,6 +93,8 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """Between TERM and KILL, when the lease runs out."""
     alive_at: float = 0.0
     """As in `MasterAlive`, when the launch came."""
+    account: Account | None = None
+    """Who the processes run as; None for the agent's own user."""
 
 
 class MasterAlive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mgpu_agent.keeper.disguise import disguised, start_as
+from mgpu_agent.keeper.messages import Account
+
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
@@ -31,28 +34,40 @@ def ignored_signals() -> list[signal.Signals]:
 
 
 def spawn(
-    argv: tuple[bytes, ...], env: dict[bytes, bytes], stdout: str, stderr: str, reset_signals: Sequence[signal.Signals]
+    argv: tuple[bytes, ...],
+    env: dict[bytes, bytes],
+    stdout: str,
+    stderr: str,
+    reset_signals: Sequence[signal.Signals],
+    *,
+    account: Account | None = None,
 ) -> int | SpawnFailure:
-    """Start `argv` in the present directory and return its pid, or why that failed."""
-    program = find_program(argv[0], env.get(b"PATH", _DEFAULT_PATH))
+    """Start `argv` in the present directory, as another account if one is given, and return its pid, or why that failed."""
+    with disguised(account):
+        program = find_program(argv[0], env.get(b"PATH", _DEFAULT_PATH))
     if isinstance(program, SpawnFailure):
         return program
-    files = (
-        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, stdout, _OUTPUT_FLAGS, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, stderr, _OUTPUT_FLAGS, 0o600),
-    )
-    try:
+
+    def start(program: bytes, argv: tuple[bytes, ...]) -> int:
+        if account is not None:
+            return start_as(account, program, argv, env=env, outputs=(stdout, stderr), flags=_OUTPUT_FLAGS, reset_signals=reset_signals)
+        files = (
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, stdout, _OUTPUT_FLAGS, 0o600),
+            (os.POSIX_SPAWN_OPEN, 2, stderr, _OUTPUT_FLAGS, 0o600),
+        )
         return os.posix_spawn(program, argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals)
+
+    try:
+        return start(program, argv)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             return _explain(error, program, stdout, stderr)
     except ValueError as error:  # a NUL or a = where none can be
         return SpawnFailure("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
     # A text file without a #! line is a shell script, as for every shell.
-    argv = (b"/bin/sh", program, *argv[1:])
     try:
-        return os.posix_spawn(b"/bin/sh", argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals)
+        return start(b"/bin/sh", (b"/bin/sh", program, *argv[1:]))
     except OSError as error:
         return _explain(error, program, stdout, stderr)
 

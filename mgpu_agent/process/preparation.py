@@ -8,6 +8,7 @@ import msgspec
 
 from mgpu_agent.keeper.messages import RankStart, StartTasks
 from mgpu_agent.keeper.spawn import NOT_EXECUTABLE, NOT_FOUND
+from mgpu_agent.process.accounts import Accounts, NoAccount
 from mgpu_agent.process.environment import command_words, interpreter_words, task_environment, visible_devices
 from mgpu_agent.process.interpreter import Interpreters, NoPython
 from mgpu_agent.process.spool import Spool
@@ -28,12 +29,16 @@ class Unprepared(msgspec.Struct, frozen=True):
 class Preparation:
     """Prepares launches on one node."""
 
-    def __init__(self, node_id: NodeId, spool: Spool, gpus: Iterable[GpuInfo], base: Mapping[bytes, bytes]) -> None:
+    def __init__(
+        self, node_id: NodeId, spool: Spool, gpus: Iterable[GpuInfo], base: Mapping[bytes, bytes], accounts: Accounts | None = None
+    ) -> None:
+        """With `accounts`, jobs run as their users."""
         self._node_id = node_id
         self._spool = spool
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
         self._python_path = base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape")
         self._interpreters = Interpreters()
+        self._accounts = accounts
 
     def prepare(self, spec: LaunchSpec, *, by_uuid: bool = False) -> StartTasks | Unprepared:
         """Return what the keeper should start, or why not; `by_uuid` when numbers of GPUs cannot be relied on."""
@@ -47,15 +52,18 @@ class Preparation:
             return Unprepared("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
 
     def _prepare(self, spec: LaunchSpec, *, by_uuid: bool) -> StartTasks | Unprepared:
-        cwd, note = self._spool.directory_for(spec.key.job_id, spec.cwd)
+        account = None if self._accounts is None else self._accounts.of(spec.user)
+        if isinstance(account, NoAccount):
+            return Unprepared("no-account", account.message, "request", NOT_EXECUTABLE)
+        cwd, note = self._spool.directory_for(spec.key.job_id, spec.cwd, account)
         python, script_path = "", ""
         if spec.script is not None:
             if not interpreter_words(spec.script):
-                chosen = self._interpreters.choose(spec.python)
+                chosen = self._interpreters.choose(spec.python, account)
                 if isinstance(chosen, NoPython):
                     return Unprepared("no-python", chosen.message, "node", NOT_FOUND)
                 python = chosen
-            script_path = self._spool.write_script(spec.key, spec.script)
+            script_path = self._spool.write_script(spec.key, spec.script, account)
         devices = visible_devices(spec.gpus, self._gpus, by_uuid=by_uuid)
         ranks = tuple(
             RankStart(
@@ -75,4 +83,5 @@ class Preparation:
             note=note,
             lease_s=spec.lease_s,
             grace_s=spec.kill_grace_s,
+            account=account,
         )

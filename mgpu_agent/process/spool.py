@@ -1,4 +1,8 @@
-"""The node's spool and scratch directories: writes cells, gives a job a place to be, deletes late and in bulk. Starts nothing."""
+"""The node's spool and scratch directories: writes cells, gives a job a place to be, deletes late and in bulk. Starts nothing.
+
+Where jobs run as their users, cells and scratch are in a directory that others can pass through, each file and each scratch
+directory its user's own; the spool itself stays the agent's.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from mgpu_agent.keeper.messages import Account
+from mgpu_agent.process.accounts import can_enter
 from mgpu_agent.process.environment import script_suffix
+from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.places import make_private_dir
@@ -25,31 +32,44 @@ _GLANCE_S = 0.2
 class Spool:
     """Files of jobs on this node. Owns the thread that deletes them."""
 
-    def __init__(self, node_directory: Path) -> None:
+    def __init__(self, node_directory: Path, passage: Path | None = None) -> None:
+        """`passage` is where users of their own can get to, if jobs run as these."""
         self.path = make_private_dir(node_directory / "spool")
-        self._scratch = make_private_dir(node_directory / "scratch")
+        self._scratch = make_private_dir(node_directory / "scratch") if passage is None else _make_passage(passage / "scratch")
+        self._cells = self.path if passage is None else _make_passage(passage / "cells")
         self._doomed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._busy_until = 0.0
         self._thread = threading.Thread(target=self._delete_late, name="mgpu-spool", daemon=True)
         self._thread.start()
 
-    def write_script(self, key: AttemptKey, source: str) -> str:
+    def write_script(self, key: AttemptKey, source: str, account: Account | None = None) -> str:
         """Write the source of a cell for its owner alone and return its path."""
         reach("agent.script")
-        path = f"{self.path}/{key}{script_suffix(source)}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        path = f"{self._cells}/{key}{script_suffix(source)}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(source)
+            if account is not None:
+                os.fchown(descriptor, account.uid, account.gid)
         return path
 
-    def directory_for(self, job_id: JobId, wanted: str | None) -> tuple[str, str]:
+    def directory_for(self, job_id: JobId, wanted: str | None, account: Account | None = None) -> tuple[str, str]:
         """Return where a job runs and a line about it: the directory it wants if that can be entered, else its scratch."""
-        if wanted is not None and os.path.isdir(wanted) and os.access(wanted, os.X_OK):
+        if wanted is not None and _is_open(wanted, account):
             return wanted, ""
-        path = make_private_dir(self._scratch / job_id)
+        path = self.scratch_of(job_id, account)
         if wanted is None:
             return str(path), ""
         return str(path), f"{wanted} cannot be entered on this node: the job runs in {path}, which is kept for {SCRATCH_DAYS} days."
+
+    def scratch_of(self, name: str, account: Account | None = None) -> Path:
+        """Return a directory for the files of one job, which nobody else enters."""
+        path = self._scratch / name
+        if account is None:
+            return make_private_dir(path)
+        path.mkdir(mode=0o700, exist_ok=True)
+        os.chown(path, account.uid, account.gid, follow_symlinks=False)
+        return path
 
     def note_busy(self) -> None:
         """Put deletions off: a job is being started, and both want the disk."""
@@ -68,7 +88,8 @@ class Spool:
     def delete_unknown(self, known: Iterable[AttemptKey], stems: Iterable[str]) -> None:
         """Delete cells and spool files that belong to nothing any more, and scratch directories that are old."""
         keep = {str(key) for key in known}
-        for name in {_stem(entry.name) for entry in os.scandir(self.path)}.difference(keep, stems):
+        files = (entry.name for place in {self.path, self._cells} for entry in os.scandir(place))
+        for name in {_stem(name) for name in files}.difference(keep, stems):
             self._doomed.put(name)
         oldest = time.time() - SCRATCH_DAYS * 86_400
         jobs = {name.partition(".")[0] for name in keep}
@@ -105,7 +126,7 @@ class Spool:
 
     def _delete(self, doomed: set[str]) -> None:
         """Delete by one reading of the directory; a scratch directory only if it is empty, else it is kept a while."""
-        for entry in _entries(self.path):
+        for entry in [entry for place in {self.path, self._cells} for entry in _entries(place)]:
             if _stem(entry.name) in doomed:
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
@@ -114,6 +135,25 @@ class Spool:
             if entry.name in jobs:
                 with contextlib.suppress(OSError):
                     os.rmdir(entry.path)
+
+
+def _is_open(path: str, account: Account | None) -> bool:
+    if account is not None:
+        return can_enter(path, account)
+    return os.path.isdir(path) and os.access(path, os.X_OK)
+
+
+def _make_passage(path: Path) -> Path:
+    """Create a directory that all can pass through and only this user can list or change."""
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for part in path.parents:
+        if not part.stat().st_mode & 0o001:
+            raise InvalidRequest("closed-directory", f"Users cannot enter {part}: run  chmod o+x {part}  or name another --scratch-dir.")
+    info = path.lstat()
+    if info.st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
+        raise InvalidRequest("unsafe-directory", f"{path} must be a directory of the agent's own user: name another --scratch-dir.")
+    path.chmod(0o711)
+    return path
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:

@@ -12,6 +12,7 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 STDOUT = 1
 STDERR = 2
 STREAMS = (STDOUT, STDERR)
+SUBMITTER = "*"
 NOTHING_MORE = 1 << 62
 """As the offset of a mark: the master keeps no more of this stream, so nothing of it need be sent or stored."""
 
@@ -120,6 +121,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     switch: str = ""
     address_method: str = ""
     """How `address` was found; see `FoundBy`."""
+    runs_as: str = ""
+    """The account that all jobs of this node run as; `SUBMITTER` when each runs as its user, empty when it is not told."""
 
 
 class PythonWish(msgspec.Struct, frozen=True, kw_only=True):

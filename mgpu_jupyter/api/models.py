@@ -169,6 +169,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """When an unhealthy node is tried again; null while it is being tried."""
     cpu_percent: float | None = None
     memory_available_bytes: int | None = None
+    runs: str = ""
+    """As whom it runs jobs: `each job as its user`, or `every job as NAME`."""
 
 
 NodeActionName = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clear-lists", "remove", "revoke"]

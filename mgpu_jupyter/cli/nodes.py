@@ -16,7 +16,7 @@ from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, print
 
 NODE_FIELDS = (
     *("id", "state", "reason", "host", "address", "address_method"),
-    *("orders", "failures", "failures_total", "probe_at", "cpu_percent", "memory_available_bytes"),
+    *("orders", "failures", "failures_total", "probe_at", "cpu_percent", "memory_available_bytes", "runs"),
 )
 GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
 

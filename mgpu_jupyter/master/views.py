@@ -10,6 +10,7 @@ from mgpu_agent.protocol.model import GpuInfo, GpuSample, Trouble
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.master.ports import NodeView, SavedJob
+from mgpu_jupyter.master.trust import runs_as_words
 from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.model.settings import Quota
 from mgpu_jupyter.model.units import units_of
@@ -115,6 +116,7 @@ def node_view(node: NodeView) -> models.Node:
         probe_at=None if node.health.probe else node.health.probe_at,
         cpu_percent=node.load.cpu_percent,
         memory_available_bytes=node.load.memory_available_bytes,
+        runs=runs_as_words(node.facts),
     )
 
 

@@ -29,7 +29,7 @@ FORGET = ForgetTasks(keys=(KEY,))
 
 def a_start(key: AttemptKey = KEY) -> StartTasks:
     return StartTasks(
-        spec=LaunchSpec(key=key, node_id=NODE, incarnation=FACTS.incarnation, user="mgpu", tasks=(TaskSpec(rank=0),), script=SCRIPT)
+        spec=LaunchSpec(key=key, node_id=NODE, incarnation=FACTS.incarnation, user="", tasks=(TaskSpec(rank=0),), script=SCRIPT)
     )
 
 

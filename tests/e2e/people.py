@@ -20,6 +20,7 @@ from typing import Self
 import psutil
 
 from mgpu_jupyter import Client
+from tests.e2e.cluster import BIN, Cluster
 from tests.processes import end_all, free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +74,15 @@ def _link(source: Path, target: Path) -> None:
     if subprocess.run(["cp", "-al", str(source), str(target)], capture_output=True, check=False).returncode:
         subprocess.run(["rm", "-rf", str(target)], check=True)
         subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+
+
+class Shared(Cluster):
+    """A shared master: HTTPS, and users who log in."""
+
+    def start_shared_master(self, *traits: str) -> None:
+        command = [str(BIN / "mgpu_master"), "--host", "127.0.0.1", "--tls", "--port", str(self.port), "--"]
+        program = self.start("master", [*command, f"--MgpuApp.link_port={self._link_port}", "--MgpuApp.local_agent=False", *traits])
+        self.wait_for_master(program)
 
 
 class OsUser:

@@ -21,22 +21,12 @@ from mgpu_agent.protocol.errors import Forbidden, Unauthorised
 from mgpu_jupyter import Client
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import read_line
-from tests.e2e.cluster import BIN, Cluster
-from tests.e2e.people import OsUser, open_directory, python_for_all, why_not
+from tests.e2e.people import OsUser, Shared, open_directory, python_for_all, why_not
 from tests.processes import free_port, wait_until
 
 SECRET = "CANARY-ENV-7f3a9c"
 
 pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.timeout(150)]
-
-
-class Shared(Cluster):
-    """A shared master: HTTPS, and users who log in."""
-
-    def start_shared_master(self) -> None:
-        command = [str(BIN / "mgpu_master"), "--host", "127.0.0.1", "--tls", "--port", str(self.port), "--"]
-        program = self.start("master", [*command, f"--MgpuApp.link_port={self._link_port}", "--MgpuApp.local_agent=False"])
-        self.wait_for_master(program)
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,7 @@ FACTS = NodeFacts(
     rack="r1",
     switch="s1",
     address_method="way-to-master",
+    runs_as="*",
 )
 STATUS = TaskStatus(
     key=KEY,

@@ -46,11 +46,12 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     lines = dict(line.split() for line in GOLDEN.with_name("golden_earlier.hex").read_text().splitlines())
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
+    facts = replace(FACTS, runs_as="")
     expected = {
-        "hello": replace(TO_MASTER["hello"], facts=replace(FACTS, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
+        "hello": replace(TO_MASTER["hello"], facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
         "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0),
         "heartbeat_with_trouble": replace(TO_MASTER["heartbeat"], cpu_percent=None, memory_available_bytes=None, beat=0.0),
-        "hello_without_beat": replace(TO_MASTER["hello"], prepared=(), beat=0.0),
+        "hello_without_beat": replace(TO_MASTER["hello"], facts=facts, prepared=(), beat=0.0),
         "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], beat=0.0),
         "welcome_without_beat": replace(TO_AGENT["welcome"], beat=0.0),
         "forget_without_ranks": replace(TO_AGENT["forget"], ranks=()),

@@ -7,12 +7,11 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.openapi import document
 from mgpu_jupyter.master.doors import Wish
+from mgpu_jupyter.master.trust import notice
 from mgpu_jupyter.master.views import free_gpus, node_view, site_view
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.server.handlers.base import Guarded
 from mgpu_jupyter.server.upstream import Upstream
-
-NOTICE = "Agents that are not root run every job as their own user: all who may use a node trust each other."
 
 
 class HealthHandler(Guarded):
@@ -49,7 +48,7 @@ class ClusterHandler(Guarded):
             gpus_free=sum(free_gpus(node) for node in online),
             simulated=any(gpu.simulated for node in nodes for gpu in node.facts.gpus),
             jobs=self.service.reader.count_active(),
-            notice=NOTICE,
+            notice=notice([(node.id, node.facts) for node in nodes]),
             seq=self.service.master.seq,
         )
         self.answer(site_view(cluster, self.service.site, self.person.name))

@@ -1,0 +1,131 @@
+"""A node whose agent is root and runs jobs as their users: who they are, what they own, and that root is nobody's by accident."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec.structs import replace
+
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_jupyter import Client
+from mgpu_jupyter.client.login import read_line
+from mgpu_jupyter.client.spec import Here, spec_of
+from mgpu_jupyter.model.job import JobState
+from tests.e2e.cluster import bash
+from tests.e2e.people import OsUser, Shared, open_directory, python_for_all, why_not
+
+pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.timeout(150)]
+
+
+class Site:
+    """A shared master, a node that runs jobs as their users, and who uses it."""
+
+    def __init__(self, cluster: Shared, ann: OsUser, bob: OsUser, scratch: Path) -> None:
+        self.cluster, self.ann, self.bob, self.scratch = cluster, ann, bob, scratch
+        self._clients: dict[str, Client] = {}
+
+    def of(self, name: str) -> Client:
+        """Return the client of a user, who is added first."""
+        if name not in self._clients:
+            self._clients[name] = Client.of_login(read_line(self.cluster.client.add_user(name).line))
+        return self._clients[name]
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with open_directory() as place, Shared(tmp_path_factory.mktemp("as-user") / "cluster") as cluster:
+        python, env = python_for_all(place)
+        with OsUser(place, python, env) as ann, OsUser(place, python, env) as bob:
+            cluster.start_shared_master()
+            scratch = place / "scratch"
+            maps = ("--map-user", f"visitor={bob.name}", "--map-user", "operator=root")
+            cluster.start_node("n1", 4, "--run-as-user", "--scratch-dir", str(scratch), *maps)
+            site = Site(cluster, ann, bob, scratch)
+            yield site
+            site.close()
+
+
+def test_jobs_of_two_users_run_under_their_uids_with_their_homes(site: Site) -> None:
+    script = bash('echo "$(id -un) $(id -u) $(id -G) $HOME $USER $LOGNAME $(stat -c %U .) $(stat -Lc %U%a /dev/stderr)"; pwd')
+    for person in (site.ann, site.bob):
+        job = site.of(person.name).submit(script, gpus=1, chdir="/nowhere")
+        assert job.wait(30).state == JobState.COMPLETED, job.info
+        name, home = person.name, person.home
+        who, where = job.output().splitlines()
+        assert who == f"{name} {person.uid} {person.gid} {home} {name} {name} {name} {name}600"
+        assert where == str(site.scratch / "n1" / "scratch" / job.id)
+
+
+def test_a_user_of_another_name_gets_the_account_that_it_is_mapped_to(site: Site) -> None:
+    job = site.of("visitor").submit(["id", "-un"], gpus=0)
+    assert job.wait(30).state == JobState.COMPLETED, job.info
+    assert job.output().strip() == site.bob.name
+
+
+def test_root_is_refused_unless_it_was_mapped(site: Site) -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    job = site.cluster.client.submit(["id", "-u"], gpus=0)
+    assert job.wait(30).state == JobState.FAILED
+    assert job.info.user == me
+    assert job.info.reason.startswith("No job runs as root on this node")
+    service = site.of("daemon").submit(["id", "-u"], gpus=0)
+    assert service.wait(30).state == JobState.FAILED
+    assert "is an account of the system on this node" in service.info.reason
+    stranger = site.of("nobody-knows").submit(["id", "-u"], gpus=0)
+    assert stranger.wait(30).state == JobState.FAILED
+    assert "This node has no account 'nobody-knows'" in stranger.info.reason
+    mapped = site.of("operator").submit(["id", "-u"], gpus=0)
+    assert mapped.wait(30).state == JobState.COMPLETED, mapped.info
+    assert mapped.output().strip() == "0"
+    assert site.cluster.node_states() == {"n1": "online"}
+
+
+def test_a_cell_is_its_users_own_and_a_cancel_ends_processes_of_other_uids(site: Site) -> None:
+    body = "#!/bin/bash\nstat -c '%U %a' $0; id -un; setsid sleep 300 & sleep 300\n"
+    job = site.of(site.ann.name).submit(script=body, gpus=1)
+    site.cluster.wait_until(lambda: site.ann.name in job.output(), "it runs", 30)
+    assert job.output().splitlines() == [f"{site.ann.name} 600", site.ann.name]
+    pids = [process.pid for process in psutil.process_iter() if process.uids().real == site.ann.uid]
+    assert len(pids) >= 3
+    job.cancel()
+    job.wait(30)
+    site.cluster.wait_until(lambda: not any(map(psutil.pid_exists, pids)), "none of its processes lives")
+
+
+def test_a_directory_that_the_user_cannot_enter_is_not_entered_by_root_instead(site: Site) -> None:
+    job = site.of(site.ann.name).submit(["pwd"], gpus=0, chdir=str(site.bob.home))
+    assert job.wait(30).state == JobState.COMPLETED, job.info
+    assert job.output().strip() == str(site.scratch / "n1" / "scratch" / job.id)
+    assert "cannot be entered on this node" in job.info.placements[0].note
+    own = site.of(site.ann.name).submit(["pwd"], gpus=0, chdir=str(site.ann.home))
+    assert own.wait(30).state == JobState.COMPLETED, own.info
+    assert own.output().strip() == str(site.ann.home)
+
+
+def test_the_interpreter_that_a_user_names_is_asked_as_that_user(site: Site) -> None:
+    """Root would otherwise run a program of the user's choice."""
+    trap = site.ann.home / "python"
+    trap.write_text(f"#!/bin/bash\nid -un >> {site.ann.home}/ran\necho 3.11\n")
+    trap.chmod(0o755)
+    os.chown(trap, site.ann.uid, site.ann.gid)
+    client = site.of(site.ann.name)
+    spec = replace(spec_of(None, "print(1)", {"gpus": 0}, Here.real()), kernel_python=str(trap), kernel_python_version="3.11")
+    client.submit_spec(spec).wait(30)
+    assert set((site.ann.home / "ran").read_text().split()) == {site.ann.name}
+
+
+def test_nodes_and_cluster_say_who_trusts_whom(site: Site) -> None:
+    (node,) = site.cluster.client.nodes()
+    assert node.runs == "each job as its user"
+    assert site.cluster.client.cluster().notice == "Every node runs each job as its user."
+    with pytest.raises(MgpuError):
+        site.of("visitor").join_token()
