@@ -27,8 +27,11 @@ class Row:
     number: int
     what: str
     small: int
+    """0: not in `make test`."""
     full: int
     run: Run
+    unit: str = "times"
+    """What its size counts."""
 
 
 @dataclass(frozen=True)

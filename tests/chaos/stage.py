@@ -142,6 +142,10 @@ class Stage(Cluster):
         self.wait_for_master(cast("subprocess.Popen[bytes]", master))
         return master
 
+    def has_master(self) -> bool:
+        """Tell whether a master lives."""
+        return self._programs["master"].poll() is None
+
     def wait_for_master_or_end(self, master: Forked) -> bool:
         """Wait until a master answers or has ended; tell whether it answers."""
 
@@ -189,9 +193,9 @@ class Stage(Cluster):
         """Add a line to the record."""
         history.append(self.record, what, now(), **more)
 
-    def submit(self, key: str, seconds: float, *, code: int = 0, **keywords: Any) -> str:
+    def submit(self, key: str, seconds: float, *, code: int = 0, talk: bool = False, **keywords: Any) -> str:
         """Submit a job that writes down its life, until it is acknowledged; return its id."""
-        command = [sys.executable, "-IS", str(WITNESS), str(self.witness), f"{seconds:.3f}", str(code)]
+        command = [sys.executable, "-IS", str(WITNESS), str(self.witness), f"{seconds:.3f}", str(code), *(["talk"] if talk else [])]
         spec = spec_of(command, None, {"name": key, **keywords}, Here.real())
         self.write("asked", key=key, ranks=keywords.get("nodes", 1))
         job = self.client.submit_spec(spec, key=key, retry_s=SUBMIT_LIMIT_S).id

@@ -145,6 +145,13 @@ class History:
         """Tell whether the node of this process was taken away after it began, and before `until`."""
         return any(fault.kind == "node-lost" and fault.node == run.node and run.started_at <= fault.at < until for fault in self.faults)
 
+    def lacked_a_node(self, runs: list[Run], until: float) -> bool:
+        """Tell whether ranks of this attempt never came to their first line, and a node was taken away about then."""
+        if len({run.rank for run in runs}) == runs[0].ranks:
+            return False
+        first = min(run.started_at for run in runs) - self.settings.gang_limit_s
+        return any(fault.kind == "node-lost" and first <= fault.at < until for fault in self.faults)
+
 
 def _grouped(items: list[Any]) -> dict[str, list[Any]]:
     groups: dict[str, list[Any]] = defaultdict(list)

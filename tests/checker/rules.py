@@ -154,7 +154,7 @@ def retries_are_as_configured(history: History) -> Sentences:
         for earlier, later in pairwise(sorted({run.attempt for run in runs})):
             before = [run for run in runs if run.attempt == earlier]
             began = min(run.started_at for run in runs if run.attempt == later)
-            if any(history.was_lost(run, began) for run in before):
+            if any(history.was_lost(run, began) for run in before) or history.lacked_a_node(before, began):
                 continue
             if not any(run.ended_by_itself and run.code for run in before):
                 yield f"job {job} ran again as attempt {later} without a cause: {_ends(before)}"

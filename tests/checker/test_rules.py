@@ -36,6 +36,7 @@ def test_a_violation_reads_as_a_line() -> None:
 GANG = [a_run(rank=rank, ranks=2, gpus=(f"GPU-{rank}",)) for rank in (0, 1)]
 OVER = a_told()
 TWICE = [a_run(end=2.0, code=None), a_run(attempt=2, start=3.0, end=4.0), a_told(attempt=2, at=5.0)]
+PAIR = [a_run(attempt=2, start=3.0, end=4.0, rank=rank, ranks=2, pid=130 + rank) for rank in (0, 1)]
 
 SOUND = {
     "one job": a_history(a_run(), OVER),
@@ -43,6 +44,9 @@ SOUND = {
     "a job that was cancelled before it ran": a_history(a_told(state="cancelled", attempt=0, code=None)),
     "asked for and never acknowledged": a_history(jobs=()),
     "run again after its node was lost": a_history(*TWICE, LOST),
+    "run again after a node was lost that had not begun with its rank": a_history(
+        a_run(ranks=2, end=2.0, code=143), *PAIR, a_told(attempt=2, at=5.0), Fault("node-lost", "n2", 0.9)
+    ),
     "a GPU that is handed on": a_history(
         a_run(gpus=("G",), end=2.0), a_run("B", epoch=2, gpus=("G",), start=2.0, end=3.0), OVER, a_told("B"), jobs=("A", "B")
     ),
@@ -179,6 +183,10 @@ BROKEN = {
     "9 run again after a loss that never was": (
         a_history(*TWICE, Fault("node-lost", "n2", 2.0), Fault("agent-killed", "n1", 2.0), Fault("node-lost", "n1", 0.5)),
         ["rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) was cut off"],
+    ),
+    "9 a gang run again whose missing rank no loss explains": (
+        a_history(a_run(ranks=2, end=2.0, code=143), *PAIR, a_told(attempt=2, at=5.0), Fault("node-lost", "n2", 3.5)),
+        ["rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) ended with 143"],
     ),
     "9 more retries than configured": (
         a_history(a_run(code=3), *TWICE[1:]),

@@ -1,7 +1,8 @@
 """A job that writes down its own life: start, a beat every 50 ms, end. Stands alone; the standard library is all it needs.
 
-Usage: python -IS witness.py DIRECTORY SECONDS [EXIT-CODE]
+Usage: python -IS witness.py DIRECTORY SECONDS [EXIT-CODE [talk]]
 
+With `talk` it also prints a numbered line at each beat, so that lost output shows.
 Each process writes a file of its own, named by job, attempt, rank and process, so that a second start can never hide the first.
 Start and end are fsynced; a beat is only written, since a kill of this process loses nothing that was written.
 """
@@ -56,7 +57,7 @@ def stop(number: int, frame: object) -> None:
     raise Stopped(number)
 
 
-def main(directory: str, seconds: float, code: int) -> int:
+def main(directory: str, seconds: float, code: int, talk: bool) -> int:
     """Live for `seconds` and return the exit code."""
     me = who()
     path = os.path.join(directory, "{job}.{attempt}.{rank}.{pid}.{born}.jsonl".format(**me))
@@ -72,9 +73,13 @@ def main(directory: str, seconds: float, code: int) -> int:
         write("start", True, **me)
         print("started", flush=True)
         ends = now() + seconds
+        beats = 0
         while (left := ends - now()) > 0:
             time.sleep(min(BEAT_S, left))
             write("beat", False)
+            if talk:
+                beats += 1
+                print("beat", beats, flush=True)
     except Stopped as stopped:
         code = 128 + int(stopped.args[0])
     print("ends", flush=True)
@@ -83,4 +88,4 @@ def main(directory: str, seconds: float, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0))
+    sys.exit(main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0, "talk" in sys.argv[4:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.chaos.result import Row
-from tests.chaos.rows import agents, clocks, disks, floods, masters, trees
+from tests.chaos.rows import agents, away, clocks, disks, floods, gangs, losses, masters, partitions, soak, trees
 
-ROWS: dict[int, Row] = {row.number: row for row in (*masters.ROWS, *agents.ROWS, *trees.ROWS, *disks.ROWS, *clocks.ROWS, *floods.ROWS)}
+_MODULES = (masters, agents, losses, partitions, disks, trees, clocks, floods, soak, away, gangs)
+ROWS: dict[int, Row] = {row.number: row for module in _MODULES for row in module.ROWS}
