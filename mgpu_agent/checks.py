@@ -1,4 +1,4 @@
-"""Looks after the node by itself, in a thread of its own: the disk, the address, a program of the site. Tells; decides nothing.
+"""Looks after the node by itself, in a thread of its own: the disk, the address, its Python, a program of the site. Tells; decides nothing.
 
 A GPU whose driver does not answer is seen by the sampler, and a clock that is wrong by the master, which has the other one.
 """
@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ class Checks:
                 self._newest = found
 
     def _look(self, checks: HealthChecks) -> tuple[Ailment, ...]:
-        found = [*check_disk(self._directory, checks.min_free_bytes), *check_address(self._found)]
+        found = [*check_disk(self._directory, checks.min_free_bytes), *check_address(self._found), *check_interpreter(sys.executable)]
         if checks.program:
             found += self._ask_program(checks)
         return tuple(found)
@@ -149,6 +150,14 @@ def check_address(found: FoundAddress) -> list[Ailment]:
         return []
     text = f"Its address {found.address} is on no interface of the machine any more: restart mgpu_node, or give it --host ADDRESS."
     return [Ailment(check="address", text=text)]
+
+
+def check_interpreter(path: str) -> list[Ailment]:
+    """Tell whether the Python that cells run under, unless they name another, is still there."""
+    if os.access(path, os.X_OK):
+        return []
+    text = f"Its Python {path} is gone, so that cells cannot run: install mgpu-jupyter there anew and restart mgpu_node."
+    return [Ailment(check="interpreter", text=text)]
 
 
 def _own_addresses() -> set[str]:

@@ -41,6 +41,7 @@ COMMANDS = {
     "client": "the client of the earlier tools (mgpu_client)",
     "join-token": "print the line that lets another machine join",
     "user": "add, list and remove users of a shared master",
+    "doctor": "look at the set-up and say what to mend",
     "login": "use a master elsewhere, with the line of `mgpu user add`",
     "logout": "forget that login",
     "simulate": "replay a trace of jobs through the scheduler in virtual time",

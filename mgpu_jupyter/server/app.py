@@ -204,7 +204,7 @@ class MgpuApp(ExtensionApp):
             cluster=self.cluster_name,
             master_epoch=master.epoch,
             message=problem,
-            warnings=warnings + self.service.listening.warnings,
+            warnings=warnings + self.service.listening.warnings + self.service.turned_away(),
             link_address=self.service.link_address,
             link_addresses=self.service.listening.addresses,
         )

@@ -96,6 +96,7 @@ class Service:
         enrol_keys = load_keys(place.path / "keys", "enrol")
         self._link_key = keys.public
         router = Router(public_key=keys.public, secret_key=keys.secret)
+        self.turned_away = router.turned_away
         undo.callback(router.close)
         recovered = store.recover()
         for node in recovered.nodes:

@@ -13,6 +13,7 @@ import logging
 import os
 import struct
 import threading
+import time
 
 import zmq
 from zmq.utils import z85
@@ -36,6 +37,9 @@ BACKLOG = 1_024
 # Told once each: an attacker must not fill the log. Past this many keys only a counter goes on.
 REFUSALS_REMEMBERED = 1_000
 NOT_ENROLLED = "its key is not enrolled"
+REFUSALS_SHOWN_S = 600.0
+ADDRESSES_SHOWN = 8
+JOIN_AGAIN = "start its mgpu_node with a line of `mgpu join-token`"
 KEY_BYTES = 32
 _WRONG_SERVER_KEY = 0x11000001  # ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 
@@ -50,6 +54,7 @@ class Router:
         self._former: dict[str, tuple[str, str]] = {}
         """Keys that were taken off the list: whose they were, and why they are refused."""
         self._told: set[str] = set()
+        self._turned_away: dict[str, tuple[float, str]] = {}
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind(ZAP_ADDRESS)
         self._socket = self._context.socket(zmq.ROUTER)
@@ -168,6 +173,18 @@ class Router:
         """Tell whether a key is bound to this name."""
         return user_id in self._keys
 
+    def turned_away(self) -> tuple[str, ...]:
+        """Return who was turned away lately, as sentences; may be called from any thread."""
+        since = time.monotonic() - REFUSALS_SHOWN_S
+        return tuple(sentence for at, sentence in self._turned_away.copy().values() if at >= since)
+
+    def _turn_away(self, address: str, why: str) -> None:
+        self._turned_away.pop(address, None)
+        while len(self._turned_away) >= ADDRESSES_SHOWN:
+            del self._turned_away[next(iter(self._turned_away))]
+        sentence = f"A program at {address} was turned away from the link, since {why}: if it is a node of yours, {JOIN_AGAIN}."
+        self._turned_away[address] = (time.monotonic(), sentence)
+
     def close(self) -> None:
         """Send what is left, then close."""
         self._poller = zmq.Poller()
@@ -190,6 +207,7 @@ class Router:
             key = z85.encode(raw).decode() if len(raw) == KEY_BYTES else ""
             if key not in self._names:
                 _, why = self._former.get(key, ("", NOT_ENROLLED))
+                self._turn_away(address.decode(), why)
                 self._tell_once(f"key {key}", f"A connection from {address.decode()} was refused: {why} (key {key or 'missing'}).")
                 self._zap.send_multipart([version, request_id, b"400", b"unknown key", b"", b""])
             else:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mgpu_agent import checks
-from mgpu_agent.checks import Checks, check_address, check_disk
+from mgpu_agent.checks import Checks, check_address, check_disk, check_interpreter
 from mgpu_agent.core.commands import Say, Send, SetChecks
 from mgpu_agent.core.events import LinkFell, LinkRose, Ticked
 from mgpu_agent.protocol.addresses import FoundAddress, FoundBy
@@ -88,6 +88,15 @@ def test_a_directory_that_cannot_be_written_is_an_ailment(tmp_path: Path) -> Non
 )
 def test_an_address_must_be_one_of_the_machines_unless_it_was_given(found: FoundAddress, is_well: bool) -> None:
     assert (check_address(found) == []) == is_well
+
+
+def test_the_python_of_cells_must_be_there(tmp_path: Path) -> None:
+    gone = tmp_path / "python"
+
+    assert check_interpreter(sys.executable) == []
+    (found,) = check_interpreter(str(gone))
+    text = f"Its Python {gone} is gone, so that cells cannot run: install mgpu-jupyter there anew and restart mgpu_node."
+    assert found == Ailment(check="interpreter", text=text)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,11 @@ class Cluster:
         """Wait until a program ends by itself; return its exit code."""
         return self._programs[name].wait(20)
 
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of the programs that were started."""
+        return tuple(self._programs)
+
     def pid(self, name: str) -> int:
         """Return the process id of a program."""
         return self._programs[name].pid

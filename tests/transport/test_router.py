@@ -135,6 +135,9 @@ def test_the_log_says_why_a_key_that_was_once_good_is_refused(door, caplog):
     door.client(pair).send(b"let me in")
 
     assert door.receive(until=lambda _: "used already" in caplog.text) == []
+    (told,) = door.router.turned_away()
+    assert told.startswith("A program at 127.0.0.1 was turned away from the link, since ")
+    assert told.endswith(": if it is a node of yours, start its mgpu_node with a line of `mgpu join-token`.")
 
 
 @pytest.mark.parametrize("text", ["", "short", "k" * 41, "k" * 45, '"' * 40, "ü" * 40])

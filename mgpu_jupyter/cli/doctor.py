@@ -1,0 +1,54 @@
+"""`mgpu doctor`: looks at the set-up and says what to mend."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from mgpu_jupyter.cli.show import document, on_terminal
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.doctor import QUICK, Finding, Level, examine
+from mgpu_jupyter.client.parser import Parser
+
+_MARKS: dict[Level, str] = {"ok": "ok  ", "warning": "note", "error": "BAD "}
+_COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+def parser(prog: str) -> Parser:
+    """Return the flags."""
+    result = Parser(
+        prog,
+        f"{prog} [--json]",
+        "Look at this machine, the server and its nodes, and say what to mend. Exit code 1 when something is wrong.",
+    )
+    result.add_argument("--json", action="store_true", help="print one JSON document")
+    return result
+
+
+def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
+    """Print one line for each finding."""
+    quick: Callable[[], Client] = (lambda: Client(timeouts=QUICK)) if make_client is Client else make_client
+    found: list[Finding] = []
+    for finding in examine(os.environ, quick):
+        found.append(finding)
+        if not values.json:
+            _show(finding)
+    bad = sum(finding.level == "error" for finding in found)
+    if values.json:
+        document({"findings": found, "errors": bad})
+    else:
+        print("All is well." if not bad else f"{bad} {'thing is' if bad == 1 else 'things are'} wrong.")
+    return 1 if bad else 0
+
+
+def _show(finding: Finding) -> None:
+    fix = f"\n      -> {finding.fix}" if finding.fix else ""
+    if not on_terminal():
+        print(f"{_MARKS[finding.level]}  {finding.text}{fix}")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    line = Text(_MARKS[finding.level], style=_COLOURS[finding.level])
+    Console(highlight=False).print(line.append(f"  {finding.text}{fix}", style=""), soft_wrap=True)
