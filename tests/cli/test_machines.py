@@ -103,6 +103,7 @@ def test_nodes(capsys: Captured) -> None:
         "probe_at": None,
         "cpu_percent": 12.4,
         "memory_available_bytes": 7,
+        "runs": "",
         "gpus": [
             {
                 "index": 1,
