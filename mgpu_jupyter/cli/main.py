@@ -24,6 +24,8 @@ Program = Callable[..., int]
 
 COMMANDS = {
     "srun": "run a job and stream its output (mgpu_srun)",
+    "sbatch": "submit a job file (mgpu_sbatch)",
+    "validate": "check a job file, line by line",
     "queue": "show jobs and nodes (mgpu_queue)",
     "cancel": "cancel jobs (mgpu_cancel)",
     "hold": "keep waiting jobs from starting",
@@ -50,6 +52,7 @@ COMMANDS = {
 PROGRAMS = {
     "mgpu_srun": "srun",
     "mgpu_srun_multinode": "srun",
+    "mgpu_sbatch": "sbatch",
     "mgpu_queue": "queue",
     "mgpu_cancel": "cancel",
     "mgpu_flush": "flush",
@@ -89,6 +92,7 @@ def program(name: str) -> Program:
 
 mgpu_srun = program("mgpu_srun")
 mgpu_srun_multinode = program("mgpu_srun_multinode")
+mgpu_sbatch = program("mgpu_sbatch")
 mgpu_queue = program("mgpu_queue")
 mgpu_cancel = program("mgpu_cancel")
 mgpu_flush = program("mgpu_flush")

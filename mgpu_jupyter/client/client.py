@@ -101,6 +101,7 @@ class Client:
         hold: bool | None = None,
         dependency: str | None = None,
         array: str | None = None,
+        sweep: Mapping[str, Sequence[object]] | Sequence[str] | str | None = None,
         name: str | None = None,
         env: Mapping[str, str] | None = None,
         chdir: str | None = None,
@@ -112,7 +113,7 @@ class Client:
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
-        With `array`, what is returned is a `JobArray`.
+        With `array` or `sweep`, what is returned is a `JobArray`.
         """
         keywords: dict[str, object] = {
             "gpus": gpus,
@@ -142,6 +143,7 @@ class Client:
             "hold": hold,
             "dependency": dependency,
             "array": array,
+            "sweep": sweep,
             "name": name,
             "env": env,
             "chdir": chdir,

@@ -95,6 +95,7 @@ def _add_times(add: Add) -> None:
     add("--hold", "-H", action="store_true", help="wait until it is released")
     add("--dependency", "-d", metavar="AFTER", help="wait for other jobs: after, afterok, afterany or afternotok, like afterok:ID:ID")
     add("--array", "-a", metavar="RANGE", help="many jobs, like 1-100%%8 (8 at once), 0,3,7 or 0-20:5; returns at once")
+    add("--sweep", action="append", metavar="NAME=V,V", help="many jobs, one for each value, or combination if given more than once")
 
 
 def _add_conduct(add: Add) -> None:
@@ -170,9 +171,12 @@ def _is_attached(parser: Parser, word: str) -> bool:
 def _refuse_contradictions(values: argparse.Namespace) -> None:
     if values.interactive and values.background:
         raise InvalidRequest("contradiction", "--interactive and --background exclude each other: leave one out.")
-    if values.interactive and values.array:
-        raise InvalidRequest("contradiction", "--array is many jobs, which no one place can show: leave --interactive out.")
-    if values.json and not (values.background or values.array or values.dry_run):
+    if values.interactive and (values.array or values.sweep):
+        raise InvalidRequest(
+            "contradiction",
+            f"{'--array' if values.array else '--sweep'} is many jobs, which no one place can show: leave --interactive out.",
+        )
+    if values.json and not (values.background or values.array or values.sweep or values.dry_run):
         raise InvalidRequest("contradiction", "--json goes with --background; without it stdout is the job's own.")
     if values.time_limit is not None and values.slurm_time is not None:
         raise InvalidRequest("contradiction", "--time-limit and -t say the same: leave one out.")

@@ -17,6 +17,7 @@ from mgpu_agent.protocol.places import host_name
 from mgpu_jupyter.client import values as kinds
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.sweep import array_of
 
 FLAG_OF_FIELD = {
     "time_limit_s": "--time-limit",
@@ -47,11 +48,12 @@ EXAMPLE_OF_FIELD = {
     "begin_at": "now+1hour",
     "dependency": "afterok:ABCD1234",
     "array": "1-100%8",
+    "sweep": "lr=0.1,0.01",
 }
 SAME_IN_SPEC = (
     *("name", "gpus", "nodes", "gpus_per_node", "gpu_ids", "node_gpu_ids", "gpu_type", "cpus", "parts"),
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
-    *("priority", "qos", "account", "hold", "dependency", "array", "env", "python", "requeue", "on_disconnect"),
+    *("priority", "qos", "account", "hold", "dependency", "array", "sweep", "env", "python", "requeue", "on_disconnect"),
     *("distributed", "ntasks_per_node"),
 )
 RENAMED = {
@@ -106,6 +108,9 @@ def spec_of(command: Sequence[str] | str | None, script: str | None, keywords: M
         if value is not None:
             fields[RENAMED.get(key, key)] = READERS[key](value) if key in READERS and isinstance(value, str) else value
     _read_memory(fields)
+    if sweep := fields.get("sweep"):
+        fields["sweep"] = kinds.sweep(sweep)
+        fields["array"] = array_of(kinds.sweep(sweep), str(fields.get("array") or ""))
     if (begin := fields.get("begin_at")) is not None:
         fields["begin_at"] = _begin(begin, here.now)
     if fields.get("gpu_ids") and not any(fields.get(field) for field in NODE_FIELDS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -57,6 +58,29 @@ def priority(text: str) -> int:
 def names(text: str) -> tuple[str, ...]:
     """Return the names of a list with commas."""
     return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+
+
+def sweep(given: object) -> dict[str, tuple[str, ...]]:
+    """Read the values of a sweep: lines like `lr=0.1,0.01`, or a mapping of names to values."""
+    if isinstance(given, Mapping):
+        pairs = [(str(name), tuple(map(str, (values,) if isinstance(values, str) else values))) for name, values in given.items()]
+    else:
+        lines = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
+        pairs = [_sweep_line(str(line)) for line in lines]
+    found: dict[str, tuple[str, ...]] = {}
+    for name, values in pairs:
+        if name in found:
+            raise InvalidRequest("bad-sweep", f"--sweep {name} is there twice: write all its values in one place, like {name}=0.1,0.01.")
+        found[name] = values
+    return found
+
+
+def _sweep_line(line: str) -> tuple[str, tuple[str, ...]]:
+    name, equals, rest = line.partition("=")
+    values = tuple(value.strip() for value in rest.split(","))
+    if not equals or not name.strip().isidentifier() or not all(values):
+        raise InvalidRequest("bad-sweep", f"--sweep {line}: write a name and its values, like lr=0.1,0.01.")
+    return name.strip(), values
 
 
 # --- GPUs and memory ------------------------------------------------------------------------------

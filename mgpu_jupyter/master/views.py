@@ -13,6 +13,7 @@ from mgpu_jupyter.master.ports import NodeView, SavedJob
 from mgpu_jupyter.master.trust import runs_as_words
 from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.model.settings import Quota
+from mgpu_jupyter.model.sweep import words_of
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.explain.waiting import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
@@ -35,7 +36,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         state=job.state,
         user=job.user,
         name=job.spec.name,
-        command=command_line(job.spec),
+        command=command_line(job.spec, job.array.index if job.array else None),
         nodes=tuple(placement.node_id for placement in job.placements),
         gpus=sum(unit.gpus for unit in units),
         exit_code=job.exit_code,
@@ -165,15 +166,16 @@ def _gpu_view(node: NodeView, gpu: GpuInfo, sample: GpuSample) -> models.Gpu:
     )
 
 
-def command_line(spec: JobSpec) -> str:
-    """Return one line to recognise a job by."""
+def command_line(spec: JobSpec, index: int | None = None) -> str:
+    """Return one line to recognise a job by; of an array, its own."""
+    words = words_of(spec, index)
     if spec.script is not None:
         lines = [line.strip() for line in spec.script.splitlines()]
         text = next((line for line in lines if line and not line.startswith("#")), "") or "(an empty cell)"
-    elif spec.command[:2] == ("bash", "-lc") and len(spec.command) == 3:
-        text = spec.command[2]
+    elif words[:2] == ("bash", "-lc") and len(words) == 3:
+        text = words[2]
     else:
-        text = " ".join(spec.command)
+        text = " ".join(words)
     text = " ".join(text.split())
     return text if len(text) <= COMMAND_CHARS else text[: COMMAND_CHARS - 1] + "…"
 

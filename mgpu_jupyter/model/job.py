@@ -144,3 +144,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """One process for each GPU (or one launcher on each node) that know of each other."""
     ntasks_per_node: Annotated[int, Meta(ge=1, le=MAX_TASKS_PER_NODE)] | None = None
     """So many processes on each node."""
+    sweep: Annotated[
+        dict[EnvironmentName, Annotated[tuple[EnvironmentValue, ...], Meta(min_length=1, max_length=10_000)]], Meta(max_length=20)
+    ] = {}
+    """Values by name: each job of the array has one combination, in place of `{name}` in the command and in `SWEEP_name`."""

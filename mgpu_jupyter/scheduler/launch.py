@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
+from mgpu_jupyter.model.sweep import variables_of, words_of
 from mgpu_jupyter.scheduler.model import Job, Placement
 from mgpu_jupyter.scheduler.ranks import node_environment, own_environment, task_environment
 
@@ -17,7 +18,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         user=job.user,
         tasks=tuple(TaskSpec(rank=rank, env=task_environment(job, placement, rank)) for rank in placement.ranks),
         gpus=placement.gpus,
-        argv=spec.command,
+        argv=words_of(spec, job.array.index if job.array else None),
         script=spec.script,
         python=PythonWish(path=spec.python, kernel_path=spec.kernel_python, kernel_version=spec.kernel_python_version),
         env={**node_environment(job, placement), **spec.env, **own_environment(job, placement), **_array_environment(job)},
@@ -33,4 +34,5 @@ def _array_environment(job: Job) -> dict[str, str]:
     if part is None:
         return {}
     values = {"JOB_ID": part.id, "TASK_ID": part.index, "TASK_COUNT": part.count, "TASK_MIN": part.first, "TASK_MAX": part.last}
-    return {f"{family}_ARRAY_{name}": str(value) for family in ("MGPU", "SLURM") for name, value in values.items()}
+    named = {f"{family}_ARRAY_{name}": str(value) for family in ("MGPU", "SLURM") for name, value in values.items()}
+    return named | variables_of(job.spec, part.index)
