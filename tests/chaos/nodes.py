@@ -30,6 +30,7 @@ from tests.processes import wait_until
 
 SOURCE = ROOT / "tests" / "chaos" / "boot.c"
 LOST = "node-lost"
+WARDEN = "mgpu_agent.warden"
 
 
 def can_boot() -> bool:
@@ -62,7 +63,7 @@ class NodeStage(Stage):
         self._boots = Boots(directory / "boots") if boots else None
         self._booted: dict[str, dict[str, str]] = {}
         self._stack = ExitStack()
-        self.proxy = Proxy(self._link_port, rng)
+        self.proxy = Proxy(self.link_port, rng)
         self.gates: dict[str, Gate] = {}
 
     def __enter__(self) -> Self:
@@ -89,11 +90,12 @@ class NodeStage(Stage):
         self._booted[node_id] = self._boots.new()
 
     def kill_node(self, node_id: str) -> None:
-        """Take away agent, keeper and jobs at once, as by pulling the plug."""
+        """Take away agent, keeper, its warden and jobs at once, as by pulling the plug."""
         self.write("fault", kind=LOST, node=node_id)
         doomed = [psutil.Process(self.pid(node_id))] if self._programs[node_id].poll() is None else []
         if (keeper := self.keeper_of(node_id)) is not None:
-            doomed.append(keeper)
+            warden = keeper.parent()
+            doomed += [warden, keeper] if warden is not None and WARDEN in warden.cmdline() else [keeper]
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()

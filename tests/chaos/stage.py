@@ -110,6 +110,11 @@ class Stage(Cluster):
             self._warm.stdout.close()
         super().__exit__(kind, error, trace)
 
+    @property
+    def link_port(self) -> int:
+        """Where masters of this stage listen for agents."""
+        return self._link_port
+
     # --- programs ------------------------------------------------------------------------------------
 
     def fork_master(self, *traits: str, failpoints: str = "") -> Forked:

@@ -28,6 +28,9 @@ def _start_server(stage: Stage) -> float:
     began = time.monotonic()
     traits = [f"--MgpuApp.lease={LEASE_S}", f"--MgpuApp.kill_grace={GRACE_S}", f"--MgpuApp.lease_margin={MARGIN_S}"]
     traits += [f"--MgpuApp.simulate={PLACES}", "--MgpuApp.heartbeat_interval=0.5"]
+    # Other extensions would only make its starts slower.
+    others = dict.fromkeys(("jupyterlab", "jupyter_lsp", "jupyter_server_terminals", "notebook_shim"), False)
+    traits += [f"--MgpuApp.link_port={stage.link_port}", f"--ServerApp.jpserver_extensions={others}"]
     jupyter = ["--no-browser", f"--port={stage.port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=of-a-test", "--allow-root"]
     program: subprocess.Popen[bytes] = stage.start("master", [str(BIN / "jupyter"), "server", *jupyter, *traits])
     stage.wait_for_master(program)
