@@ -21,7 +21,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: help setup fmt check test demo lab bench bench-scheduler chaos clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: help setup fmt check test demo lab bench bench-scheduler chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,9 @@ bench-scheduler: $(STAMP) ## measure what a pass of the scheduler costs at scale
 
 chaos: $(STAMP) ## faults on real processes in full size (hours), judged by the ten rules; ARGS="--row 3 --size 50"; writes chaos.json
 	@exec $(BIN)/python -m tests.chaos --out chaos.json $(ARGS)
+
+dist: $(STAMP) ## build runnable single files of the programs of the earlier tools into dist/
+	@exec $(BIN)/python -m tests.dist.build $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
 	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-scheduler.json chaos.json dist build

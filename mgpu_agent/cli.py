@@ -23,6 +23,8 @@ from mgpu_agent.protocol.join import JoinString, read_join
 from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
 
 FROM_STDIN = "-"
+MASTER_WAIT_S = "15"
+"""How long a master on this machine, named by its port, may need to be there; MGPU_MASTER_WAIT sets another time."""
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what the earlier tool bound; no peer reaches a node by it
 _LOG_BYTES = 1024 * 1024
 _LOCK_NAME = "agent.lock"
@@ -168,6 +170,12 @@ def _serve(config: AgentConfig) -> int:
 
     identity = Identity(config.directory)
     where = find_master(config, identity.enrolment, identity.join)
+    if where is None and config.master_port is not None and config.is_master_local and not config.is_embedded:
+        # Scripts start master and nodes in one breath.
+        deadline = time.monotonic() + float(os.environ.get("MGPU_MASTER_WAIT") or MASTER_WAIT_S)
+        while where is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+            where = find_master(config, identity.enrolment, identity.join)
     if where is None:
         print(_no_master(config), file=sys.stderr)
         return 1

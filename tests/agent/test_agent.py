@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -380,7 +381,8 @@ NEEDS_A_LINE = "run `mgpu join-token` there and start mgpu_node with the line it
 )
 def test_without_a_master_there_is_one_sentence(state: Path, arguments: list[str], sentence: str) -> None:
     words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(state), *arguments]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    env = os.environ | {"MGPU_MASTER_WAIT": "0.1"}
+    run = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False, env=env)
 
     assert (run.returncode, run.stderr, run.stdout) == (1, sentence, "")
 
