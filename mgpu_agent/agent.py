@@ -27,7 +27,7 @@ from mgpu_agent.process.preparation import Unprepared
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import Launch, Prepare, Start
+from mgpu_agent.protocol.messages import InputAck, Launch, Prepare, Start
 from mgpu_agent.protocol.model import LaunchSpec, TaskStatus
 from mgpu_agent.whereabouts import Whereabouts
 
@@ -225,6 +225,8 @@ class Agent:
                 case keeper.StartRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
                     self._spool.delete_attempts((key,))
                     self._handle(happened.LaunchFailed(at=now, key=key, code=code, message=text, fault=fault, exit_code=exit_code))
+                case InputAck():
+                    self._handle(happened.InputTaken(at=now, ack=message))
                 case keeper.Discarded(stems=stems):
                     self._spool.delete_files(stems)
                 case keeper.Snapshot():
@@ -347,6 +349,8 @@ class Agent:
                 self._spool.delete_attempts(keys)
             case do.StopTasks(key=key, grace_s=grace_s, reason=reason):
                 self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason))
+            case do.PassOn(message=message):
+                self._keeper.put(message)
             case do.SetPace(sample_s=sample_s, output_window_bytes=window_bytes, received=received):
                 self._sampler.set_pace(sample_s)
                 self._shipper.restart(window_bytes, received)

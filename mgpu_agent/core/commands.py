@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import ToMaster
+from mgpu_agent.protocol.messages import Input, Resize, ToMaster, Warn
 from mgpu_agent.protocol.model import HealthChecks, LaunchSpec, OutputMark, TaskStatus
 
 
@@ -48,6 +48,12 @@ class StopTasks(msgspec.Struct, frozen=True, kw_only=True):
     key: AttemptKey
     grace_s: float
     reason: str
+
+
+class PassOn(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the keeper just this."""
+
+    message: Input | Resize | Warn
 
 
 class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +125,7 @@ Command = (
     | PrepareTasks
     | RenewLeases
     | StopTasks
+    | PassOn
     | ForgetTasks
     | FollowOutput
     | SetPace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import ToAgent
+from mgpu_agent.protocol.messages import InputAck, ToAgent
 from mgpu_agent.protocol.model import Ailment, GpuSample, NodeFacts, TaskStatus
 
 
@@ -69,6 +69,13 @@ class TaskChanged(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus
 
 
+class InputTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """The keeper told how much of what was typed a process took."""
+
+    at: float
+    ack: InputAck
+
+
 class LaunchPrepared(msgspec.Struct, frozen=True, kw_only=True):
     """All that a launch needs is there."""
 
@@ -126,6 +133,7 @@ Event = (
     | KeeperAttached
     | KeeperLost
     | TaskChanged
+    | InputTaken
     | LaunchPrepared
     | LaunchFailed
     | Ticked

@@ -32,6 +32,7 @@ from mgpu_agent.core.events import (
     EndAsked,
     Event,
     FrameArrived,
+    InputTaken,
     KeeperAttached,
     KeeperLost,
     LaunchFailed,
@@ -56,17 +57,20 @@ from mgpu_agent.protocol.messages import (
     Heard,
     Heartbeat,
     Hello,
+    Input,
     Launch,
     Leave,
     OutputAck,
     Prepare,
     Probe,
     Refuse,
+    Resize,
     Resync,
     Start,
     Stop,
     TaskReport,
     ToAgent,
+    Warn,
     Welcome,
 )
 from mgpu_agent.protocol.model import GpuSample
@@ -166,6 +170,8 @@ class Machine:
                 return self._work.launch_failed(event, may_tell=self.may_ship)
             case LaunchPrepared():
                 return self._work.launch_prepared(event, may_tell=self.may_ship)
+            case InputTaken(ack=ack):  # one that cannot be told is asked for again
+                return [Send(message=ack)] if self.may_ship else []
             case Began(boot=boot):
                 self._boot = boot
                 return [Connect(enrolling=self.phase is Phase.ENROLLING)]
@@ -288,6 +294,8 @@ class Machine:
                 return self._work.renew(beat, self._boot)
             case Stop():
                 return self._work.stop(message)
+            case Input() | Resize() | Warn():
+                return self._work.pass_on(message)
             case Welcome():
                 return self._on_welcome(message, at)
             case Resync():

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from mgpu_agent.core.attempts import Attempts
-from mgpu_agent.core.commands import Command, FollowOutput, ForgetTasks, PrepareTasks, ReadGpus, RenewLeases, Send, StartTasks
+from mgpu_agent.core.commands import Command, FollowOutput, ForgetTasks, PassOn, PrepareTasks, ReadGpus, RenewLeases, Send, StartTasks
 from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, TaskChanged
 from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.core.launches import stop_command, why_not
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.messages import Forget, Heartbeat, LaunchRefused, Prepare, Prepared, Stop, TaskReport
+from mgpu_agent.protocol.messages import (
+    Forget,
+    Heartbeat,
+    Input,
+    InputAck,
+    LaunchRefused,
+    Prepare,
+    Prepared,
+    Resize,
+    Stop,
+    TaskReport,
+    Warn,
+)
 from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskStatus
 
 
@@ -94,6 +106,14 @@ class Work:
             self.attempts.drop(message.key)
         self._stops[message.key] = message
         return [stop_command(message)] if self.facts is not None else []
+
+    def pass_on(self, message: Input | Resize | Warn) -> list[Command]:
+        """Hand on what is for a process that runs; what is typed for one that does not is told to come to nothing."""
+        if message.key in self.attempts and not self.attempts.is_over(message.key):
+            return [PassOn(message=message)] if self.facts is not None else []
+        if not isinstance(message, Input):
+            return []
+        return [Send(message=InputAck(key=message.key, rank=message.rank, writer=message.writer, offset=message.offset, closed=True))]
 
     def forget(self, message: Forget) -> list[Command]:
         """Let go of what the master has saved; an attempt stays until all its ranks are over and saved."""

@@ -40,6 +40,7 @@ from mgpu_agent.keeper.spawn import SpawnFailure
 from mgpu_agent.keeper.trees import marker_value
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
 
 STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
 UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
@@ -95,11 +96,33 @@ class Processes(Protocol):
     def remove(self, task: LiveTask) -> None:
         """Drop a task of which nothing is left."""
 
+    def warn(self, message: Warn) -> None:
+        """Send a signal to an attempt, once."""
+
+
+class Typing(Protocol):
+    """What processes read that are not alone; `Consoles` is the real one."""
+
+    def spawn(self, start: StartTasks, rank: int, env: dict[bytes, bytes], stem: str) -> int | SpawnFailure:
+        """Start a process that reads what is typed, where we are, with its output in the spool files of this name; return its pid."""
+
+    def take(self, message: Input) -> tuple[InputAck, ...]:
+        """Take what was typed; a process without a console takes nothing."""
+
+    def resize(self, message: Resize) -> None:
+        """Give a terminal another size."""
+
+    def remove(self, key: AttemptKey, rank: int) -> None:
+        """Let go of the console of a process that is gone; all that it showed is in the spool then."""
+
 
 class Desk:
     """What a keeper knows and decides."""
 
-    def __init__(self, ledger: Ledger, family: Processes, host: Host, send: Callable[[FromKeeper], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, family: Processes, host: Host, send: Callable[[FromKeeper], None], typing: Typing | None = None
+    ) -> None:
+        self._typing = typing
         self.family = family
         self.is_attached = False
         """Whether the agent said who it is: the first thing that it hears is all that there is."""
@@ -163,6 +186,14 @@ class Desk:
                 self._stop(message)
             case ForgetTasks(keys=keys):
                 self._forget(keys)
+            case Input():
+                for ack in self._typing.take(message) if self._typing is not None else ():
+                    self._answer(ack)
+            case Resize():
+                if self._typing is not None:
+                    self._typing.resize(message)
+            case Warn():
+                self.family.warn(message)
             case MasterAlive(alive_at=alive_at):
                 self._leases.renew(alive_at, boot_clock())
             case Attach(environment=environment):
@@ -285,7 +316,11 @@ class Desk:
         base = self._environment if start.account is None else environment_of(start.account, self._environment)
         env = {**base, **rank.env, MARKER: marker}
         reach("keeper.spawn.before")
-        pid = self._host.spawn(start.argv, env, self._ledger.tasks[start.key, rank.rank].spool, start.account)
+        stem = self._ledger.tasks[start.key, rank.rank].spool
+        if self._typing is not None and rank.rank == 0 and (start.stdin or start.pty):
+            pid = self._typing.spawn(start, rank.rank, env, stem)
+        else:
+            pid = self._host.spawn(start.argv, env, stem, start.account)
         if isinstance(pid, SpawnFailure):
             return pid
         reach("keeper.spawn.after")
@@ -330,6 +365,8 @@ class Desk:
         for task in tasks:
             reach("keeper.end")
             self.family.remove(task)
+            if self._typing is not None:
+                self._typing.remove(task.key, task.rank)
             if task.key in self._leases and not self.family.has_attempt(task.key):
                 self._leases.drop(task.key)
             task.told = True

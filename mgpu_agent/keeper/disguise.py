@@ -6,12 +6,14 @@ A child is made by fork, because `posix_spawn` cannot change its user; the keepe
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
+import termios
 from collections.abc import Iterator, Sequence
 
-from mgpu_agent.keeper.messages import Account
+from mgpu_agent.keeper.messages import Account, Stdin
 
 _OF_THE_AGENT = frozenset((b"MAIL", b"LS_COLORS"))
 _OF_THE_AGENT_PREFIXES = (b"XDG_", b"SUDO_", b"SSH_", b"DBUS_", b"GNOME_", b"GPG_")
@@ -51,10 +53,15 @@ def start_as(
     outputs: tuple[str, str],
     flags: int,
     reset_signals: Sequence[signal.Signals],
+    stdin: Stdin | None = None,
 ) -> int:
     """Start a program as this account in the present directory and return its pid; its output files become its own."""
 
+    terminal = stdin.terminal if stdin is not None else ""
+
     def reset() -> None:
+        if terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         for number in reset_signals:
             signal.signal(number, signal.SIG_DFL)
 
@@ -63,13 +70,16 @@ def start_as(
         for path in outputs:
             opened.append(os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             os.fchown(opened[-1], account.uid, account.gid)
+        if terminal:
+            os.chown(terminal, account.uid, -1)
+            opened.append(os.open(terminal, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY))
         process = subprocess.Popen(
             argv,
             executable=program,
             env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=opened[0],
-            stderr=opened[1],
+            stdin=opened[-1] if terminal else subprocess.DEVNULL if stdin is None else stdin.descriptor,
+            stdout=opened[-1] if terminal else opened[0],
+            stderr=opened[-1] if terminal else opened[1],
             close_fds=False,
             start_new_session=True,
             user=account.uid,

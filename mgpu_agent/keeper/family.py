@@ -8,8 +8,18 @@ from __future__ import annotations
 import os
 import signal
 
-from mgpu_agent.keeper.trees import Process, ProcessTable, Seen, children_of_this_process, read_marker, read_process, send_signals
+from mgpu_agent.keeper.trees import (
+    Process,
+    ProcessTable,
+    Seen,
+    children_of_this_process,
+    handles_signal,
+    read_marker,
+    read_process,
+    send_signals,
+)
 from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.protocol.messages import Warn
 
 LEFTOVER_GRACE_S = 1.0  # what a finished leader left behind gets this long to end on TERM
 RESCAN_S = 0.05
@@ -38,6 +48,8 @@ class LiveTask:
         self.next_scan_at = 0.0
         self.warned: set[tuple[int, int]] = set()
         self.seen = Seen()
+        self.warnings: set[float] = set()
+        """Warnings of the end of its time that it got."""
 
     def members(self, table: ProcessTable, spare: set[int]) -> list[Process]:
         """Return its living processes, those seen in earlier readings included."""
@@ -71,6 +83,19 @@ class Family:
             self._ending.append(task)
             table = table or ProcessTable.read()
             self._press(task, table, now)
+
+    def warn(self, message: Warn) -> None:
+        """Send a signal to an attempt, once: to the processes that handle it, or to all if none does."""
+        tasks = [task for (key, _), task in self.tasks.items() if key == message.key and message.serial not in task.warnings]
+        if not tasks or message.signal not in signal.valid_signals():
+            return
+        table = ProcessTable.read()
+        spare = {os.getpid()}
+        members = [process for task in tasks for process in task.members(table, spare)]
+        handling = [process for process in members if handles_signal(process.pid, message.signal)]
+        send_signals(handling or members, signal.Signals(message.signal))
+        for task in tasks:
+            task.warnings.add(message.serial)
 
     def has_attempt(self, key: AttemptKey) -> bool:
         """Tell whether a task of this attempt is alive."""

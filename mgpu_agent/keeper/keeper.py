@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from mgpu_agent.keeper.alarm import Alarm
+from mgpu_agent.keeper.consoles import Consoles
 from mgpu_agent.keeper.desk import Desk
 from mgpu_agent.keeper.family import Family
 from mgpu_agent.keeper.host import ThisMachine
@@ -33,7 +34,6 @@ class Keeper:
     def __init__(self, directory: Path, ledger: Ledger, idle_s: float) -> None:
         self._ledger = ledger
         self._idle_s = idle_s
-        self._desk = Desk(ledger, Family(), ThisMachine(directory / SPOOL_NAME), self._say)
         self._alarm = Alarm()
         self._channel: Channel[ToKeeper] | None = None
         self._terminated = False
@@ -44,6 +44,8 @@ class Keeper:
         self._poll.register(self._listener, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
         self._poll.register(self._alarm, select.POLLIN)
+        self._consoles = Consoles(self._poll, directory / SPOOL_NAME)
+        self._desk = Desk(ledger, Family(), ThisMachine(directory / SPOOL_NAME), self._say, self._consoles)
 
     def run(self) -> None:
         """Keep until there is nothing to keep."""
@@ -59,6 +61,8 @@ class Keeper:
                 self._read_agent(self._channel)
             if self._alarm.fileno() in ready:
                 self._alarm.clear()
+            for ack in self._consoles.serve(ready):
+                self._say(ack)
             self._desk.turn()
             self._alarm.set(self._desk.lease_at())
             self._send()
@@ -70,6 +74,7 @@ class Keeper:
             self._channel.close()
         for handle in (self._listener, self._wake, self._wake_writer, self._alarm):
             handle.close()
+        self._consoles.close()
         self._ledger.close()
 
     # --- the loop's parts --------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid
+from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
 
 SOCKET_NAME = "keeper.sock"
 LOCK_NAME = "keeper.lock"
@@ -20,6 +21,13 @@ SPOOL_NAME = "spool"
 MARKER = b"MGPU_TASK"
 _RECEIVE_BYTES = 1024 * 1024
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+
+class Stdin(msgspec.Struct, frozen=True):
+    """What a process reads: a terminal by its path, or a descriptor of ours."""
+
+    terminal: str
+    descriptor: int
 
 
 class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -95,6 +103,12 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """As in `MasterAlive`, when the launch came."""
     account: Account | None = None
     """Who the processes run as; None for the agent's own user."""
+    stdin: bool = False
+    """Rank 0 reads what comes by `Input`."""
+    pty: bool = False
+    """Rank 0 runs in a terminal of this size."""
+    rows: int = 24
+    columns: int = 80
 
 
 class MasterAlive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
@@ -121,7 +135,7 @@ class Leave(msgspec.Struct, frozen=True, kw_only=True, tag="leave"):
     """This agent goes on purpose: with nothing to keep, go as well."""
 
 
-ToKeeper = Attach | StartTasks | MasterAlive | StopTasks | ForgetTasks | Leave
+ToKeeper = Attach | StartTasks | MasterAlive | StopTasks | ForgetTasks | Leave | Input | Resize | Warn
 
 # --- keeper to agent -----------------------------------------------------------------------------
 
@@ -159,7 +173,7 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True, tag="discarded"):
     stems: tuple[str, ...]
 
 
-FromKeeper = Snapshot | TaskChanged | StartRefused | Discarded
+FromKeeper = Snapshot | TaskChanged | StartRefused | Discarded | InputAck
 
 # --- framing -------------------------------------------------------------------------------------
 

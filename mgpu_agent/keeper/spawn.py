@@ -6,11 +6,12 @@ import errno
 import os
 import signal
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from mgpu_agent.keeper.disguise import disguised, start_as
-from mgpu_agent.keeper.messages import Account
+from mgpu_agent.keeper.messages import Account, Stdin
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -41,8 +42,12 @@ def spawn(
     reset_signals: Sequence[signal.Signals],
     *,
     account: Account | None = None,
+    stdin: Stdin | None = None,
 ) -> int | SpawnFailure:
-    """Start `argv` in the present directory, as another account if one is given, and return its pid, or why that failed."""
+    """Start `argv` in the present directory, as another account if one is given, and return its pid, or why that failed.
+
+    `stdin` is what it reads, or its whole terminal.
+    """
     with disguised(account):
         program = find_program(argv[0], env.get(b"PATH", _DEFAULT_PATH))
     if isinstance(program, SpawnFailure):
@@ -50,12 +55,9 @@ def spawn(
 
     def start(program: bytes, argv: tuple[bytes, ...]) -> int:
         if account is not None:
-            return start_as(account, program, argv, env=env, outputs=(stdout, stderr), flags=_OUTPUT_FLAGS, reset_signals=reset_signals)
-        files = (
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, stdout, _OUTPUT_FLAGS, 0o600),
-            (os.POSIX_SPAWN_OPEN, 2, stderr, _OUTPUT_FLAGS, 0o600),
-        )
+            outputs = (stdout, stderr)
+            return start_as(account, program, argv, env=env, outputs=outputs, flags=_OUTPUT_FLAGS, reset_signals=reset_signals, stdin=stdin)
+        files = _files(stdout, stderr, stdin)
         return os.posix_spawn(program, argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals)
 
     try:
@@ -70,6 +72,18 @@ def spawn(
         return start(b"/bin/sh", (b"/bin/sh", program, *argv[1:]))
     except OSError as error:
         return _explain(error, program, stdout, stderr)
+
+
+def _files(stdout: str, stderr: str, stdin: Stdin | None) -> tuple[tuple[Any, ...], ...]:
+    if stdin is not None and stdin.terminal:
+        # Opened by the leader of a new session, it becomes the session's own terminal.
+        terminal = (os.POSIX_SPAWN_OPEN, 0, stdin.terminal, os.O_RDWR, 0)
+        return (terminal, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2))
+    return (
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0) if stdin is None else (os.POSIX_SPAWN_DUP2, stdin.descriptor, 0),
+        (os.POSIX_SPAWN_OPEN, 1, stdout, _OUTPUT_FLAGS, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, stderr, _OUTPUT_FLAGS, 0o600),
+    )
 
 
 def find_program(name: bytes, path: bytes) -> bytes | SpawnFailure:

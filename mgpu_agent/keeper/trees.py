@@ -68,6 +68,16 @@ def read_marker(pid: int) -> bytes:
     return environment[start:] if end < 0 else environment[start:end]
 
 
+def handles_signal(pid: int, number: int) -> bool:
+    """Tell whether a process has something of its own to do when this signal comes."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            caught = next(line for line in file if line.startswith(b"SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def children_of_this_process() -> set[int]:
     """Return the pids whose parent this (single-threaded) process is, adopted orphans and zombies included."""
     pid = os.getpid()

@@ -13,6 +13,11 @@ _SECRET_PREFIXES = (b"JPY_", b"JUPYTERHUB_", b"JUPYTER_SERVER_")
 # What describes the agent's own process and would mislead a job.
 _OWN_NAMES = frozenset((b"PWD", b"OLDPWD", b"_", b"SHLVL", b"MGPU_TASK", b"MGPU_FAILPOINTS", b"PYTHONSAFEPATH"))
 
+# The line break ends a comment at the end of what the user wrote; a failed setup ends the job with its code.
+_AFTER_SETUP = 'mgpu_python=$(command -v python)\n{{ {setup}\n}} || exit $?\n{python}exec "$@"'
+# A cell whose setup brought another Python along (a conda environment, a module) runs with that one.
+_SETUP_PYTHON = '[ "$(command -v python)" = "$mgpu_python" ] || { shift; set -- "$(command -v python)" "$@"; }\n'
+
 
 def base_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the node's environment without secrets of a Jupyter server and without what is true of the agent alone."""
@@ -71,7 +76,13 @@ def interpreter_words(source: str) -> tuple[str, ...]:
 
 def command_words(spec: LaunchSpec, script_path: str, python: str) -> tuple[bytes, ...]:
     """Return the words to run: the command itself, or an interpreter and the file of the cell."""
-    if spec.script is None:
-        return tuple(map(os.fsencode, spec.argv))
-    words = interpreter_words(spec.script) or (python, "-u")
-    return tuple(map(os.fsencode, (*words, script_path)))
+    words = spec.argv if spec.script is None else (*(interpreter_words(spec.script) or (python, "-u")), script_path)
+    if spec.setup:
+        words = (
+            "bash",
+            "-lc",
+            _AFTER_SETUP.format(setup=spec.setup, python=_SETUP_PYTHON if python and spec.python.path is None else ""),
+            "mgpu",
+            *words,
+        )
+    return tuple(map(os.fsencode, words))

@@ -84,4 +84,8 @@ class Preparation:
             lease_s=spec.lease_s,
             grace_s=spec.kill_grace_s,
             account=account,
+            stdin=spec.stdin,
+            pty=spec.pty,
+            rows=spec.rows,
+            columns=spec.columns,
         )

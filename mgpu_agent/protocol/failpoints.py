@@ -29,6 +29,8 @@ MASTER = {
     "master.prepare": "a node is about to be asked whether it could start",
     "master.start": "a node is about to be told to start what it prepared",
     "master.stop": "a stop is about to be sent",
+    "master.input": "what somebody typed, or the size of their terminal, is about to be sent",
+    "master.warn": "a warning of the end of a job's time is about to be sent",
     "master.probe": "a trial is about to be asked for",
     "master.welcome": "a node that said Hello is about to be answered",
     "master.enrolled": "a node's key is bound, and it is about to be told",

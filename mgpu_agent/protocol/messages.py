@@ -109,7 +109,56 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     checks: HealthChecks
 
 
-ToAgent = Welcome | Enrolled | Refuse | Launch | Prepare | Start | Stop | Forget | OutputAck | Resync | Bye | Probe | Heard | Check
+class Input(msgspec.Struct, frozen=True, kw_only=True, tag="input"):
+    """Bytes for the stdin of one rank, from `offset` on of what this writer sends; without any, a question how far it is."""
+
+    key: AttemptKey
+    rank: int
+    writer: str
+    """Who types: offsets count for each writer by itself, so that none loses or repeats a byte of its own."""
+    offset: int
+    data: bytes = b""
+    eof: bool = False
+    """Nothing follows: the job's stdin ends here."""
+
+
+class Resize(msgspec.Struct, frozen=True, kw_only=True, tag="resize"):
+    """The terminal that shows this rank has another size now, or is a new one."""
+
+    key: AttemptKey
+    rank: int
+    rows: int
+    columns: int
+
+
+class Warn(msgspec.Struct, frozen=True, kw_only=True, tag="warn"):
+    """Send this signal to the attempt: its time is almost over. Told again, it is sent once."""
+
+    key: AttemptKey
+    signal: int
+    serial: float
+    """Another one is another warning."""
+
+
+ToAgent = (
+    Welcome
+    | Enrolled
+    | Refuse
+    | Launch
+    | Prepare
+    | Start
+    | Stop
+    | Forget
+    | OutputAck
+    | Resync
+    | Bye
+    | Probe
+    | Heard
+    | Check
+    | Input
+    | Resize
+    | Warn
+)
 
 # --- agent to master -----------------------------------------------------------------------------
 
@@ -201,4 +250,17 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
     ailments: tuple[Ailment, ...] = ()
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | LaunchRefused | Output | Leave | Probed | Checked
+class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
+    """How much of what this writer sent the rank's stdin has taken."""
+
+    key: AttemptKey
+    rank: int
+    writer: str
+    offset: int
+    again: bool = False
+    """Something is missing, or found no room: send again from `offset` on."""
+    closed: bool = False
+    """Nothing more is taken."""
+
+
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | LaunchRefused | Output | Leave | Probed | Checked | InputAck

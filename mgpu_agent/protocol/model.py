@@ -161,6 +161,14 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     kill_grace_s: float = 15.0
     lease_s: float = 0.0
     """How long after the master last heard its node the keeper ends it; 0 lets it run on."""
+    stdin: bool = False
+    """Rank 0 reads what comes by `Input`; without it, and all other ranks, nothing."""
+    pty: bool = False
+    """Rank 0 runs in a terminal."""
+    rows: int = 24
+    columns: int = 80
+    setup: str = ""
+    """Shell text that runs before the command, in the same environment."""
 
 
 class OutputMark(msgspec.Struct, frozen=True, array_like=True):

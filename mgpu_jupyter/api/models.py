@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, GpuUuid, JobId, NodeId
+from mgpu_jupyter.api.input import ResizeFrame, StdinAckFrame, StdinFrame
 from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.settings import Lists
@@ -288,6 +289,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     account: str = ""
     qos: str = ""
+    pty: bool = False
+    """It runs in a terminal."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
@@ -408,4 +411,6 @@ class PingFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
 
 
 JobStreamFrame = OutputFrame | JobFrame | GapFrame | EndFrame | PingFrame
+JobSocketFrame = JobStreamFrame | StdinAckFrame
+ClientFrame = StdinFrame | ResizeFrame | PingFrame
 EventFrame = JobFrame | NodeFrame | ReadyFrame | PingFrame

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from mgpu_jupyter.api import explanations, models, people, upkeep
+from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
 PREFIX = "mgpu/api/v1"
@@ -255,10 +256,19 @@ ROUTES: tuple[Route, ...] = (
         method="GET",
         path="jobs/{job_id}/stream",
         operation="streamJob",
-        summary="Output and state of one job, live",
+        summary="Output and state of one job, live; with `input` also its stdin and the size of its terminal",
         kind=Kind.WEBSOCKET,
-        response=models.JobStreamFrame,
-        query=(_RANK, _OFFSETS, _ATTEMPT),
+        response=models.JobSocketFrame,
+        query=(
+            _RANK,
+            _OFFSETS,
+            _ATTEMPT,
+            Parameter(
+                name="input",
+                schema={"type": "string", "pattern": WRITER_PATTERN},
+                help="A name of your own making: send frames `stdin` and `resize`, and hear `stdin_ack`.",
+            ),
+        ),
     ),
     Route(
         method="GET",

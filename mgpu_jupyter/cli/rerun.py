@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from mgpu_jupyter.cli.notes import note
 from mgpu_jupyter.cli.show import document
-from mgpu_jupyter.cli.srun import ShellViewer, note, report
+from mgpu_jupyter.cli.srun import ShellViewer, report
 from mgpu_jupyter.client import watch
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser

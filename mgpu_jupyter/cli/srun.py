@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import explanations, models
+from mgpu_jupyter.cli.console import Console, say_how_to_leave
+from mgpu_jupyter.cli.notes import note
 from mgpu_jupyter.cli.show import document, show_help
 from mgpu_jupyter.cli.where import point_at
 from mgpu_jupyter.cli.wipe import wipe_from_ps
@@ -20,13 +23,15 @@ from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import parse, srun_parser
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.keyboard import terminal_size
 from mgpu_jupyter.client.lines import Decoder, Labeller
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.reasons import WOULD_WAIT_EXIT, as_lines
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.tasks import tasks_of
 
 INTERRUPT_EXIT = 130  # 128 + SIGINT
+TERMINAL_VARIABLES = ("TERM", "COLORTERM")
 
 
 def parser(prog: str) -> Parser:
@@ -47,16 +52,29 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
             return _dry_run(client.dry_run_spec(request.spec), as_json=request.json)
         if request.background:
             return _submit_only(client.submit_spec(request.spec), request.spec.priority, as_json=request.json)
-        viewer = ShellViewer(request.spec.priority, ranks=tasks_of(request.spec))
-        outcome = watch.run(client, request.spec, viewer)
+        spec = for_terminal(request.spec, os.environ)
+        console = Console(pty=spec.pty)
+        viewer = ShellViewer(spec.priority, ranks=tasks_of(spec), console=console)
+        if spec.pty:
+            say_how_to_leave()
+        outcome = watch.run(client, spec, viewer, console)
         viewer.close()
         return report(outcome)
+
+
+def for_terminal(spec: JobSpec, environ: Mapping[str, str]) -> JobSpec:
+    """Return the request of somebody who watches: its stdin is theirs, and with `--pty` its terminal is like theirs."""
+    if not spec.pty:
+        return replace(spec, stdin=True)
+    env = {name: environ[name] for name in TERMINAL_VARIABLES if environ.get(name)} | spec.env
+    return replace(spec, stdin=True, env=env, terminal=terminal_size() or spec.terminal)
 
 
 class ShellViewer:
     """Writes bytes as they come; lines of several ranks carry their rank."""
 
-    def __init__(self, priority: int, ranks: int, err: BinaryIO | None = None) -> None:
+    def __init__(self, priority: int, ranks: int, err: BinaryIO | None = None, console: Console | None = None) -> None:
+        self._console = console
         self._priority = priority
         self._out = sys.stdout.buffer
         self._err = err or sys.stderr.buffer
@@ -74,6 +92,8 @@ class ShellViewer:
 
     def changed(self, job: models.Job) -> None:
         """Print why it waits, when that changes, and what the nodes have to say."""
+        if self._console is not None:
+            self._console.changed(job)
         if job.state is JobState.QUEUED:
             if not self._waited:
                 self._waited = True
@@ -121,12 +141,6 @@ class ShellViewer:
             target.flush()
 
 
-def note(text: str) -> None:
-    """Print a line of mgpu's own, apart from the job's output."""
-    sys.stdout.flush()
-    print(text, file=sys.stderr, flush=True)
-
-
 def _dry_run(told: explanations.Explanation, *, as_json: bool) -> int:
     print(msgspec.json.encode(told).decode() if as_json else "\n".join(as_lines(told, time.time())))
     return 0 if told.verdict == "now" else WOULD_WAIT_EXIT
@@ -160,6 +174,9 @@ def _submit_array(array: JobArray, priority: int, *, as_json: bool) -> int:
 def report(outcome: watch.Outcome) -> int:
     """Say how a job ended; return the exit code for the shell."""
     job = outcome.job
+    if outcome.detached:
+        note(f"mgpu {job.id} goes on: come back with `mgpu attach {job.id}`.")
+        return 0
     if outcome.interrupted:
         if not job.state.is_final:
             note(f"Job {job.id} is still stopping: see mgpu_queue.")

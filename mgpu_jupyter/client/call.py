@@ -26,7 +26,8 @@ from mgpu_agent.protocol.errors import (
 )
 from mgpu_jupyter.api.models import ErrorBody
 from mgpu_jupyter.client.timeouts import Timeouts
-from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Transport
+from mgpu_jupyter.client.transport import Answer, Request, Transport
+from mgpu_jupyter.client.websocket import ConnectionLost
 
 T = TypeVar("T")
 

@@ -110,6 +110,10 @@ class Client:
         on_disconnect: str | None = None,
         distributed: bool = False,
         ntasks_per_node: int | None = None,
+        pty: bool | None = None,
+        interactive_kill: bool | None = None,
+        signal: str | None = None,
+        env_setup_cmd: str | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
@@ -148,6 +152,10 @@ class Client:
             "env": env,
             "chdir": chdir,
             "python": python,
+            "pty": pty,
+            "interactive_kill": interactive_kill,
+            "signal": signal,
+            "env_setup_cmd": env_setup_cmd,
             "requeue": requeue,
             "on_disconnect": on_disconnect,
             "distributed": distributed,

@@ -17,7 +17,8 @@ from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_jupyter.api.models import EndFrame, JobStreamFrame, OutputFrame
 from mgpu_jupyter.api.routes import NDJSON
 from mgpu_jupyter.client.call import RETRIED, Caller, Patience, error_of
-from mgpu_jupyter.client.transport import ConnectionLost, Request, Stream
+from mgpu_jupyter.client.transport import Request, Stream
+from mgpu_jupyter.client.websocket import ConnectionLost
 
 KNOWN_FRAMES = frozenset(("output", "job", "gap", "end", "ping"))
 _frames: msgspec.json.Decoder[JobStreamFrame] = msgspec.json.Decoder(JobStreamFrame)

@@ -29,6 +29,11 @@ class Job:
         """What was seen last, if anything; asking for it sends no request."""
         self._caller = caller
 
+    @property
+    def caller(self) -> Caller:
+        """Return what sends its requests."""
+        return self._caller
+
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.snapshot.state}>" if self.snapshot else f"<Job {self.id}>"
 

@@ -14,7 +14,8 @@ import msgspec
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_jupyter.api import explanations, models, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
-from mgpu_jupyter.client.transport import Answer, ConnectionLost, Request, Stream
+from mgpu_jupyter.client.transport import Answer, Request, Stream
+from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.model.waits import parse_array
@@ -198,6 +199,11 @@ class MockTransport:
         offsets = {int(rank): int(offset) for rank, offset in starts.items()}
         only = int(request.query["rank"]) if "rank" in request.query else None
         return _Frames(200, self._frames(entry, offsets, only), self._on_hold)
+
+    def upgrade(self, request: Request) -> tuple[int, bytes, WebSocket | None]:
+        """Answer that there are no WebSockets here: nothing can be typed into a job of the mock."""
+        self.requests.append(request)
+        return 404, _error(404, "no-such-job", "Nothing can be typed here.").body, None
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""

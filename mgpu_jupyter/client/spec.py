@@ -49,12 +49,14 @@ EXAMPLE_OF_FIELD = {
     "dependency": "afterok:ABCD1234",
     "array": "1-100%8",
     "sweep": "lr=0.1,0.01",
+    "signal": "USR1@60",
 }
 SAME_IN_SPEC = (
     *("name", "gpus", "nodes", "gpus_per_node", "gpu_ids", "node_gpu_ids", "gpu_type", "cpus", "parts"),
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
     *("priority", "qos", "account", "hold", "dependency", "array", "sweep", "env", "python", "requeue", "on_disconnect"),
     *("distributed", "ntasks_per_node"),
+    *("pty", "interactive_kill", "signal", "env_setup_cmd"),
 )
 RENAMED = {
     "time_limit": "time_limit_s",

@@ -17,20 +17,16 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from mgpu_agent.protocol.errors import Unavailable
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.discovery import Address, Locator
 from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.unix import UnixConnection, socket_path
+from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket, new_key, shake_hands
 
 MAX_IDLE_CONNECTIONS = 4
 READ_BYTES = 256 * 1024
 UNAUTHORISED = 401
-
-
-class ConnectionLost(Unavailable):
-    """No answer, or half of one: the same request may be sent again."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +76,9 @@ class Transport(Protocol):
     def open(self, request: Request) -> Stream:
         """Send `request` and return the answer to be read as it comes."""
 
+    def upgrade(self, request: Request) -> tuple[int, bytes, WebSocket | None]:
+        """Ask for a WebSocket; return the status, and the socket or the body of what was answered instead."""
+
     def close(self) -> None:
         """Close what is open; the transport opens anew when it is used again."""
 
@@ -121,6 +120,40 @@ class HttpTransport:
             connection.close()
             connection, response = self._exchange(request)
         return _HttpStream(connection, response)
+
+    def upgrade(self, request: Request) -> tuple[int, bytes, WebSocket | None]:
+        """Ask for a WebSocket; return the status, and the socket or the body of what was answered instead."""
+        answer = self._upgrade(request)
+        if answer[0] == UNAUTHORISED and self._locator.renew_token():
+            return self._upgrade(request)
+        return answer
+
+    def _upgrade(self, request: Request) -> tuple[int, bytes, WebSocket | None]:
+        address = self._locator.address()
+        try:
+            connection = self._connect(address)
+        except WrongCertificate as error:
+            raise wrong_certificate(address.url) from error
+        except OSError as error:
+            self._locator.look_again()
+            raise self._lost(error) from error
+        key, parts = new_key(), urlsplit(address.url)
+        host = "localhost" if socket_path(address.url) is not None else parts.netloc.rpartition("@")[2]
+        head = [f"GET {parts.path}{PREFIX}/{request.target} HTTP/1.1", f"Host: {host}", "Connection: Upgrade", "Upgrade: websocket"]
+        head += ["Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}"]
+        if address.token:
+            head.append(f"Authorization: mgpu {address.token}")
+        try:
+            status, body, socket = shake_hands(connection.sock, "\r\n".join((*head, "", "")).encode(), key)
+        except (OSError, ValueError, IndexError) as error:
+            connection.close()
+            raise self._lost(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        if socket is None:
+            connection.close()
+        return status, body, socket
 
     def close(self) -> None:
         """Close the idle connections."""

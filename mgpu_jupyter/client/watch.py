@@ -37,14 +37,29 @@ class Viewer(Protocol):
         """Say that the job is being cancelled."""
 
 
+class Beside(Protocol):
+    """What goes to the job while it is watched."""
+
+    detached: bool
+    """Whether the user left; the job goes on."""
+
+    def begin(self, job: Job) -> None:
+        """Start with a job that is saved."""
+
+    def end(self) -> None:
+        """Stop; called however it ends, and before anything else is said."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended for the one who watched."""
 
     job: models.Job
     interrupted: bool = False
+    detached: bool = False
+    """The user left a job that goes on."""
 
 
-def run(client: Client, spec: JobSpec, viewer: Viewer) -> Outcome:
+def run(client: Client, spec: JobSpec, viewer: Viewer, beside: Beside | None = None) -> Outcome:
     """Submit `spec` and show it to its end; an interrupt cancels it, a second one stops watching."""
     key = new_key()
     try:
@@ -53,21 +68,43 @@ def run(client: Client, spec: JobSpec, viewer: Viewer) -> Outcome:
         client.withdraw(spec, key)
         raise
     viewer.submitted(job)
-    return watch(client, job, viewer)
+    return watch(client, job, viewer, beside)
 
 
-def watch(client: Client, job: Job, viewer: Viewer) -> Outcome:
+def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None) -> Outcome:
     """Show a job to its end; an interrupt cancels it, a second one stops watching."""
     frames = job.follow()
     try:
+        if beside is not None:
+            beside.begin(job)
         return Outcome(job=show(frames, viewer))
     except KeyboardInterrupt:
+        if beside is not None:
+            beside.end()
+            if beside.detached:
+                return Outcome(job=job.info, detached=True)
         viewer.interrupted(job)
         return Outcome(job=cancel_and_see(client, job, frames, viewer), interrupted=True)
     except BrokenPipeError:  # nobody reads any more
         job.cancel()
         raise
     finally:
+        if beside is not None:
+            beside.end()
+        frames.close()
+
+
+def attach(job: Job, viewer: Viewer, beside: Beside, rank: int | None = None) -> Outcome:
+    """Show a job that was submitted before, from its first byte to its end; an interrupt leaves it, and it goes on."""
+    frames = job.follow(rank=rank)
+    try:
+        beside.begin(job)
+        return Outcome(job=show(frames, viewer))
+    except KeyboardInterrupt:
+        beside.end()
+        return Outcome(job=job.info, detached=True)
+    finally:
+        beside.end()
         frames.close()
 
 

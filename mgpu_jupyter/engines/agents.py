@@ -160,6 +160,16 @@ class AgentsEngine:
         reach("master.stop")
         self._post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason))
 
+    def hand_on(self, node_id: NodeId, message: wire.Input | wire.Resize) -> None:
+        """Send what somebody typed, or the size of their terminal, with the next `flush`."""
+        reach("master.input")
+        self._post(node_id, message)
+
+    def warn(self, node_id: NodeId, key: AttemptKey, signal: int, serial: float) -> None:
+        """Have this node send a signal to an attempt, with the next `flush`."""
+        reach("master.warn")
+        self._post(node_id, wire.Warn(key=key, signal=signal, serial=serial))
+
     def probe(self, node_id: NodeId, number: int) -> None:
         """Have this node start a process as a trial, with the next `flush`."""
         reach("master.probe")
@@ -234,7 +244,7 @@ class AgentsEngine:
 
     def take_news(self) -> News:
         """Return what changed beside the events, and forget it."""
-        news, self._news = self._news, News(grown=set(), sampled=set())
+        news, self._news = self._news, News(grown=set(), sampled=set(), typed=[])
         return news
 
     def close(self) -> None:
@@ -283,6 +293,9 @@ class AgentsEngine:
                 if samples:
                     self._take_samples(node_id, samples)
                 self._take_beat(node_id, message)
+            case wire.InputAck(key=key):
+                if self._is_assigned(node_id, key):
+                    self._news.typed.append(message)
             case wire.Probed(number=number, ok=ok, message=text):
                 self._events.append(NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text))
             case wire.Checked(ailments=ailments):

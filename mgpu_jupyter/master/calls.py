@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from mgpu_agent.protocol.errors import Forbidden, MgpuError
-from mgpu_agent.protocol.ids import JobId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.messages import Input, Resize
+from mgpu_jupyter.api.input import Typed
 from mgpu_jupyter.master.intake import Admitted, Item, take_in, targets
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import Store
@@ -61,6 +63,42 @@ def requeue(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]
         return [_ordered(master, turn, job, event) for job, event in fit]
 
     return answering(run, answer)
+
+
+def type_in(job_id: JobId, typed: Typed, answer: Answer[bool]) -> Call:
+    """Return a call that sends on what somebody typed, to the attempt that they meant; one that is over hears of it no more."""
+
+    def run(master: Master, _: Turn) -> bool:
+        found = _first_process(master, job_id)
+        if found is None or found[1].attempt != typed.attempt:
+            return False
+        node_id, key = found
+        master.engine.hand_on(node_id, Input(key=key, rank=0, writer=typed.writer, offset=typed.offset, data=typed.data, eof=typed.eof))
+        return True
+
+    return answering(run, answer)
+
+
+def resize(job_id: JobId, rows: int, columns: int, answer: Answer[bool]) -> Call:
+    """Return a call that tells a job the size of a terminal that shows it."""
+
+    def run(master: Master, _: Turn) -> bool:
+        found = _first_process(master, job_id)
+        if found is not None:
+            master.engine.hand_on(found[0], Resize(key=found[1], rank=0, rows=rows, columns=columns))
+        return found is not None
+
+    return answering(run, answer)
+
+
+def _first_process(master: Master, job_id: JobId) -> tuple[NodeId, AttemptKey] | None:
+    """Return where rank 0 of a job runs now."""
+    job = master.state.jobs.get(job_id)
+    if job is None:
+        return None
+    nodes = (task.node_id for task in job.tasks if task.rank == 0 and task.ended_at is None)
+    node_id = next(nodes, None)
+    return None if node_id is None else (node_id, job.attempt_key)
 
 
 def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:

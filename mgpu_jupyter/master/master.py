@@ -19,7 +19,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Store, view_of
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import LaunchTask, PrepareTask, StartTask, StopTask
+from mgpu_jupyter.scheduler.commands import LaunchTask, PrepareTask, StartTask, StopTask, WarnTask
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Policy
@@ -142,6 +142,8 @@ class Master:
         news = self.engine.take_news()
         if news.grown:
             self._sink.publish([], [], news.grown)
+        if news.typed:
+            self._sink.typed(news.typed)
         return news.sampled
 
     def _schedule(self, turn: Turn) -> None:
@@ -170,6 +172,8 @@ class Master:
                 self.engine.start(send.node_id, send.key)
             elif isinstance(send, StopTask):
                 self.engine.stop(send.node_id, send.key, send.grace_s, send.reason)
+            elif isinstance(send, WarnTask):
+                self.engine.warn(send.node_id, send.key, send.signal, send.serial)
             else:
                 self.engine.probe(send.node_id, send.number)
         self.engine.flush()

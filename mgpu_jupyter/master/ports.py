@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.messages import Input, InputAck, Resize
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec, NodeFacts
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
@@ -253,6 +254,12 @@ class Engine(Protocol):
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
 
+    def hand_on(self, node_id: NodeId, message: Input | Resize) -> None:
+        """Send what somebody typed, or the size of their terminal, with the next `flush`."""
+
+    def warn(self, node_id: NodeId, key: AttemptKey, signal: int, serial: float) -> None:
+        """Have this node send a signal to an attempt, with the next `flush`."""
+
     def probe(self, node_id: NodeId, number: int) -> None:
         """Have this node start a process as a trial, with the next `flush`."""
 
@@ -294,13 +301,14 @@ class Engine(Protocol):
 
 
 class News(msgspec.Struct, kw_only=True):
-    """What changed beside the scheduler's state: output that grew, readings that came."""
+    """What changed beside the scheduler's state: output that grew, readings that came, what processes read."""
 
     grown: set[JobId] = set()
     sampled: set[NodeId] = set()
+    typed: list[InputAck] = []
 
     def __bool__(self) -> bool:
-        return bool(self.grown or self.sampled)
+        return bool(self.grown or self.sampled or self.typed)
 
 
 class Incoming(NamedTuple):
@@ -376,6 +384,9 @@ class ChangeSink(Protocol):
 
     def publish(self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]) -> None:
         """Pass on replies to requests, changed jobs, and jobs whose output grew."""
+
+    def typed(self, acks: Sequence[InputAck]) -> None:
+        """Pass on how much of what was typed was read."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from mgpu_jupyter.scheduler.commands import (
     SaveNode,
     StartTask,
     StopTask,
+    WarnTask,
 )
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -34,7 +35,7 @@ class Turn(msgspec.Struct):
     """Gathers commands until they are carried out."""
 
     batch: Batch
-    sends: list[LaunchTask | PrepareTask | StartTask | StopTask | ProbeNode] = []
+    sends: list[LaunchTask | PrepareTask | StartTask | StopTask | WarnTask | ProbeNode] = []
     mismatches: list[ReportMismatch] = []
     replies: list[Reply] = []
     keys: dict[tuple[str, str], Job] = {}
@@ -51,7 +52,7 @@ class Turn(msgspec.Struct):
                 case SaveJob(job):
                     self.batch.jobs[job.id] = SavedJob(job, next_seq())
                     self.touched.update(placement.node_id for placement in job.placements)
-                case LaunchTask() | PrepareTask() | StartTask() | StopTask() | ProbeNode():
+                case LaunchTask() | PrepareTask() | StartTask() | StopTask() | WarnTask() | ProbeNode():
                     self.sends.append(command)
                 case SaveNode(node_id):
                     self.touched.add(node_id)

@@ -59,6 +59,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         partition=job.spec.partition,
         account=job.account,
         qos=job.spec.qos,
+        pty=job.spec.pty,
     )
 
 

@@ -8,6 +8,7 @@ from mgpu_jupyter.model.job import MAX_ARGUMENT_CHARS, MAX_COMMAND_CHARS, MAX_TA
 from mgpu_jupyter.model.sweep import check_sweep
 from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.model.waits import parse_array, parse_dependency
+from mgpu_jupyter.model.warning import parse_signal
 
 
 def check(spec: JobSpec) -> JobSpec:
@@ -31,10 +32,15 @@ def check(spec: JobSpec) -> JobSpec:
         raise InvalidRequest("node-contradiction", f"{', '.join(both)} is in both --node-gpu-ids and --exclude: take it out of one.")
     if spec.gpu_ids and spec.gpu_type:
         raise InvalidRequest("gpu-contradiction", "--gpu-ids names the GPUs already: leave --gpu-type out.")
+    parse_signal(spec.signal)
     parse_constraint(spec.constraint)
     parse_dependency(spec.dependency)
     parse_array(spec.array)
     check_sweep(spec)
     if tasks_of(spec) > MAX_TASKS:
         raise InvalidRequest("too-many-tasks", f"This asks for {tasks_of(spec)} processes; mgpu starts at most {MAX_TASKS} for one job.")
+    if spec.pty and tasks_of(spec) > 1:
+        raise InvalidRequest("one-terminal", "--pty is one terminal for one process: ask for one node.")
+    if spec.pty and spec.array:
+        raise InvalidRequest("one-terminal", "--pty is one terminal, and --array many jobs: leave one of the two out.")
     return spec

@@ -26,6 +26,7 @@ PLAIN_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$(?!\n)"
 PlainText = Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=200)]
 Word = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,63})?$(?!\n)")]
 """A name in the configuration; empty for none."""
+TerminalSize = Annotated[int, Meta(ge=1, le=10_000)]
 GpuIndex = Annotated[int, Meta(ge=0, lt=MAX_GPUS_PER_NODE)]
 Argument = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 EnvironmentValue = Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MAX_ARGUMENT_CHARS)]
@@ -138,6 +139,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Jobs it waits for, like `afterok:ABCD1234:WXYZ5678,afterany:QRST9012`."""
     array: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=1000)] = ""
     """Many jobs of one request, like `1-100%8`."""
+    stdin: bool = False
+    """Rank 0 reads what is sent to it over the job's stream."""
+    pty: bool = False
+    """Run in a terminal."""
+    terminal: tuple[TerminalSize, TerminalSize] = (24, 80)
+    """Rows and columns that the terminal begins with."""
+    interactive_kill: bool = False
+    """End when nobody has been attached for a while."""
+    signal: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:+@-]*$(?!\n)", max_length=40)] = ""
+    """Warning before the time limit, like `USR1@60`."""
+    env_setup_cmd: Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MAX_ARGUMENT_CHARS // 2)] = ""
+    """Shell text that runs before the command, in the same environment."""
     home: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=255)] = ""
     """The submitting machine: `gpu_ids` without a node means GPUs of that one, if it is a node."""
     distributed: bool = False

@@ -12,6 +12,7 @@ from mgpu_agent.protocol.errors import LocalProtocolError
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.units import gpus_of
+from mgpu_jupyter.scheduler import warnings
 from mgpu_jupyter.scheduler.model import Job, Node, StopCause
 from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
@@ -155,7 +156,7 @@ def due_deadlines(state: ClusterState, at: float) -> list[Job]:
     while state.deadlines and state.deadlines[0][0] <= at:
         _, job_id, epoch = heappop(state.deadlines)
         job = state.jobs.get(job_id)
-        if job is not None and job.epoch == epoch and job.state is JobState.RUNNING and _deadline(state, job) <= at:
+        if job is not None and job.epoch == epoch and job.state is JobState.RUNNING and deadline(state, job) <= at:
             due.append(job)
     return due
 
@@ -171,7 +172,8 @@ def release_delayed(state: ClusterState, at: float) -> None:
 
 def next_due_at(state: ClusterState) -> float | None:
     """Return when `TimePassed` is needed next."""
-    heads = [heap[0][0] for heap in (state.deadlines, state.delayed, state.probes, state.leases, state.preparations) if heap]
+    heaps = (state.deadlines, state.warnings, state.delayed, state.probes, state.leases, state.preparations)
+    heads = [heap[0][0] for heap in heaps if heap]
     heads += [promise.at for promise in state.planner.promises if promise.at > state.now]
     return min(heads, default=None)
 
@@ -326,12 +328,14 @@ def _claim(state: ClusterState, job: Job) -> Claim:
     return Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
 
 
-def _deadline(state: ClusterState, job: Job) -> float:
+def deadline(state: ClusterState, job: Job) -> float:
+    """Return when a running job's time is over."""
     limit = time_limit_s(state, job)
     return FOREVER if limit is None or job.started_at is None else job.started_at + limit
 
 
 def _set_deadline(state: ClusterState, job: Job) -> None:
-    deadline = _deadline(state, job)
-    if deadline != FOREVER:
-        heappush(state.deadlines, (deadline, job.id, job.epoch))
+    at = deadline(state, job)
+    if at != FOREVER:
+        heappush(state.deadlines, (at, job.id, job.epoch))
+        warnings.watch(state, job, at)

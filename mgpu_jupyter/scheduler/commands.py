@@ -71,6 +71,16 @@ class StopTask(msgspec.Struct, frozen=True):
     reason: str
 
 
+class WarnTask(msgspec.Struct, frozen=True):
+    """Send a signal to the processes of this attempt on this node: its time is almost over."""
+
+    node_id: NodeId
+    key: AttemptKey
+    signal: int
+    serial: float
+    """The deadline that it warns of; a node that is told again does it once."""
+
+
 class ReportMismatch(msgspec.Struct, frozen=True):
     """What ran is not what was assigned: say so loudly."""
 
@@ -104,5 +114,6 @@ Command = (
     | PrepareTask
     | StartTask
     | StopTask
+    | WarnTask
     | ReportMismatch
 )

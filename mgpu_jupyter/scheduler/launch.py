@@ -25,6 +25,11 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         cwd=spec.cwd,
         kill_grace_s=kill_grace_s,
         lease_s=job.lease_s,
+        stdin=spec.stdin,
+        pty=spec.pty,
+        rows=spec.terminal[0],
+        columns=spec.terminal[1],
+        setup=spec.env_setup_cmd,
     )
 
 

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.tasks import tasks_on
-from mgpu_jupyter.scheduler import attempts, books, gang, health, job_orders, leases, nodes, orders, waits
+from mgpu_jupyter.scheduler import attempts, books, gang, health, job_orders, leases, nodes, orders, waits, warnings
 from mgpu_jupyter.scheduler.commands import Command, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
@@ -74,7 +74,7 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
         case RequeueRequested():
             return job_orders.on_requeue_requested(state, event)
         case NodeJoined():
-            return nodes.on_joined(state, event)
+            return nodes.on_joined(state, event) + warnings.tell_again(state, event.node_id)
         case GpusChanged():
             return nodes.on_gpus_changed(state, event)
         case NodeSilent():
@@ -129,6 +129,7 @@ def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     for job in books.due_deadlines(state, event.at):
         limit = books.time_limit_s(state, job)
         commands += attempts.stop_attempt(state, job, StopCause.TIMEOUT, Reason("timeout", f"Stopped at its time limit of {limit:g} s."))
+    commands += warnings.due(state, event.at)
     books.release_delayed(state, event.at)
     # A promise whose time has come was not kept by what runs longer than expected: look again.
     if any(promise.at <= event.at for promise in state.planner.promises):

@@ -39,6 +39,10 @@ class ClusterState:
         self.news: list[Job] = []
         """Jobs that started to run or ended with the event that is being handled."""
         self.deadlines: list[tuple[float, JobId, int]] = []
+        self.warnings: list[tuple[float, JobId, int, float]] = []
+        """When which attempt is warned of which deadline."""
+        self.deadline_of: dict[JobId, float] = {}
+        """The deadlines of jobs that want to be warned."""
         self.delayed: list[tuple[float, JobId]] = []
         self.probes: list[tuple[float, NodeId]] = []
         """When which node is tried again."""

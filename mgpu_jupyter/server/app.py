@@ -97,6 +97,9 @@ class MgpuApp(ExtensionApp):
     follower_timeout = Float(
         60.0, min=1.0, help="Seconds after which a reader that takes nothing is cut off; it may go on from its offset."
     ).tag(config=True)
+    client_grace = Float(
+        30.0, min=0.0, help="Seconds that a job with --interactive-kill waits for its client to come back before it is cancelled."
+    ).tag(config=True)
     admins = List(Unicode(), help="Users who may cancel and read all jobs, beside the one who runs the server.").tag(config=True)
     relay = Bool(True, help="Relay to the master of a stored login, or of another server of this user, instead of starting one.").tag(
         config=True
@@ -235,6 +238,7 @@ class MgpuApp(ExtensionApp):
             admins=tuple(self.admins),
             output_cap_bytes=self.output_cap,
             follower_timeout_s=self.follower_timeout,
+            client_grace_s=self.client_grace,
         )
         return Service(state_place(), settings, url=server_url(serverapp), port=serverapp.port, certificate_pin=self.certificate_pin)
 

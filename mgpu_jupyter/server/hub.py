@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from mgpu_agent.protocol.ids import JobId
+from mgpu_agent.protocol.messages import InputAck
 from mgpu_jupyter.master.ports import SavedJob
 
 ANY_JOB = JobId("")
@@ -42,6 +43,7 @@ class Hub:
         self._changed: deque[JobId] = deque()
         self._is_scheduled = False
         self._watches: dict[JobId, set[Watch]] = {}
+        self._typists: dict[tuple[JobId, str], Callable[[InputAck], None]] = {}
 
     def publish(self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]) -> None:
         """Pass on replies to requests, changed jobs, and jobs whose output grew."""
@@ -56,6 +58,27 @@ class Hub:
             except RuntimeError:
                 # The loop is closed: the server ended, and nobody waits for an answer any more.
                 self._is_scheduled = False
+
+    def typed(self, acks: Sequence[InputAck]) -> None:
+        """Pass on how much of what was typed was read."""
+
+        def deliver() -> None:
+            for ack in acks:
+                if (listener := self._typists.get((ack.key.job_id, ack.writer))) is not None:
+                    listener(ack)
+
+        self._replies.append(deliver)
+        self.publish([], [], set())
+
+    @contextmanager
+    def typist(self, job_id: JobId, writer: str, listener: Callable[[InputAck], None]) -> Iterator[None]:
+        """Tell `listener` how much is read of what this writer types into this job; a newer one with the same name replaces it."""
+        self._typists[job_id, writer] = listener
+        try:
+            yield
+        finally:
+            if self._typists.get((job_id, writer)) is listener:
+                del self._typists[job_id, writer]
 
     @contextmanager
     def watch(self, job_id: JobId = ANY_JOB) -> Iterator[Watch]:

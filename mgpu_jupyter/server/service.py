@@ -25,6 +25,7 @@ from mgpu_agent.protocol.errors import MgpuError, NotFound, Unavailable
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, check_private_state, host_name, write_runtime_file
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.input import Typed
 from mgpu_jupyter.engines.agents import LINK_HOST, AgentsEngine, LinkSettings, Records
 from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master import calls, doors
@@ -45,6 +46,7 @@ from mgpu_jupyter.server.explaining import Explainer
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
 from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
+from mgpu_jupyter.server.presence import Presence
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
 from mgpu_jupyter.store.sqlite import SqliteStore
 from mgpu_jupyter.transport.router import Router
@@ -64,6 +66,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     admins: tuple[str, ...] = ()
     output_cap_bytes: int = DEFAULT_CAP_BYTES
     follower_timeout_s: float = 60.0
+    client_grace_s: float = 30.0
+    """How long a job that ends with its client waits for it to come back."""
     strategies: dict[str, Strategy] = {}
     """Ways to pick nodes that the site brought along, by name."""
 
@@ -80,6 +84,7 @@ class Service:
         self.clock = SteadyClock()
         self._loop = asyncio.get_running_loop()
         self.hub = Hub(self._loop)
+        self.presence = Presence(settings.client_grace_s, self._bound_jobs, self._end_alone, self.clock)
         with ExitStack() as undo:
             self._open(undo, url, port, certificate_pin)
             undo.pop_all()
@@ -129,10 +134,12 @@ class Service:
     def start(self) -> None:
         """Begin to take turns."""
         self.master.start()
+        self.presence.start()
 
     def stop(self) -> None:
         """End the master; jobs go on on their nodes."""
         self._runtime_file.unlink(missing_ok=True)
+        self._loop.call_soon_threadsafe(self.presence.stop)
         self.master.stop()
         self._reader_thread.shutdown(wait=True)
         self.explainer.close()
@@ -175,6 +182,21 @@ class Service:
     async def order_node(self, person: Person, node_id: NodeId, wish: doors.Wish) -> str:
         """Do to a node what an administrator wants; return what became of it."""
         return await self._call(lambda answer: doors.order(node_id, person.name, wish, answer))
+
+    async def type_in(self, job_id: JobId, typed: Typed) -> bool:
+        """Send on what somebody who may typed into a job; tell whether there is a process to read it."""
+        return await self._call(lambda answer: calls.type_in(job_id, typed, answer))
+
+    async def resize(self, job_id: JobId, rows: int, columns: int) -> bool:
+        """Tell a job the size of the terminal of somebody who may see it."""
+        return await self._call(lambda answer: calls.resize(job_id, rows, columns, answer))
+
+    async def _bound_jobs(self) -> list[JobId]:
+        return await self._ask(lambda state: [job.id for job in state.jobs.values() if job.spec.interactive_kill])
+
+    async def _end_alone(self, job_id: JobId) -> list[Job]:
+        by = f"mgpu: its client was gone for {self.settings.client_grace_s:g} s"
+        return await self._call(lambda answer: calls.cancel(job_id, by, is_admin=True, answer=answer))
 
     async def write(self, change: Callable[[Store], _T]) -> _T:
         """Write to the store beside the jobs; returns when it is saved."""

@@ -17,6 +17,8 @@ from mgpu_agent.protocol.messages import (
     Heard,
     Heartbeat,
     Hello,
+    Input,
+    InputAck,
     Launch,
     LaunchRefused,
     Leave,
@@ -27,12 +29,14 @@ from mgpu_agent.protocol.messages import (
     Probe,
     Probed,
     Refuse,
+    Resize,
     Resync,
     Start,
     Stop,
     TaskReport,
     ToAgent,
     ToMaster,
+    Warn,
     Welcome,
 )
 from mgpu_agent.protocol.model import (
@@ -116,6 +120,11 @@ SPEC = LaunchSpec(
     cwd="/home/ada",
     kill_grace_s=2.5,
     lease_s=300.0,
+    stdin=True,
+    pty=True,
+    rows=50,
+    columns=132,
+    setup="module load cuda",
 )
 SAMPLE = GpuSample(
     uuid=GPU,
@@ -142,6 +151,9 @@ TO_AGENT: dict[str, ToAgent] = {
     "probe": Probe(number=100),
     "heard": Heard(beat=3600.5),
     "check": Check(checks=HealthChecks(every_s=30.0, min_free_bytes=16_000_000, program=("/opt/check", "-q"), program_timeout_s=5.0)),
+    "input": Input(key=KEY, rank=0, writer="w1", offset=5, data=b"\x00\xffhi", eof=True),
+    "resize": Resize(key=KEY, rank=0, rows=24, columns=80),
+    "warn": Warn(key=KEY, signal=10, serial=1_700_000_000.5),
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
@@ -161,6 +173,7 @@ TO_MASTER: dict[str, ToMaster] = {
     "leave": Leave(reason="upgrade"),
     "probed": Probed(number=100, ok=False, message="The disk is full."),
     "checked": Checked(ailments=(Ailment(check="program", text="It is too hot.", gpu=GPU),)),
+    "input_ack": InputAck(key=KEY, rank=0, writer="w1", offset=9, again=True, closed=True),
 }
 
 if __name__ == "__main__":

@@ -157,12 +157,12 @@ class RerunHandler(Taking):
     path = "jobs/{job_id}/rerun"
 
     async def post(self, job_id: str) -> None:
-        """Submit again what was asked for; when it may start is as for a new job, so old waits are left out."""
+        """Submit again what was asked for; when it may start is as for a new job, so old waits are left out, and nobody types into it."""
         named = job_id_of(job_id)
         job = self.service.saved_job(named).job
         self.person.check_may_touch(job.user, named)
         array = str(job.array.index) if job.array else ""
-        await self.take(replace(job.spec, array=array, dependency="", begin_at=0.0, hold=False))
+        await self.take(replace(job.spec, array=array, dependency="", begin_at=0.0, hold=False, stdin=False, interactive_kill=False))
 
 
 class PurgeHandler(Guarded):

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 
 import msgspec
+from jupyter_core.utils import ensure_async
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketHandler
 
-from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.errors import Forbidden, InvalidRequest, MgpuError, Unavailable
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.master.views import node_view
 from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.follow import PING_S, Follower, Position, parse_offsets
-from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.handlers.base import RESOURCE, Guarded, job_id_of
 from mgpu_jupyter.server.relay import Refused, open_socket, pump
+from mgpu_jupyter.server.typing_in import Typist
 from mgpu_jupyter.server.upstream import Upstream
 
 EVENT_PAGE = 500
@@ -29,6 +33,7 @@ SWITCHING_PROTOCOLS = 101
 CLOSE_INTERNAL = 1011
 CLOSE_NORMAL = 1000
 CLOSE_POLICY = 1008
+_WRITER = re.compile(WRITER_PATTERN)
 
 
 class Socket(WebSocketMixin, WebSocketHandler, Guarded):
@@ -71,10 +76,15 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
             self._upstream.close()
 
     async def on_message(self, message: str | bytes) -> None:
-        """Pass it on; a master expects nothing from the other side yet."""
+        """Pass it on to a master elsewhere, or take it."""
         if self._upstream is not None:
             with contextlib.suppress(WebSocketClosedError):
                 await self._upstream.write_message(message, binary=isinstance(message, bytes))
+        else:
+            await self.take(message)
+
+    async def take(self, message: str | bytes) -> None:
+        """Take what the other side says; most sockets expect nothing."""
 
     def skip_check_origin(self) -> bool:
         """Refuse pages of other sites, also those that bring a token."""
@@ -83,16 +93,19 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
     def get_compression_options(self) -> None:
         """Do without compression: it costs more memory per reader than it saves."""
 
-    def frames(self) -> AsyncIterator[models.JobStreamFrame | models.EventFrame]:
+    def frames(self) -> AsyncIterator[models.JobSocketFrame | models.EventFrame]:
         """Yield what is to be sent."""
         raise AssertionError(f"{type(self).__name__} sends nothing")
 
     async def _send_all(self) -> None:
+        await self._send_frames(self.frames())
+        self.close(CLOSE_NORMAL)
+
+    async def _send_frames(self, frames: AsyncIterator[models.JobSocketFrame | models.EventFrame]) -> None:
         timeout_s = self.service.settings.follower_timeout_s
         try:
-            async for frame in self.frames():
+            async for frame in frames:
                 await asyncio.wait_for(self.write_message(msgspec.json.encode(frame).decode()), timeout_s)
-            self.close(CLOSE_NORMAL)
         except WebSocketClosedError:
             return
         except TimeoutError:
@@ -100,33 +113,77 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
             if self.ws_connection is not None and self.ws_connection.stream is not None:
                 self.ws_connection.stream.close()
         except MgpuError as error:
-            _, body = answer_for(error, 500)
-            self.close(CLOSE_INTERNAL, f"{body.code}: {body.message}"[:120])
+            self.refuse(error, CLOSE_INTERNAL)
+
+    def refuse(self, error: MgpuError, code: int) -> None:
+        """Close, and say why."""
+        _, body = answer_for(error, 500)
+        self.close(code, f"{body.code}: {body.message}".encode()[:120].decode(errors="ignore"))
 
 
 class JobStreamHandler(Socket):
-    """Output and state of one job."""
+    """Output and state of one job; with `input`, also what is typed into it."""
 
     path = "jobs/{job_id}/stream"
+    _typist: Typist | None = None
+    _acks: asyncio.Task[None] | None = None
 
     async def get(self, job_id: str) -> None:
         """Refuse before the upgrade what may not be read."""
         if self._upstream is None:
             self.person.check_may_touch(self.service.saved_job(job_id_of(job_id)).job.user, job_id)
             self._position()
+            await self._let_type(JobId(job_id))
         await super().get(job_id)
+
+    async def _let_type(self, job_id: JobId) -> None:
+        writer = self.query("input", str, "")
+        if not writer:
+            return
+        if not _WRITER.fullmatch(writer):
+            raise InvalidRequest("invalid", "The parameter input is 8 to 40 letters and digits, which you make up: see openapi.json.")
+        if not await ensure_async(self.authorizer.is_authorized(self, self.current_user, "write", RESOURCE)):
+            raise Forbidden("forbidden", "The server's authorizer does not let you write here: ask an administrator.")
+        self._typist = Typist(self.service, job_id, writer)
+
+    async def _send_all(self) -> None:
+        if self._typist is None:
+            await super()._send_all()
+            return
+        with self._typist.attached():
+            self._acks = asyncio.get_running_loop().create_task(self._send_frames(self._typist.acks()))
+            try:
+                await super()._send_all()
+            finally:
+                self._acks.cancel()
+
+    async def take(self, message: str | bytes) -> None:
+        """Hand on what was typed."""
+        if self._typist is None:
+            return
+        try:
+            frame = msgspec.json.decode(message, type=models.ClientFrame)
+            await self._typist.take(frame)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self.refuse(InvalidRequest("bad-frame", f"A frame could not be read ({error})."), CLOSE_POLICY)
+        except Unavailable:
+            return  # its sender sees that it was not read, and sends it again
+        except MgpuError as error:
+            self.refuse(error, CLOSE_POLICY)
 
     def _position(self) -> tuple[int | None, dict[int, int], int]:
         rank = self.number("rank", 0, 0, models.MAX_RANK) if self.get_query_argument("rank", None) is not None else None
         return rank, parse_offsets(self.query("offsets", str, "")), self.number("attempt", -1, -1, models.MAX_OFFSET)
 
-    async def frames(self) -> AsyncIterator[models.JobStreamFrame | models.EventFrame]:
+    async def frames(self) -> AsyncIterator[models.JobSocketFrame | models.EventFrame]:
         """Follow the job."""
         job = self.service.saved_job(JobId(self.path_args[0])).job
         rank, offsets, attempt = self._position()
         position = Position(job.attempt if attempt < 0 else attempt, offsets)
         follower = Follower(self.service, job.id, rank=rank, position=position)
         async for frame in follower.frames():
+            if self._typist is not None and isinstance(frame, models.JobFrame):
+                await self._typist.ask(self.service.saved_job(job.id).job)
             yield frame
 
 
@@ -135,7 +192,7 @@ class EventsHandler(Socket):
 
     path = "events"
 
-    async def frames(self) -> AsyncIterator[models.JobStreamFrame | models.EventFrame]:
+    async def frames(self) -> AsyncIterator[models.JobSocketFrame | models.EventFrame]:
         """Send what changed after `since`, then go on live."""
         seq = self.number("since", -1, -1, models.MAX_OFFSET)
         if seq < 0:
