@@ -95,10 +95,26 @@ def is_on_network(path: Path, mountinfo: str | None = None) -> bool:
 
 
 def make_private_dir(path: Path) -> Path:
-    """Create `path` for its owner alone, or refuse one that others can enter."""
-    path.mkdir(mode=PRIVATE_DIR_MODE, parents=True, exist_ok=True)
+    """Create `path` for its owner alone, durable, or refuse one that others can enter."""
+    _make_durable_dir(path)
     _check_private(path, PRIVATE_DIR_MODE)
     return path
+
+
+def _make_durable_dir(path: Path) -> None:
+    """Create `path` and what is missing above it; a name is safe from a power cut once the directory that holds it is synced."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(mode=PRIVATE_DIR_MODE, parents=True, exist_ok=True)
+    for one in reversed(missing):
+        _sync_directory(one.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def check_private_state(state: Path) -> None:
@@ -136,11 +152,7 @@ def write_private_file(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    _sync_directory(path.parent)
 
 
 def read_private_file(path: Path) -> bytes:
@@ -183,7 +195,7 @@ def _is_alive(pid: int) -> bool:
 
 def _make_writable(path: Path) -> bool:
     try:
-        path.mkdir(mode=PRIVATE_DIR_MODE, parents=True, exist_ok=True)
+        _make_durable_dir(path)
     except OSError:
         return False
     return os.access(path, os.W_OK | os.X_OK)

@@ -104,11 +104,15 @@ class Stage(Cluster):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.cool_down()
+        super().__exit__(kind, error, trace)
+
+    def cool_down(self) -> None:
+        """End the parent of masters."""
         if self._warm is not None and self._warm.stdin is not None and self._warm.stdout is not None:
             self._warm.stdin.close()
             self._warm.wait(10)
             self._warm.stdout.close()
-        super().__exit__(kind, error, trace)
 
     @property
     def link_port(self) -> int:
@@ -120,26 +124,37 @@ class Stage(Cluster):
     def fork_master(self, *traits: str, failpoints: str = "") -> Forked:
         """Start a master and return at once."""
         if self._warm is None:
-            command = [sys.executable, "-m", "tests.chaos.warm"]
-            with self.log_path("warm").open("ab") as log:
-                self._warm = subprocess.Popen(
-                    command,
-                    env=self.env | {"PYTHONPATH": str(ROOT)},
-                    cwd=self.directory,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                )
-            self._answer()
+            self.warm_up()
+        assert self._warm is not None
         assert self._warm.stdin is not None
         arguments = [f"--MgpuApp.link_port={self._link_port}", "--MgpuApp.local_agent=False", *traits]
-        request = {"arguments": arguments, "port": self.port, "failpoints": failpoints, "log": str(self.log_path("master"))}
+        request = {
+            "arguments": arguments,
+            "port": self.port,
+            "failpoints": failpoints,
+            "log": str(self.log_path("master")),
+            "env": self.env,
+        }
         self._warm.stdin.write(json.dumps(request) + "\n")
         self._warm.stdin.flush()
         master = Forked(self._answer()["pid"])
         self._programs["master"] = cast("subprocess.Popen[bytes]", master)
         return master
+
+    def warm_up(self) -> None:
+        """Start the parent of masters, which may serve other stages too."""
+        command = [sys.executable, "-m", "tests.chaos.warm"]
+        with self.log_path("warm").open("ab") as log:
+            self._warm = subprocess.Popen(
+                command,
+                env=self.env | {"PYTHONPATH": str(ROOT)},
+                cwd=self.directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._answer()
 
     def warm_master(self, *traits: str) -> Forked:
         """Start a master and wait until it answers."""

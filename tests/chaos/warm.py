@@ -2,7 +2,7 @@
 master's own code from its first line on.
 
 Most of a master's start is imports, and a thousand kills need a thousand starts. Requests and answers are JSON lines on stdin and
-stdout: {"arguments": […], "failpoints": "…", "log": "path"} -> {"pid": N}. Ends at the end of its input; masters go on.
+stdout: {"arguments": […], "env": {…}, "failpoints": "…", "log": "path"} -> {"pid": N}. Ends at the end of its input; masters go on.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def be_master(headless: Any, request: dict[str, Any]) -> None:
         for number, descriptor in ((0, null), (1, log), (2, log)):
             os.dup2(descriptor, number)
         os.chdir(os.path.dirname(request["log"]))
+        os.environ.clear()
+        os.environ.update(request["env"])
         failpoints.arm(request["failpoints"])
         code = headless.run("127.0.0.1", request["port"], None, request["arguments"])
     except SystemExit as end:

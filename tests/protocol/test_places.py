@@ -138,6 +138,15 @@ def test_private_directory_is_made_for_its_owner(tmp_path: Path) -> None:
     assert (made, made.stat().st_mode & 0o777) == (tmp_path / "keys", 0o700)
 
 
+def test_a_private_directory_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), real(descriptor)))
+    for _ in range(2):  # the second time nothing is missing
+        places.make_private_dir(tmp_path / "nodes" / "n1" / "keys")
+    assert synced == [str(tmp_path), str(tmp_path / "nodes"), str(tmp_path / "nodes" / "n1")]
+
+
 @pytest.mark.parametrize("mode", [0o750, 0o705, 0o710, 0o701, 0o777])
 def test_directory_that_others_can_enter_is_refused(mode: int, tmp_path: Path) -> None:
     tmp_path.chmod(mode)
