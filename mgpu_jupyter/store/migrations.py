@@ -82,12 +82,18 @@ STEPS: tuple[str, ...] = (
 )
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the database to the newest step, each in a transaction of its own."""
+def check_version(connection: sqlite3.Connection) -> int:
+    """Return the step that the database is at, or refuse one of a newer mgpu; changes nothing."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(STEPS):
         raise Unavailable(
             "store-too-new", f"The database was written by a newer mgpu (step {version}, known: {len(STEPS)}): install that version again."
         )
+    return version
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the database to the newest step, each in a transaction of its own."""
+    version = check_version(connection)
     for number, step in enumerate(STEPS[version:], start=version + 1):
         connection.executescript(f"BEGIN IMMEDIATE; {step} PRAGMA user_version = {number}; COMMIT;")

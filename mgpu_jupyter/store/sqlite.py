@@ -34,7 +34,7 @@ from mgpu_jupyter.master.ports import (
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
 from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job
-from mgpu_jupyter.store.migrations import migrate
+from mgpu_jupyter.store.migrations import check_version, migrate
 
 BUSY_TIMEOUT_S = 10.0
 _ACTIVE = tuple(sorted(state.value for state in JobState if state not in FINAL_STATES))
@@ -71,6 +71,11 @@ class SqliteStore:
         self._path = path
         with _as_unavailable():
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+            try:
+                check_version(self._connection)  # before anything is changed
+            except Unavailable:
+                self._connection.close()
+                raise
             # A network file system has no shared memory for WAL and no locks to trust: one process, rollback journal.
             self._connection.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network else 'WAL'}")
             if on_network:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
+import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import Unavailable
@@ -36,15 +37,56 @@ def test_the_journal_is_wal_with_full_sync_and_rollback_on_a_network(tmp_path):
     remote.close()
 
 
-def test_a_database_from_the_future_is_refused(tmp_path):
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_a_database_from_the_future_is_refused_and_nothing_of_it_is_changed(tmp_path, journal):
     connection = sqlite3.connect(tmp_path / "mgpu.db")
-    connection.execute(f"PRAGMA user_version = {len(STEPS) + 1}")
+    connection.execute(f"PRAGMA journal_mode = {journal}")
+    connection.executescript(f"CREATE TABLE jobs (dreams TEXT); PRAGMA user_version = {len(STEPS) + 1};")
     connection.close()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     with pytest.raises(Unavailable) as caught:
         SqliteStore(tmp_path / "mgpu.db")
 
     assert caught.value.code == "store-too-new"
+    assert caught.value.message == (
+        f"The database was written by a newer mgpu (step {len(STEPS) + 1}, known: {len(STEPS)}): install that version again."
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+OLD_JOB = {"id": "AAAA0001", "number": 1, "user": "ann", "submitted_at": 5.0, "state": "queued", "spec": {}}
+"""What the first release wrote of a job: every field that was added since must have a default."""
+OLD_SPEC = {"command": ["python", "train.py"], "gpus": 2, "name": "old"}
+
+
+@pytest.mark.parametrize("version", range(1, len(STEPS) + 1))
+def test_a_database_of_every_earlier_shape_is_taken_over(tmp_path, version):
+    connection = sqlite3.connect(tmp_path / "mgpu.db")
+    for step in STEPS[:version]:
+        connection.executescript(step)
+    about = (1, "AAAA0001", "ann", "old", "queued", 5.0, "key", 3)
+    blobs = (msgspec.msgpack.encode(OLD_SPEC), msgspec.msgpack.encode(OLD_JOB))
+    columns = "number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record"
+    connection.execute(f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*about, *blobs))
+    connection.executescript(
+        "INSERT INTO meta VALUES ('epoch', '7'); INSERT INTO meta VALUES ('master_epoch', '4');"
+        "INSERT INTO nodes (id, public_key) VALUES ('n1', 'k'); INSERT INTO tokens VALUES (x'01', 'ann', 'user', 1.0, NULL);"
+        f"PRAGMA user_version = {version};"
+    )
+    connection.close()
+
+    store = SqliteStore(tmp_path / "mgpu.db")
+    found = store.recover()
+    save(store, a_job(2))
+
+    assert [(job.id, job.number, job.state, job.spec.command, job.spec.gpus) for job in found.jobs] == [
+        ("AAAA0001", 1, "queued", ("python", "train.py"), 2)
+    ]
+    assert (found.epoch, found.nodes, store.next_master_epoch()) == (7, (SavedNode(id="n1", public_key="k"),), 5)
+    assert (store.find_by_key("ann", "key").id, store.reader().token(b"\x01").user) == ("AAAA0001", "ann")
+    assert store._connection.execute("PRAGMA user_version").fetchone() == (len(STEPS),)
+    store.close()
 
 
 def test_nodes_of_the_first_shape_are_taken_over(tmp_path):
