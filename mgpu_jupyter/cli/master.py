@@ -35,7 +35,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
         raise InvalidRequest("contradiction", "--socket and --tls exclude each other: a socket does not leave the machine.")
     if importlib.util.find_spec("jupyter_server") is None:
         raise Unavailable("no-jupyter-server", 'mgpu_master needs jupyter_server: run  pip install "mgpu-jupyter[lab]"')
-    _leave_out_slow_imports()
+    leave_out_slow_imports()
     headless = cast("_Headless", importlib.import_module("mgpu_jupyter.server.headless"))
     return headless.run(
         values.host, int(values.port), values.config, _extra(words[cut + 1 :], verbose=values.verbose), tls=values.tls, socket=values.socket
@@ -46,7 +46,7 @@ def _extra(words: list[str], *, verbose: bool) -> list[str]:
     return ["--ServerApp.log_level=DEBUG", *words] if verbose else words
 
 
-def _leave_out_slow_imports() -> None:
+def leave_out_slow_imports() -> None:
     """Import nothing that builds a grammar for a check that nobody asks for here: it takes longer than all the rest of a start.
 
     jsonschema, which Jupyter's events are checked with, does without the package where it is not installed.

@@ -14,10 +14,12 @@ import sys
 from typing import Any
 
 from mgpu_agent.protocol import failpoints
+from mgpu_jupyter.cli.master import leave_out_slow_imports
 
 
 def main() -> None:
     """Fork a master for every line."""
+    leave_out_slow_imports()
     from mgpu_jupyter.server import headless  # here, so that the parent of all masters has it
 
     signal.signal(signal.SIGCHLD, lambda *_: reap())

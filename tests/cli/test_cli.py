@@ -384,3 +384,10 @@ def test_specs_of_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     mock = MockTransport()
     run(entry.mgpu_srun, ["--background", "--", "python", "t.py"], mock)
     assert mock.specs == [JobSpec(command=("python", "t.py"), cwd=str(tmp_path))]
+
+
+def test_a_master_imports_nothing_that_takes_longer_than_its_whole_start() -> None:
+    program = "import sys; from mgpu_jupyter.cli.master import leave_out_slow_imports as leave; leave(); import jupyter_server.serverapp"
+    program += "; print(sorted(name for name in ('lark', 'IPython', 'torch') if name in sys.modules))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "[]\n"
