@@ -1,4 +1,5 @@
-/* A wall clock that a test sets: LD_PRELOAD this, and MGPU_TEST_CLOCK names a file with nanoseconds to add (int64, native). */
+/* Clocks that a test sets: LD_PRELOAD this, and MGPU_TEST_CLOCK names a file with nanoseconds to add (int64, native): first to the
+   time of day, then to the clock that counts from boot and goes on while a machine sleeps. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -11,15 +12,15 @@
 
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
 static volatile int64_t *offset;
-static int64_t none;
+static int64_t none[2];
 
 __attribute__((constructor)) static void open_clock(void) {
     real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
-    offset = &none;
+    offset = none;
     const char *path = getenv("MGPU_TEST_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
     if (page != MAP_FAILED) offset = page;
     close(file);
 }
@@ -27,8 +28,9 @@ __attribute__((constructor)) static void open_clock(void) {
 int clock_gettime(clockid_t id, struct timespec *now) {
     if (!real_clock_gettime) open_clock();
     int code = real_clock_gettime(id, now);
-    if (code == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) {
-        int64_t sum = (int64_t)now->tv_sec * 1000000000 + now->tv_nsec + *offset;
+    int is_wall = id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE;
+    if (code == 0 && (is_wall || id == CLOCK_BOOTTIME)) {
+        int64_t sum = (int64_t)now->tv_sec * 1000000000 + now->tv_nsec + offset[is_wall ? 0 : 1];
         now->tv_sec = sum / 1000000000;
         now->tv_nsec = sum % 1000000000;
     }
