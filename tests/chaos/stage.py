@@ -213,11 +213,12 @@ class Stage(Cluster):
         """Add a line to the record."""
         history.append(self.record, what, now(), **more)
 
-    def submit(self, key: str, seconds: float, *, code: int = 0, talk: bool = False, **keywords: Any) -> str:
+    def submit(self, key: str, seconds: float, *, code: int = 0, words: tuple[str, ...] = (), **keywords: Any) -> str:
         """Submit a job that writes down its life, until it is acknowledged; return its id."""
-        command = [sys.executable, "-IS", str(WITNESS), str(self.witness), f"{seconds:.3f}", str(code), *(["talk"] if talk else [])]
+        command = [sys.executable, "-IS", str(WITNESS), str(self.witness), f"{seconds:.3f}", str(code), *words]
         spec = spec_of(command, None, {"name": key, **keywords}, Here.real())
-        self.write("asked", key=key, ranks=keywords.get("nodes", 1))
+        ranks = keywords.get("nodes", 1) * keywords.get("ntasks_per_node", 1)
+        self.write("asked", key=key, ranks=ranks)
         job = self.client.submit_spec(spec, key=key, retry_s=SUBMIT_LIMIT_S).id
         self.write("acknowledged", key=key, job=job)
         with self._lock:
@@ -272,6 +273,17 @@ class Stage(Cluster):
         with contextlib.suppress(AssertionError):  # what did not end is rule 1's business
             wait_until(over, "all jobs are over", limit_s, LOOK_S)
         self.look_at_each()
+
+    def compare_output(self, job: str, rank: int) -> int:
+        """Compare what a rank with the word `talk` printed with what was kept of it; return how many lines that are."""
+        path = max(self.witness.glob(f"{job}.*.{rank}.*.jsonl"), key=lambda path: int(path.name.split(".")[1]))
+        beats = [json.loads(line)["what"] for line in path.read_text().splitlines()].count("beat")
+        said = ["started", *(f"beat {number}" for number in range(1, beats + 1)), "ends"]
+        kept = self.client.job(job).output(rank).splitlines()
+        if kept != said:
+            first = next((place for place, (one, other) in enumerate(zip(kept, said, strict=False)) if one != other), -1)
+            self.problems.append(f"rank {rank} of job {job} printed {len(said)} lines, {len(kept)} were kept; first other line: {first}")
+        return len(kept)
 
     def judge(self) -> list[str]:
         """Return every violation and problem so far."""

@@ -80,7 +80,9 @@ def gpus_are_held_once(history: History) -> Sentences:
         runs.sort(key=lambda run: run.started_at)
         latest: Run | None = None
         for run in runs:
-            if latest is not None and _overlap(latest, run):
+            # Processes of one attempt share what it was given on their node.
+            are_mates = latest is not None and (latest.job, latest.attempt, latest.node) == (run.job, run.attempt, run.node)
+            if latest is not None and not are_mates and _overlap(latest, run):
                 yield f"GPU {gpu} was held by job {latest.job} {latest.name} and by job {run.job} {run.name} at once"
             latest = run if latest is None or run.seen_at > latest.seen_at else latest
 

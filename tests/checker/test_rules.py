@@ -47,6 +47,7 @@ SOUND = {
     "run again after a node was lost that had not begun with its rank": a_history(
         a_run(ranks=2, end=2.0, code=143), *PAIR, a_told(attempt=2, at=5.0), Fault("node-lost", "n2", 0.9)
     ),
+    "two processes of an attempt on one node": a_history(a_run(ranks=2, gpus=("G",)), a_run(rank=1, ranks=2, gpus=("G",)), OVER),
     "a GPU that is handed on": a_history(
         a_run(gpus=("G",), end=2.0), a_run("B", epoch=2, gpus=("G",), start=2.0, end=3.0), OVER, a_told("B"), jobs=("A", "B")
     ),
@@ -101,6 +102,14 @@ BROKEN = {
     "4 a GPU held twice": (
         a_history(a_run(gpus=("G",)), a_run("B", epoch=2, pid=5, gpus=("G",), start=1.5), OVER, a_told("B"), jobs=("A", "B")),
         ["rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job B attempt 1 rank 0 (pid 5 on n1) at once"],
+    ),
+    "4 a GPU held by two attempts": (
+        a_history(a_run(gpus=("G",), code=None), a_run(attempt=2, gpus=("G",), start=1.5), a_told(attempt=2, at=5.0), LOST),
+        [
+            "rule 3: job A: attempt 1 rank 0 (pid 110 on n1) still lived 0.500 s after attempt 2 rank 0 (pid 120 on n1) began",
+            "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job A attempt 2 rank 0 (pid 120 on n1) at once",
+            "rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) was cut off",
+        ],
     ),
     "4 a GPU held twice, by one that began long before": (
         a_history(

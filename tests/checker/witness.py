@@ -1,8 +1,8 @@
 """A job that writes down its own life: start, a beat every 50 ms, end. Stands alone; the standard library is all it needs.
 
-Usage: python -IS witness.py DIRECTORY SECONDS [EXIT-CODE [talk]]
+Usage: python -IS witness.py DIRECTORY SECONDS [EXIT-CODE] [talk] [RANK:SECONDS:EXIT-CODE]
 
-With `talk` it also prints a numbered line at each beat, so that lost output shows.
+With `talk` it also prints a numbered line at each beat, so that lost output shows. The last word makes one rank end otherwise.
 Each process writes a file of its own, named by job, attempt, rank and process, so that a second start can never hide the first.
 Start and end are fsynced; a beat is only written, since a kill of this process loses nothing that was written.
 """
@@ -36,8 +36,8 @@ def who() -> dict:
         "job": env["MGPU_JOB_ID"],
         "attempt": int(env["MGPU_ATTEMPT"]),
         "epoch": int(env["MGPU_EPOCH"]),
-        "rank": int(env.get("MGPU_NODE_RANK") or 0),
-        "ranks": int(env.get("MGPU_NNODES") or 1),
+        "rank": int(env.get("SLURM_PROCID") or env.get("MGPU_NODE_RANK") or 0),
+        "ranks": int(env.get("SLURM_NTASKS") or env.get("MGPU_NNODES") or 1),
         "node": env["MGPU_NODE_ID"],
         "gpus": [gpu for gpu in env.get("MGPU_GPUS", "").split(",") if gpu],
         "devices": env.get("CUDA_VISIBLE_DEVICES", ""),
@@ -57,9 +57,15 @@ def stop(number: int, frame: object) -> None:
     raise Stopped(number)
 
 
-def main(directory: str, seconds: float, code: int, talk: bool) -> int:
+def main(directory: str, seconds: float, *words: str) -> int:
     """Live for `seconds` and return the exit code."""
     me = who()
+    code = next((int(word) for word in words if word.isdecimal()), 0)
+    talk = "talk" in words
+    for word in words:
+        rank, _, rest = word.partition(":")
+        if rest and int(rank) == me["rank"]:
+            seconds, code = float(rest.partition(":")[0]), int(rest.partition(":")[2])
     path = os.path.join(directory, "{job}.{attempt}.{rank}.{pid}.{born}.jsonl".format(**me))
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -88,4 +94,4 @@ def main(directory: str, seconds: float, code: int, talk: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0, "talk" in sys.argv[4:]))
+    sys.exit(main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:]))

@@ -23,7 +23,7 @@ def test_row(number: int, tmp_path: Path) -> None:
         pytest.skip("Only root can mount the small disks that are filled.")
     if number == 10 and not can_preload():
         pytest.skip("There is no gcc to build the clock that jumps.")
-    if number in (4, 15) and not can_boot():
+    if number in (4, 15, 18) and not can_boot():
         pytest.skip("There is no gcc to build what shows a program another boot.")
     if number == 13 and not can_record():
         pytest.skip("There is no gcc to build the recorder of writes and sends.")

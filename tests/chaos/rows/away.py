@@ -3,7 +3,6 @@ the lengths of time."""
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import time
@@ -48,7 +47,7 @@ def leave_alone(directory: Path, times: int, rng: random.Random) -> Findings:
             away_s = AWAY_S + rng.uniform(0.5, 1.5)
             # Some end while nobody is there, some after.
             lives_s = [away_s * 0.7 if one % 2 else away_s + 1.5 * start_s + 2.0 for one in range(JOBS)]
-            jobs = [stage.submit(f"job-{number}-{one}", life_s, gpus=1, talk=True) for one, life_s in enumerate(lives_s)]
+            jobs = [stage.submit(f"job-{number}-{one}", life_s, gpus=1, words=("talk",)) for one, life_s in enumerate(lives_s)]
             wait_until(partial(_have_begun, stage, jobs), "all jobs have begun", 60)
             time.sleep(rng.uniform(0.0, 0.5))
             stage.kill("master")
@@ -72,14 +71,7 @@ def _compare(stage: Stage, job: str) -> int:
     info = stage.client.job(job).info
     if (str(info.state), info.attempt) != ("completed", 1):
         stage.problems.append(f"the job {job} is {info.state} with attempt {info.attempt} although it was to be left alone")
-    (path,) = stage.witness.glob(f"{job}.*")
-    beats = [json.loads(line)["what"] for line in path.read_text().splitlines()].count("beat")
-    said = ["started", *(f"beat {number}" for number in range(1, beats + 1)), "ends"]
-    kept = stage.client.job(job).output().splitlines()
-    if kept != said:
-        first = next((place for place, (one, other) in enumerate(zip(kept, said, strict=False)) if one != other), min(len(kept), len(said)))
-        stage.problems.append(f"the job {job} printed {len(said)} lines, and {len(kept)} were kept; they differ from line {first} on")
-    return len(kept)
+    return stage.compare_output(job, 0)
 
 
 ROWS = (Row(14, "master of one's own server away longer than the lease", 2, 20, leave_alone),)

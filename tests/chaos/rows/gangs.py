@@ -179,14 +179,15 @@ def _is_over(stage: NodeStage, gang: Gang) -> bool:
     return str(stage.client.job(gang.job).state) in ("completed", "failed")
 
 
+def free_gpus(stage: NodeStage) -> bool:
+    """Tell whether no GPU is held."""
+    return not any(gpu.job_id for node in stage.client.nodes() for gpu in node.gpus)
+
+
 def _wait_until_free(stage: NodeStage, what: str) -> None:
     """See that no GPU is held any more."""
-
-    def free() -> bool:
-        return not any(gpu.job_id for node in stage.client.nodes() for gpu in node.gpus)
-
     try:
-        wait_until(free, "all GPUs are free", 10)
+        wait_until(partial(free_gpus, stage), "all GPUs are free", 10)
     except WaitedTooLong:
         held = [(node.id, gpu.job_id) for node in stage.client.nodes() for gpu in node.gpus if gpu.job_id]
         stage.problems.append(f"after a gang was hurt ({what}) GPUs are still held: {held}")
