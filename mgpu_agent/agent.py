@@ -65,6 +65,7 @@ class Agent:
         self._sampler = parts.sampler
         self._gauge = parts.gauge
         self._checks = parts.checks
+        self._meetings = parts.meetings
         self._wake, self._wake_writer = parts.wake
         self._host, self._address = parts.host, parts.address
         self._look, self._describe = parts.look, parts.describe
@@ -169,6 +170,7 @@ class Agent:
         self._link.close()
         self._sampler.close()
         self._checks.close()
+        self._meetings.close()
         self._watch.close()
         self._spool.close()
         self._wake.close()
@@ -223,6 +225,7 @@ class Agent:
                 case keeper.TaskChanged(record=record):
                     self._handle(happened.TaskChanged(at=now, status=self._status(record)))
                 case keeper.StartRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
+                    self._meetings.forget(key)
                     self._spool.delete_attempts((key,))
                     self._handle(happened.LaunchFailed(at=now, key=key, code=code, message=text, fault=fault, exit_code=exit_code))
                 case InputAck():
@@ -303,6 +306,8 @@ class Agent:
                     ailments=self._checks.take(),
                 )
             )
+        for met in self._meetings.take():
+            self._handle(happened.PeersMet(at=now, met=met))
         while self._events:  # what a signal handler put there
             self._handle(self._events.popleft())
 
@@ -326,11 +331,14 @@ class Agent:
             case do.Send(message=message):
                 self._outbox.put(message)
             case do.StartTasks(spec=spec, alive_at=alive_at):
+                self._meetings.leave(spec.key)
                 if (start := self._prepare(spec)) is not None:
                     self._keeper.put(replace(start, alive_at=alive_at))
-            case do.PrepareTasks(spec=spec):
+            case do.PrepareTasks(spec=spec, meets=meets):
                 if self._prepare(spec) is not None:
-                    self._events.append(happened.LaunchPrepared(at=time.monotonic(), key=spec.key))
+                    self._events.append(self._open_meeting(spec) if meets else happened.LaunchPrepared(at=time.monotonic(), key=spec.key))
+            case do.MeetPeers(message=message):
+                self._meetings.meet(message)
             case do.RenewLeases(alive_at=alive_at):
                 self._keeper.put(keeper.MasterAlive(alive_at=alive_at))
             case do.FollowOutput(status=status):
@@ -344,10 +352,12 @@ class Agent:
             case do.ForgetTasks(keys=keys):
                 self._keeper.put(keeper.ForgetTasks(keys=keys))
                 for key in keys:
+                    self._meetings.forget(key)
                     self._shipper.forget(key)
                     self._stems.pop(key, None)
                 self._spool.delete_attempts(keys)
             case do.StopTasks(key=key, grace_s=grace_s, reason=reason):
+                self._meetings.leave(key)
                 self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason))
             case do.PassOn(message=message):
                 self._keeper.put(message)
@@ -385,6 +395,14 @@ class Agent:
         )
         self._events.append(failure)
         return None
+
+    def _open_meeting(self, spec: LaunchSpec) -> happened.Event:
+        """Begin to wait for the other nodes of an attempt that could be started here."""
+        try:
+            return happened.LaunchPrepared(at=time.monotonic(), key=spec.key, offer=self._meetings.open(spec))
+        except OSError as error:
+            text = f"The node has no port for the other nodes to come to: {error}."
+            return happened.LaunchFailed(at=time.monotonic(), key=spec.key, code="no-port", message=text, fault="node")
 
     def _connect(self) -> None:
         self._connect_at = self._rise_by = None

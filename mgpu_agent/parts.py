@@ -17,6 +17,7 @@ from mgpu_agent.gpu.sampler import Sampler
 from mgpu_agent.gpu.source import GpuSource
 from mgpu_agent.identity import Enrolment
 from mgpu_agent.link import Link
+from mgpu_agent.network.meetings import Meetings
 from mgpu_agent.process.accounts import Accounts
 from mgpu_agent.process.environment import base_environment
 from mgpu_agent.process.inotify import ModifiedFiles
@@ -45,6 +46,7 @@ class Parts(NamedTuple):
     sampler: Sampler
     gauge: Gauge
     checks: Checks
+    meetings: Meetings
     wake: tuple[socket.socket, socket.socket]
     """What is written to the second wakes a poll of the first."""
     host: str
@@ -65,7 +67,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     wake, wake_writer = socket.socketpair()
 
     def tick_soon() -> None:
-        """Wake the loop from the sampler's thread: a reading that somebody waits for is there."""
+        """Wake the loop from another thread: a reading or a meeting that somebody waits for is there."""
         with contextlib.suppress(OSError):
             wake_writer.send(b"\0")
 
@@ -82,6 +84,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
         sampler=Sampler(source, frozenset(gpu.uuid for gpu in gpus), tick_soon),
         gauge=Gauge(),
         checks=Checks(config.node_id, config.directory, found, gpus),
+        meetings=Meetings(config.node_id, found.address, tick_soon),
         wake=(wake, wake_writer),
         host=host_name(),
         address=found.address,

@@ -7,11 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.meeting import Fingerprint, Offer, Reached, Unreached, Way
+from mgpu_agent.protocol.messages import Met
 from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.scheduler import invariants
 from mgpu_jupyter.scheduler.commands import Command, RecordAnswer, Remember
-from mgpu_jupyter.scheduler.events import Event, JobSubmitted, LaunchWasPrepared, NodeJoined, PassDue
+from mgpu_jupyter.scheduler.events import Event, JobSubmitted, LaunchWasPrepared, NodeJoined, NodeMet, PassDue
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Job, Placement, Policy
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -68,6 +71,21 @@ def ended(job: Job, rank: int = 0, exit_code: int | None = 0, at: float = 20.0, 
     return status(job, rank, ended_at=at, exit_code=exit_code, **changes)
 
 
+def an_offer(node: str, rank: int = 0) -> Offer:
+    """What a node with two interfaces brings to a meeting."""
+    ways = (Way(f"{node}.a", "eth0"), Way(f"{node}.b", "eth1"), Way("127.0.0.1", "lo"))
+    return Offer(ways=ways, port=40_000, master_port=0 if rank else 20_001)
+
+
+def everybody_reached(job: Job, node: str, *interfaces: str, fingerprint: Fingerprint | None = None) -> Met:
+    """What a node says that reached all others by these ends of their addresses, or by both."""
+    others = [placement.node_id for placement in job.placements if placement.node_id != node]
+    ends = interfaces or ("a", "b")
+    reached = tuple(Reached(other, f"{other}.{end}") for other in others for end in ends)
+    unreached = tuple(Unreached(other, f"{other}.{end}", "no answer") for other in others for end in ("a", "b") if end not in ends)
+    return Met(key=job.attempt_key, reached=reached, unreached=unreached, fingerprint=fingerprint or Fingerprint())
+
+
 class Cluster:
     """A state with a clock and a memory; every event is followed by a check of all invariants."""
 
@@ -109,12 +127,15 @@ class Cluster:
         job = self.state.jobs[new]
         for placement in job.placements if job.is_preparing else ():
             self.prepared(job, placement.rank)
+        for placement in job.placements if self.state.jobs[new].is_preparing else ():
+            self.tell(NodeMet(at=2.0, node_id=placement.node_id, met=everybody_reached(job, placement.node_id)))
         return self.state.jobs[new]
 
-    def prepared(self, job: Job, rank: int, *, at: float = 2.0) -> list[Command]:
+    def prepared(self, job: Job, rank: int, *, at: float = 2.0, offer: Offer | None = None) -> list[Command]:
         """Let the node of this rank say that it can start."""
         (placement,) = (one for one in job.placements if one.rank == rank)
-        return self.tell(LaunchWasPrepared(at=at, node_id=placement.node_id, key=job.attempt_key))
+        given = an_offer(placement.node_id, rank) if meets(job.spec) and offer is None else offer
+        return self.tell(LaunchWasPrepared(at=at, node_id=placement.node_id, key=job.attempt_key, offer=given))
 
     def job(self, new: JobId) -> Job:
         return self.state.jobs[new]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import Input, Resize, ToMaster, Warn
+from mgpu_agent.protocol.messages import Input, Meet, Resize, ToMaster, Warn
 from mgpu_agent.protocol.model import HealthChecks, LaunchSpec, OutputMark, TaskStatus
 
 
@@ -34,6 +34,14 @@ class PrepareTasks(msgspec.Struct, frozen=True, kw_only=True):
     """See whether this launch could be carried out; start nothing."""
 
     spec: LaunchSpec
+    meets: bool = False
+    """Wait for the other nodes of the attempt, and say where."""
+
+
+class MeetPeers(msgspec.Struct, frozen=True, kw_only=True):
+    """Find out by which ways the other nodes of an attempt are reached."""
+
+    message: Meet
 
 
 class RenewLeases(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +131,7 @@ Command = (
     | Send
     | StartTasks
     | PrepareTasks
+    | MeetPeers
     | RenewLeases
     | StopTasks
     | PassOn

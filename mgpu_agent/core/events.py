@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import InputAck, ToAgent
+from mgpu_agent.protocol.meeting import Offer
+from mgpu_agent.protocol.messages import InputAck, Met, ToAgent
 from mgpu_agent.protocol.model import Ailment, GpuSample, NodeFacts, TaskStatus
 
 
@@ -81,6 +82,14 @@ class LaunchPrepared(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     key: AttemptKey
+    offer: Offer | None = None
+
+
+class PeersMet(msgspec.Struct, frozen=True, kw_only=True):
+    """It is known which ways lead to the other nodes of an attempt."""
+
+    at: float
+    met: Met
 
 
 class LaunchFailed(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +144,7 @@ Event = (
     | TaskChanged
     | InputTaken
     | LaunchPrepared
+    | PeersMet
     | LaunchFailed
     | Ticked
     | EndAsked

@@ -40,6 +40,7 @@ from mgpu_agent.core.events import (
     LinkFell,
     LinkRose,
     MasterMoved,
+    PeersMet,
     TaskChanged,
     Ticked,
 )
@@ -60,6 +61,7 @@ from mgpu_agent.protocol.messages import (
     Input,
     Launch,
     Leave,
+    Meet,
     OutputAck,
     Prepare,
     Probe,
@@ -172,6 +174,8 @@ class Machine:
                 return self._work.launch_prepared(event, may_tell=self.may_ship)
             case InputTaken(ack=ack):  # one that cannot be told is asked for again
                 return [Send(message=ack)] if self.may_ship else []
+            case PeersMet():
+                return self._work.peers_met(event, may_tell=self.may_ship)
             case Began(boot=boot):
                 self._boot = boot
                 return [Connect(enrolling=self.phase is Phase.ENROLLING)]
@@ -288,8 +292,10 @@ class Machine:
                 return self._work.forget(message)
             case Prepare():
                 return self._work.prepare(message, at)
-            case Start(key=key):
-                return self._work.start(key)
+            case Meet():
+                return self._work.meet(message)
+            case Start(key=key, spec=spec):
+                return self._work.start(key, spec)
             case Heard(beat=beat):
                 return self._work.renew(beat, self._boot)
             case Stop():

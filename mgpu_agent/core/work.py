@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from mgpu_agent.core.attempts import Attempts
-from mgpu_agent.core.commands import Command, FollowOutput, ForgetTasks, PassOn, PrepareTasks, ReadGpus, RenewLeases, Send, StartTasks
-from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, TaskChanged
+from mgpu_agent.core.commands import (
+    Command,
+    FollowOutput,
+    ForgetTasks,
+    MeetPeers,
+    PassOn,
+    PrepareTasks,
+    ReadGpus,
+    RenewLeases,
+    Send,
+    StartTasks,
+)
+from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, PeersMet, TaskChanged
 from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.core.launches import stop_command, why_not
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.meeting import Offer
 from mgpu_agent.protocol.messages import (
     Forget,
     Heartbeat,
     Input,
     InputAck,
     LaunchRefused,
+    Meet,
+    Met,
     Prepare,
     Prepared,
     Resize,
@@ -32,6 +46,15 @@ class Preparation:
         self.until = at + message.hold_s
         self.is_ready = False
         """Whether it was found that it can be started."""
+        self.offer: Offer | None = None
+        self.meeting: Meet | None = None
+        self.met: Met | None = None
+        """What came of the meeting, once that is known."""
+
+    @property
+    def answer(self) -> Prepared:
+        """What the master is told when it is ready."""
+        return Prepared(key=self.spec.key, offer=self.offer)
 
 
 class Work:
@@ -56,7 +79,7 @@ class Work:
         if known := self.attempts.statuses(key):
             return [Send(message=TaskReport(status=status)) for status in known]
         if key in self._prepared:
-            return self.start(key)
+            return self.start(key, spec)
         if key in self.attempts:
             return []
         if (refusal := why_not(spec, self._node_id, self.facts, self.attempts, self._gpus)) is not None:
@@ -72,7 +95,7 @@ class Work:
             return [Send(message=TaskReport(status=status)) for status in known]
         if (before := self._prepared.get(key)) is not None:
             before.until = at + message.hold_s
-            return [Send(message=Prepared(key=key))] if before.is_ready else []
+            return [Send(message=before.answer)] if before.is_ready else []
         if key in self.attempts:
             return []
         if self.facts is None:
@@ -81,17 +104,26 @@ class Work:
             return [Send(message=refusal)]
         self.attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
         self._prepared[key] = Preparation(message, at)
-        return [PrepareTasks(spec=spec)]
+        return [PrepareTasks(spec=spec, meets=message.meets)]
 
-    def start(self, key: AttemptKey) -> list[Command]:
+    def meet(self, message: Meet) -> list[Command]:
+        """Go to the other nodes of an attempt, or tell again what came of it."""
+        if (preparation := self._prepared.get(message.key)) is None:
+            return [Send(message=_not_prepared(message.key))]
+        if message != preparation.meeting:
+            preparation.meeting, preparation.met = message, None
+            return [MeetPeers(message=message)]
+        return [] if preparation.met is None else [Send(message=preparation.met)]
+
+    def start(self, key: AttemptKey, spec: LaunchSpec | None = None) -> list[Command]:
         """Start what was prepared, or tell what is known of it."""
         if known := self.attempts.statuses(key):
             return [Send(message=TaskReport(status=status)) for status in known]
         if (preparation := self._prepared.pop(key, None)) is not None:
-            return self._begin(preparation.spec)
+            return self._begin(spec or preparation.spec)
         if key in self.attempts:
             return []
-        return [Send(message=LaunchRefused(key=key, code="not-prepared", message="The node let the preparation go.", fault="stale"))]
+        return [Send(message=_not_prepared(key))]
 
     def _begin(self, spec: LaunchSpec) -> list[Command]:
         # The lease counts from what was known when the launch came: one that waits for a keeper must not outlive it.
@@ -147,8 +179,15 @@ class Work:
         """Take in that a launch can be carried out."""
         if (preparation := self._prepared.get(event.key)) is None:
             return []
-        preparation.is_ready = True
-        return [Send(message=Prepared(key=event.key))] if may_tell else []
+        preparation.is_ready, preparation.offer = True, event.offer
+        return [Send(message=preparation.answer)] if may_tell else []
+
+    def peers_met(self, event: PeersMet, *, may_tell: bool) -> list[Command]:
+        """Take in what came of a meeting."""
+        if (preparation := self._prepared.get(event.met.key)) is None:
+            return []
+        preparation.met = event.met
+        return [Send(message=event.met)] if may_tell else []
 
     def let_go(self, at: float) -> list[Command]:
         """Drop the preparations that nobody started in time."""
@@ -205,3 +244,7 @@ class Work:
     def _let_go(self, status: TaskStatus, at: float) -> bool:
         """Note the GPUs that the end of an attempt frees; tell whether their memory must be looked at."""
         return bool(status.gpus) and self.attempts.is_over(status.key) and self._gpus.free(status.gpus, at)
+
+
+def _not_prepared(key: AttemptKey) -> LaunchRefused:
+    return LaunchRefused(key=key, code="not-prepared", message="The node let the preparation go.", fault="stale")

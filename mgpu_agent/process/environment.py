@@ -29,11 +29,12 @@ def base_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def task_environment(
-    spec: LaunchSpec, task: TaskSpec, *, node_id: NodeId, devices: str, cwd: str, inherited_python_path: str
+    spec: LaunchSpec, task: TaskSpec, *, node_id: NodeId, devices: str, cwd: str, base: Mapping[bytes, bytes]
 ) -> dict[bytes, bytes]:
-    """Return what is added to the node's environment for one process of a launch."""
+    """Return what is added to the node's environment `base` for one process of a launch."""
     key = spec.key
-    env = {
+    env = {name: value for name, value in spec.defaults.items() if os.fsencode(name) not in base}
+    env |= {
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": devices,
@@ -48,7 +49,7 @@ def task_environment(
     env.update(task.env)
     if spec.script is not None:
         # A cell imports what lies beside the notebook, although its source runs from the spool.
-        python_path = env.get("PYTHONPATH", inherited_python_path)
+        python_path = env.get("PYTHONPATH", base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape"))
         env["PYTHONPATH"] = f"{cwd}{os.pathsep}{python_path}" if python_path else cwd
     return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
 

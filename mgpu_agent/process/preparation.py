@@ -36,7 +36,7 @@ class Preparation:
         self._node_id = node_id
         self._spool = spool
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
-        self._python_path = base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape")
+        self._base = base
         self._interpreters = Interpreters()
         self._accounts = accounts
 
@@ -68,7 +68,7 @@ class Preparation:
         ranks = tuple(
             RankStart(
                 task.rank,
-                task_environment(spec, task, node_id=self._node_id, devices=devices, cwd=cwd, inherited_python_path=self._python_path),
+                task_environment(spec, task, node_id=self._node_id, devices=devices, cwd=cwd, base=self._base),
             )
             for task in spec.tasks
         )

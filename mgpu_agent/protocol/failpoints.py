@@ -27,6 +27,7 @@ MASTER = {
     "master.committed": "the changes of a turn are on disk, and nothing of it was sent",
     "master.launch": "a launch is about to be sent",
     "master.prepare": "a node is about to be asked whether it could start",
+    "master.meet": "a node is about to be told to go to the others of an attempt",
     "master.start": "a node is about to be told to start what it prepared",
     "master.stop": "a stop is about to be sent",
     "master.input": "what somebody typed, or the size of their terminal, is about to be sent",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached
 from mgpu_agent.protocol.model import Ailment, GpuSample, HealthChecks, LaunchSpec, NodeFacts, OutputMark, TaskStatus
 
 # --- master to agent -----------------------------------------------------------------------------
@@ -52,12 +53,26 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag="prepare"):
     spec: LaunchSpec
     hold_s: float
     """After so long without a `Start` it is let go."""
+    meets: bool = False
+    """The nodes of this attempt will meet before it starts: say by which addresses this one may be reached, and wait there."""
+
+
+class Meet(msgspec.Struct, frozen=True, kw_only=True, tag="meet"):
+    """All nodes of this attempt wait for each other: go to the others, and say whom you reached."""
+
+    key: AttemptKey
+    secret: bytes
+    """Of this attempt: whoever answers by it is one of its nodes."""
+    peers: tuple[Peer, ...]
+    limit_s: float
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """All nodes of this attempt are prepared: start it."""
 
     key: AttemptKey
+    spec: LaunchSpec | None = None
+    """In place of the one that was prepared, with what the meeting brought."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
@@ -146,6 +161,7 @@ ToAgent = (
     | Refuse
     | Launch
     | Prepare
+    | Meet
     | Start
     | Stop
     | Forget
@@ -206,6 +222,17 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
     """This attempt can be started here: nothing runs yet, its GPUs are kept for it."""
 
     key: AttemptKey
+    offer: Offer | None = None
+    """For the meeting, if there is to be one."""
+
+
+class Met(msgspec.Struct, frozen=True, kw_only=True, tag="met"):
+    """Which ways to the other nodes of this attempt lead there, and what its processes will find here."""
+
+    key: AttemptKey
+    reached: tuple[Reached, ...] = ()
+    unreached: tuple[Unreached, ...] = ()
+    fingerprint: Fingerprint = Fingerprint()
 
 
 class LaunchRefused(msgspec.Struct, frozen=True, kw_only=True, tag="launch_refused"):
@@ -263,4 +290,4 @@ class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
     """Nothing more is taken."""
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | LaunchRefused | Output | Leave | Probed | Checked | InputAck
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | Met | LaunchRefused | Output | Leave | Probed | Checked | InputAck

@@ -169,6 +169,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     columns: int = 80
     setup: str = ""
     """Shell text that runs before the command, in the same environment."""
+    defaults: dict[str, str] = {}
+    """Variables for what neither the node's own environment nor `env` sets."""
 
 
 class OutputMark(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,9 @@ is acknowledged with the next flush. A launch to a node that is away is dropped:
 
 from __future__ import annotations
 
+import hmac
 import logging
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -19,6 +21,7 @@ from mgpu_agent.protocol.codec import decode_to_master, encode
 from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import GpuSample, LaunchSpec
 from mgpu_jupyter.engines.ailments import Ailments
 from mgpu_jupyter.engines.collect import Collector
@@ -35,6 +38,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeJoined,
     NodeLeft,
     NodeMeasured,
+    NodeMet,
     NodeProbed,
     NodeSilent,
     TaskReported,
@@ -106,6 +110,7 @@ class AgentsEngine:
         self._news = News()
         self._assigned: dict[tuple[NodeId, AttemptKey], bool] = {}
         self._told: set[str] = set()
+        self._meeting_secret = os.urandom(32)
 
     def wait(self, timeout_s: float) -> None:
         """Return when something came, when woken, or after the time."""
@@ -144,16 +149,22 @@ class AgentsEngine:
         self._remember(spec.node_id, spec.key)
         self._post(spec.node_id, wire.Launch(spec=spec))
 
-    def prepare(self, spec: LaunchSpec, hold_s: float) -> None:
+    def prepare(self, spec: LaunchSpec, hold_s: float, *, meets: bool = False) -> None:
         """Ask its node whether it could start this, with the next `flush`."""
         reach("master.prepare")
         self._remember(spec.node_id, spec.key)
-        self._post(spec.node_id, wire.Prepare(spec=spec, hold_s=hold_s))
+        self._post(spec.node_id, wire.Prepare(spec=spec, hold_s=hold_s, meets=meets))
 
-    def start(self, node_id: NodeId, key: AttemptKey) -> None:
+    def meet(self, node_id: NodeId, key: AttemptKey, peers: tuple[Peer, ...], limit_s: float) -> None:
+        """Have this node go to the other nodes of an attempt, with the next `flush`; all of them share a secret."""
+        reach("master.meet")
+        secret = hmac.digest(self._meeting_secret, str(key).encode(), "sha256")
+        self._post(node_id, wire.Meet(key=key, secret=secret, peers=peers, limit_s=limit_s))
+
+    def start(self, node_id: NodeId, key: AttemptKey, spec: LaunchSpec | None = None) -> None:
         """Have this node start what it prepared, with the next `flush`."""
         reach("master.start")
-        self._post(node_id, wire.Start(key=key))
+        self._post(node_id, wire.Start(key=key, spec=spec))
 
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
@@ -287,8 +298,10 @@ class AgentsEngine:
                 self._events.append(
                     LaunchWasRefused(at=self._clock(), node_id=node_id, key=key, code=code, message=text, fault=fault, exit_code=exit_code)
                 )
-            case wire.Prepared(key=key):
-                self._events.append(LaunchWasPrepared(at=self._clock(), node_id=node_id, key=key))
+            case wire.Prepared(key=key, offer=offer):
+                self._events.append(LaunchWasPrepared(at=self._clock(), node_id=node_id, key=key, offer=offer))
+            case wire.Met():
+                self._events.append(NodeMet(at=self._clock(), node_id=node_id, met=message))
             case wire.Heartbeat(samples=samples):
                 if samples:
                     self._take_samples(node_id, samples)

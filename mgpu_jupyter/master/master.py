@@ -19,7 +19,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Store, view_of
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import LaunchTask, PrepareTask, StartTask, StopTask, WarnTask
+from mgpu_jupyter.scheduler.commands import LaunchTask, MeetTask, PrepareTask, StartTask, StopTask, WarnTask
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Policy
@@ -167,9 +167,11 @@ class Master:
             if isinstance(send, LaunchTask):
                 self.engine.launch(send.spec)
             elif isinstance(send, PrepareTask):
-                self.engine.prepare(send.spec, send.hold_s)
+                self.engine.prepare(send.spec, send.hold_s, meets=send.meets)
+            elif isinstance(send, MeetTask):
+                self.engine.meet(send.node_id, send.key, send.peers, send.limit_s)
             elif isinstance(send, StartTask):
-                self.engine.start(send.node_id, send.key)
+                self.engine.start(send.node_id, send.key, send.spec)
             elif isinstance(send, StopTask):
                 self.engine.stop(send.node_id, send.key, send.grace_s, send.reason)
             elif isinstance(send, WarnTask):

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.messages import Input, InputAck, Resize
 from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec, NodeFacts
 from mgpu_jupyter.model.job import JobState
@@ -245,10 +246,13 @@ class Engine(Protocol):
     def launch(self, spec: LaunchSpec) -> None:
         """Send this to its node, with the next `flush`."""
 
-    def prepare(self, spec: LaunchSpec, hold_s: float) -> None:
+    def prepare(self, spec: LaunchSpec, hold_s: float, *, meets: bool = False) -> None:
         """Ask its node whether it could start this, with the next `flush`."""
 
-    def start(self, node_id: NodeId, key: AttemptKey) -> None:
+    def meet(self, node_id: NodeId, key: AttemptKey, peers: tuple[Peer, ...], limit_s: float) -> None:
+        """Have this node go to the other nodes of an attempt, with the next `flush`."""
+
+    def start(self, node_id: NodeId, key: AttemptKey, spec: LaunchSpec | None = None) -> None:
         """Have this node start what it prepared, with the next `flush`."""
 
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:

@@ -13,6 +13,7 @@ from mgpu_jupyter.scheduler.commands import (
     Command,
     ForgetNode,
     LaunchTask,
+    MeetTask,
     PrepareTask,
     ProbeNode,
     RecordAnswer,
@@ -35,7 +36,7 @@ class Turn(msgspec.Struct):
     """Gathers commands until they are carried out."""
 
     batch: Batch
-    sends: list[LaunchTask | PrepareTask | StartTask | StopTask | WarnTask | ProbeNode] = []
+    sends: list[LaunchTask | PrepareTask | MeetTask | StartTask | StopTask | WarnTask | ProbeNode] = []
     mismatches: list[ReportMismatch] = []
     replies: list[Reply] = []
     keys: dict[tuple[str, str], Job] = {}
@@ -52,7 +53,7 @@ class Turn(msgspec.Struct):
                 case SaveJob(job):
                     self.batch.jobs[job.id] = SavedJob(job, next_seq())
                     self.touched.update(placement.node_id for placement in job.placements)
-                case LaunchTask() | PrepareTask() | StartTask() | StopTask() | WarnTask() | ProbeNode():
+                case LaunchTask() | PrepareTask() | MeetTask() | StartTask() | StopTask() | WarnTask() | ProbeNode():
                     self.sends.append(command)
                 case SaveNode(node_id):
                     self.touched.add(node_id)

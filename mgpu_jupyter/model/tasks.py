@@ -21,6 +21,11 @@ def workers_on(spec: JobSpec, gpus: int) -> int:
     return max(gpus, 1) if spec.distributed else 1
 
 
+def meets(spec: JobSpec) -> bool:
+    """Tell whether the processes of a request must find each other, so that its nodes meet before anything starts."""
+    return spec.distributed
+
+
 def tasks_of(spec: JobSpec) -> int:
     """Return how many processes mgpu starts for a request on all its nodes."""
     return sum(tasks_on(spec, group.need.gpus) * group.count for group in groups_of_request(spec))

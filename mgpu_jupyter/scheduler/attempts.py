@@ -194,6 +194,7 @@ def _go_on(state: ClusterState, at: float, job: Job) -> list[Command]:
 
 
 def _finish(state: ClusterState, at: float, job: Job) -> list[Command]:
+    state.meetings.pop(job.id, None)
     ended = [task for task in job.tasks if task.ended_at is not None]
     started_at = job.started_at or _started_at(job, at)
     ended_at = min(at, max((task.ended_at or at for task in ended), default=at))
@@ -218,6 +219,8 @@ def _requeue(state: ClusterState, job: Job) -> list[Command]:
         tasks=(),
         refused=(),
         prepared=(),
+        rendezvous=None,
+        warnings=(),
         stop=None,
         started_at=None,
         ended_at=None,

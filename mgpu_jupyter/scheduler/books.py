@@ -174,6 +174,7 @@ def next_due_at(state: ClusterState) -> float | None:
     """Return when `TimePassed` is needed next."""
     heaps = (state.deadlines, state.warnings, state.delayed, state.probes, state.leases, state.preparations)
     heads = [heap[0][0] for heap in heaps if heap]
+    heads += [apart.until for apart in state.pool.apart.values()]
     heads += [promise.at for promise in state.planner.promises if promise.at > state.now]
     return min(heads, default=None)
 

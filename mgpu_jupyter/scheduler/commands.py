@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import LaunchSpec
 from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job
@@ -53,6 +54,17 @@ class PrepareTask(msgspec.Struct, frozen=True):
     spec: LaunchSpec
     hold_s: float
     """After so long the node may take it as given up."""
+    meets: bool = False
+    """Whether the nodes of the attempt will meet."""
+
+
+class MeetTask(msgspec.Struct, frozen=True):
+    """Have this node go to the other nodes of an attempt."""
+
+    node_id: NodeId
+    key: AttemptKey
+    peers: tuple[Peer, ...]
+    limit_s: float
 
 
 class StartTask(msgspec.Struct, frozen=True):
@@ -60,6 +72,8 @@ class StartTask(msgspec.Struct, frozen=True):
 
     node_id: NodeId
     key: AttemptKey
+    spec: LaunchSpec | None = None
+    """In place of what it prepared, when that is not the same any more."""
 
 
 class StopTask(msgspec.Struct, frozen=True):
@@ -112,6 +126,7 @@ Command = (
     | ProbeNode
     | LaunchTask
     | PrepareTask
+    | MeetTask
     | StartTask
     | StopTask
     | WarnTask

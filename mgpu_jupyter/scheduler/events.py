@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.meeting import Offer
+from mgpu_agent.protocol.messages import Met
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.waits import Dependency
@@ -177,6 +179,15 @@ class LaunchWasPrepared(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     node_id: NodeId
     key: AttemptKey
+    offer: Offer | None = None
+
+
+class NodeMet(msgspec.Struct, frozen=True, kw_only=True):
+    """A node says which other nodes of an attempt it reached."""
+
+    at: float
+    node_id: NodeId
+    met: Met
 
 
 class LaunchWasRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +232,7 @@ Event = (
     | NodeMeasured
     | TaskReported
     | LaunchWasPrepared
+    | NodeMet
     | LaunchWasRefused
     | TimePassed
     | PassDue

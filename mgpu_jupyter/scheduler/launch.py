@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
 from mgpu_jupyter.model.sweep import variables_of, words_of
 from mgpu_jupyter.scheduler.model import Job, Placement
-from mgpu_jupyter.scheduler.ranks import node_environment, own_environment, task_environment
+from mgpu_jupyter.scheduler.ranks import default_environment, node_environment, own_environment, task_environment
 
 
 def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSpec:
@@ -30,6 +30,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         rows=spec.terminal[0],
         columns=spec.terminal[1],
         setup=spec.env_setup_cmd,
+        defaults=default_environment(job, placement),
     )
 
 

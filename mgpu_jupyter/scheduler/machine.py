@@ -28,6 +28,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeJoined,
     NodeLeft,
     NodeMeasured,
+    NodeMet,
     NodeOrdered,
     NodeProbed,
     NodeSilent,
@@ -63,6 +64,8 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
             return attempts.on_task_reported(state, event.at, event.status)
         case LaunchWasPrepared():
             return gang.on_prepared(state, event)
+        case NodeMet():
+            return gang.on_met(state, event)
         case LaunchWasRefused():
             return attempts.on_launch_refused(state, event)
         case PassDue():
@@ -134,6 +137,8 @@ def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     # A promise whose time has come was not kept by what runs longer than expected: look again.
     if any(promise.at <= event.at for promise in state.planner.promises):
         state.wants_pass = True
+    if state.pool.bring_together(event.at):
+        state.wants_pass = True
     commands += leases.run_out(state, event.at) + gang.give_up_late(state, event.at)
     return commands + health.probe_due(state, event.at)
 
@@ -148,8 +153,8 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
         books.recount(state, node)
     jobs = {job.id: job for job in event.jobs}
     for job in sorted(event.jobs, key=lambda job: job.number):
-        books.admit(state, waits.still_open(job, jobs))
-        gang.watch(state, job)
+        books.admit(state, waits.still_open(gang.begun_anew(job), jobs))
+        gang.watch(state, state.jobs[job.id])
     for node in state.nodes.values():
         leases.lose_sight(state, node, event.at)
     return []
@@ -201,6 +206,8 @@ def _start(state: ClusterState, job: Job, found: Found) -> Job:
         tasks=(),
         refused=(),
         prepared=(),
+        rendezvous=None,
+        warnings=(),
         lease_s=state.policy.lease_of(job.spec),
         fence_s=state.policy.fence_of(job.spec),
         stop=None,

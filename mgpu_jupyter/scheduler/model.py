@@ -11,6 +11,7 @@ from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.settings import Lists, Scheduling
+from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.model.waits import Dependency
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders, seen_as
 
@@ -34,6 +35,19 @@ class StopCause(StrEnum):
     PREEMPTED = "preempted"
 
 
+class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the ranks of an attempt find rank 0."""
+
+    address: str
+    """Of the first node, and reached by all."""
+    port: int
+
+    @property
+    def endpoint(self) -> str:
+        """Both in one, as URLs have it."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """What one node gives to one unit of an attempt."""
 
@@ -50,6 +64,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its GPUs are simulated ones."""
     tasks: int = 1
     """How many processes run there."""
+    interface: str = ""
+    """By which the other nodes of the attempt reach it, as measured; empty when there is none for all."""
 
     @property
     def ranks(self) -> range:
@@ -115,6 +131,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """How often it was ended for another job."""
     prepared: tuple[int, ...] = ()
     """First ranks of the placements whose node said that it can start; all of them, and `Start` may leave."""
+    rendezvous: Rendezvous | None = None
+    """What the meeting of its nodes brought, where there is to be one; before that nothing of it starts."""
+    warnings: tuple[str, ...] = ()
+    """What its owner should know of this attempt: what is not alike on its nodes."""
     lease_s: float = 0.0
     """How long its nodes let this attempt run on without the master; 0 for ever."""
     fence_s: float = 0.0
@@ -141,8 +161,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unprepared(self) -> bool:
-        """Tell whether some node of several has not said yet that it can start."""
-        return self.state is JobState.STARTING and 1 < len(self.placements) != len(self.prepared)
+        """Tell whether some node has not said yet that it can start, or they have not met."""
+        if self.state is not JobState.STARTING or not self.is_gang:
+            return False
+        return len(self.prepared) != len(self.placements) or (meets(self.spec) and self.rendezvous is None)
+
+    @property
+    def is_gang(self) -> bool:
+        """Tell whether its nodes are asked before anything is started."""
+        return len(self.placements) > 1 or meets(self.spec)
 
     @property
     def attempt_key(self) -> AttemptKey:
@@ -241,6 +268,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How much longer than lease and grace the master waits: for clocks that go at other paces, and for the kill itself."""
     prepare_s: float = 15.0
     """How long the nodes of a job may take to say that they can start it."""
+    meet_s: float = 4.0
+    """How long the nodes of a job may try to reach each other."""
+    apart_s: float = 60.0
+    """How long two nodes that cannot reach each other get no job together."""
     share_busy_gpus: bool = False
     """Whether a GPU that a process outside mgpu computes on is handed out all the same."""
     scheduling: Scheduling = Scheduling()

@@ -12,15 +12,29 @@ from mgpu_jupyter.model.launchers import launcher_of
 from mgpu_jupyter.model.tasks import workers_on
 from mgpu_jupyter.scheduler.model import Job, Placement
 
+SOCKET_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+
 
 def node_environment(job: Job, placement: Placement) -> dict[str, str]:
     """Return what all processes of one node are told unless the user says otherwise."""
     env: dict[str, str] = {}
-    if job.spec.distributed:
-        env |= _launcher_environment(job, placement) if launcher_of(job.spec) else _threads(placement)
+    if job.spec.distributed and job.rendezvous is not None:
+        env |= {"MASTER_ADDR": job.rendezvous.address, "MASTER_PORT": str(job.rendezvous.port)}
+    if job.spec.distributed and launcher_of(job.spec):
+        env |= _launcher_environment(job, placement)
     if _is_like_srun(job):
         env |= _slurm_of_node(job, placement)
     return env
+
+
+def default_environment(job: Job, placement: Placement) -> dict[str, str]:
+    """Return what all processes of one node are told unless user or node say otherwise."""
+    if not job.spec.distributed:
+        return {}
+    interface = dict.fromkeys(SOCKET_INTERFACES, placement.interface) if placement.interface else {}
+    # Shared by the ranks, as torchrun would: without this every one of them would use all CPUs of the node.
+    threads = {"OMP_NUM_THREADS": str(max(1, placement.cpus // placement.tasks))} if placement.tasks > 1 else {}
+    return interface | threads
 
 
 def own_environment(job: Job, placement: Placement) -> dict[str, str]:
@@ -47,18 +61,15 @@ def task_environment(job: Job, placement: Placement, rank: int) -> dict[str, str
 
 def _launcher_environment(job: Job, placement: Placement) -> dict[str, str]:
     node = str(job.placements.index(placement))
-    return {
+    met = job.rendezvous
+    endpoint = {} if met is None else {"PET_MASTER_ADDR": met.address, "PET_MASTER_PORT": str(met.port), "PET_RDZV_ENDPOINT": met.endpoint}
+    return endpoint | {
         "NODE_RANK": node,
         "PET_NODE_RANK": node,
         "PET_NNODES": str(len(job.placements)),
         "PET_NPROC_PER_NODE": str(workers_on(job.spec, len(placement.gpus))),
         "PET_RDZV_ID": f"{job.id}.{job.attempt}",
     }
-
-
-def _threads(placement: Placement) -> dict[str, str]:
-    """Share the CPUs that were asked for, as torchrun would: without this every rank would use all of the node."""
-    return {"OMP_NUM_THREADS": str(max(1, placement.cpus // placement.tasks))} if placement.tasks > 1 else {}
 
 
 # --- as srun -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.scheduler.explain.notes import Notes
+from mgpu_jupyter.scheduler.meeting import Meeting
 from mgpu_jupyter.scheduler.model import Job, Node, Policy
 from mgpu_jupyter.scheduler.placement.pool import Pool
 from mgpu_jupyter.scheduler.placement.strategies import Strategy
@@ -50,6 +51,8 @@ class ClusterState:
         """When to look at the leases of jobs on nodes that are away."""
         self.preparations: list[tuple[float, JobId, int]] = []
         """Until when which attempt may be prepared."""
+        self.meetings: dict[JobId, Meeting] = {}
+        """Nodes of attempts that are about to find each other; kept in memory only, since nothing of them runs yet."""
         self.now = 0.0
         """The time of the newest event."""
         self.ordered_at = 0.0

@@ -67,6 +67,10 @@ class MgpuApp(ExtensionApp):
     lease_margin = Float(
         10.0, min=0.0, help="Seconds that are waited beyond lease and kill grace before a fenced job starts elsewhere."
     ).tag(config=True)
+    meet_timeout = Float(4.0, min=0.1, help="Seconds in which the nodes of a distributed job try to reach each other.").tag(config=True)
+    apart = Float(60.0, min=0, help="Seconds for which two nodes that could not reach each other get no such job together.").tag(
+        config=True
+    )
     prepare_timeout = Float(15.0, min=0.1, help="Seconds in which all nodes of a job must say that they can start it.").tag(config=True)
     max_failed_starts = Int(5, min=1, help="How often a job may fail to start before it is given up.").tag(config=True)
     node_failures = Int(3, min=1, help="So many failed starts in a row make a node unhealthy.").tag(config=True)
@@ -230,6 +234,8 @@ class MgpuApp(ExtensionApp):
                 lease_s=self.lease,
                 lease_margin_s=self.lease_margin,
                 prepare_s=self.prepare_timeout,
+                meet_s=self.meet_timeout,
+                apart_s=self.apart,
                 share_busy_gpus=self.share_busy_gpus,
                 scheduling=self._scheduling(strategies),
             ),

@@ -26,9 +26,11 @@ def a_spec(**options: object) -> LaunchSpec:
     return LaunchSpec(**{**values, **options})  # type: ignore[arg-type]
 
 
-def environment_of(spec: LaunchSpec, task: TaskSpec, inherited_python_path: str = "") -> dict[bytes, bytes]:
+def environment_of(spec: LaunchSpec, task: TaskSpec, **base: str) -> dict[bytes, bytes]:
     devices = visible_devices(spec.gpus, GPUS)
-    return task_environment(spec, task, node_id=NodeId("n1"), devices=devices, cwd="/here", inherited_python_path=inherited_python_path)
+    return task_environment(
+        spec, task, node_id=NodeId("n1"), devices=devices, cwd="/here", base={name.encode(): value.encode() for name, value in base.items()}
+    )
 
 
 def test_the_base_has_no_secrets_and_nothing_of_the_agents_own() -> None:
@@ -64,8 +66,8 @@ def test_a_cell_imports_from_its_directory() -> None:
     own = a_spec(script="pass", env={"PYTHONPATH": "/mine"})
     found = [
         environment_of(cell, TaskSpec(rank=0))[b"PYTHONPATH"],
-        environment_of(cell, TaskSpec(rank=0), "/node")[b"PYTHONPATH"],
-        environment_of(own, TaskSpec(rank=0), "/node")[b"PYTHONPATH"],
+        environment_of(cell, TaskSpec(rank=0), PYTHONPATH="/node")[b"PYTHONPATH"],
+        environment_of(own, TaskSpec(rank=0), PYTHONPATH="/node")[b"PYTHONPATH"],
     ]
 
     assert found == [b"/here", b"/here:/node", b"/here:/mine"]

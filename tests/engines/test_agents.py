@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from msgspec.structs import replace
+
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
 from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.master.ports import Incoming, News
@@ -17,6 +20,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeJoined,
     NodeLeft,
     NodeMeasured,
+    NodeMet,
     NodeSilent,
     TaskReported,
 )
@@ -212,6 +216,21 @@ def test_a_launch_in_two_steps_goes_out_and_its_answers_come_in(world):
     assert world.say(wire.Prepared(key=spec.key)) == [LaunchWasPrepared(at=AT, node_id=NodeId("n1"), key=spec.key)]
     joined = world.say(wire.Hello(node_id=NodeId("n1"), facts=facts("n1"), prepared=(spec.key,)))
     assert joined == [NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), prepared=(spec.key,))]
+
+
+def test_a_meeting_goes_out_with_one_secret_for_each_attempt_and_its_answer_comes_in(world):
+    world.hello()
+    world.sent()
+    spec = launch_spec(world.job, world.job.placements[0], 15.0)
+    other = replace(spec.key, epoch=99)
+    peer = Peer(node_id=NodeId("n2"), ways=(), port=1)
+    for key in (spec.key, spec.key, other):
+        world.engine.meet(NodeId("n1"), key, (peer,), 4.0)
+
+    first, again, another = (message for _, message in world.sent())
+    assert (first, len(first.secret), first.secret == another.secret) == (again, 32, False)
+    met = wire.Met(key=spec.key)
+    assert world.say(met) == [NodeMet(at=AT, node_id=NodeId("n1"), met=met)]
 
 
 def test_what_is_decided_is_sent_with_the_next_flush_and_dropped_for_a_node_that_is_away(world):

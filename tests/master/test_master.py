@@ -14,10 +14,10 @@ from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
 from mgpu_jupyter.master.ports import JoinKey, News
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Scheduling
-from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeJoined, TaskReported
+from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeJoined, NodeMet, TaskReported
 from mgpu_jupyter.scheduler.model import Load, Policy
 from mgpu_jupyter.store.memory import MemoryStore
-from tests.builders import a_spec, ended, facts, job_id, status
+from tests.builders import a_spec, an_offer, ended, everybody_reached, facts, job_id, status
 
 LIMIT_S = 10.0
 
@@ -57,10 +57,13 @@ class FakeEngine:
     def launch(self, spec):
         self.diary.append(("launch", spec.key.job_id))
 
-    def prepare(self, spec, hold_s):
+    def prepare(self, spec, hold_s, *, meets):
         self.diary.append(("prepare", spec.node_id, hold_s))
 
-    def start(self, node_id, key):
+    def meet(self, node_id, key, peers, limit_s):
+        self.diary.append(("meet", node_id, [peer.node_id for peer in peers], limit_s))
+
+    def start(self, node_id, key, spec=None):
         self.diary.append(("start", node_id))
 
     def stop(self, node_id, key, grace_s, reason):
@@ -182,6 +185,23 @@ def test_a_job_of_two_nodes_is_prepared_after_one_commit_and_started_after_the_n
     bench.engine.events += [LaunchWasPrepared(at=1.0, node_id=NodeId(node), key=job.attempt_key) for node in ("n1", "n2")]
     bench.master.turn()
     assert bench.diary == [("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
+
+
+def test_nodes_of_a_distributed_job_meet_after_a_commit_and_start_after_the_next(bench):
+    bench.join("n1")
+    bench.join("n2")
+    job = bench.one_job(nodes=2, distributed=True)
+    bench.diary.clear()
+    ready = [
+        LaunchWasPrepared(at=1.0, node_id=NodeId(f"n{rank + 1}"), key=job.attempt_key, offer=an_offer(f"n{rank + 1}", rank))
+        for rank in (0, 1)
+    ]
+    bench.engine.events += ready
+    bench.master.turn()
+    bench.engine.events += [NodeMet(at=1.0, node_id=NodeId(node), met=everybody_reached(job, node)) for node in ("n1", "n2")]
+    bench.master.turn()
+    meet = [("meet", "n1", ["n2"], 4.0), ("meet", "n2", ["n1"], 4.0)]
+    assert bench.diary == [("commit", ["starting"]), *meet, ("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
 
 
 def test_the_same_key_is_the_same_job_also_within_a_turn_and_after_its_end(bench):

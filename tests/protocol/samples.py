@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mgpu_agent.protocol.codec import encode
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import (
     Bye,
     Check,
@@ -22,6 +23,8 @@ from mgpu_agent.protocol.messages import (
     Launch,
     LaunchRefused,
     Leave,
+    Meet,
+    Met,
     Output,
     OutputAck,
     Prepare,
@@ -61,6 +64,7 @@ MASTER_EPOCH = 7
 KEY = AttemptKey(JobId("AB12CD34"), 2, 99)
 NODE = NodeId("n1")
 GPU = GpuUuid("GPU-00000000-0000-0000-0000-000000000001")
+WAY = Way("192.0.2.10", "eth1")
 MARK = OutputMark(KEY, 0, STDOUT, 4096)
 
 FACTS = NodeFacts(
@@ -125,6 +129,7 @@ SPEC = LaunchSpec(
     rows=50,
     columns=132,
     setup="module load cuda",
+    defaults={"OMP_NUM_THREADS": "1"},
 )
 SAMPLE = GpuSample(
     uuid=GPU,
@@ -141,8 +146,9 @@ TO_AGENT: dict[str, ToAgent] = {
     "enrolled": Enrolled(node_id=NODE),
     "refuse": Refuse(code="unknown-key", message="Ask for a join string."),
     "launch": Launch(spec=SPEC),
-    "prepare": Prepare(spec=SPEC, hold_s=60.0),
-    "start": Start(key=KEY),
+    "prepare": Prepare(spec=SPEC, hold_s=60.0, meets=True),
+    "meet": Meet(key=KEY, secret=b"s" * 32, peers=(Peer(node_id=NODE, ways=(WAY,), port=40_000),), limit_s=4.0),
+    "start": Start(key=KEY, spec=SPEC),
     "stop": Stop(key=KEY, grace_s=15.0, reason="cancelled"),
     "forget": Forget(keys=(KEY,), ranks=(1,)),
     "output_ack": OutputAck(mark=MARK),
@@ -167,7 +173,13 @@ TO_MASTER: dict[str, ToMaster] = {
         beat=3602.5,
     ),
     "task": TaskReport(status=STATUS),
-    "prepared": Prepared(key=KEY),
+    "prepared": Prepared(key=KEY, offer=Offer(ways=(WAY,), port=40_000, master_port=20_001)),
+    "met": Met(
+        key=KEY,
+        reached=(Reached(NODE, WAY.address),),
+        unreached=(Unreached(NODE, "127.0.0.1", "connection refused"),),
+        fingerprint=Fingerprint(python="3.11.2", torch="2.13.0", driver="570.86"),
+    ),
     "launch_refused": LaunchRefused(key=KEY, code="no-program", message="There is no such program.", fault="request", exit_code=127),
     "output": Output(key=KEY, rank=0, stream=STDERR, offset=3, data=b"\x00\xffhi"),
     "leave": Leave(reason="upgrade"),

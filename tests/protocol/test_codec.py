@@ -47,7 +47,8 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="")
-    alone = replace(SPEC, stdin=False, pty=False, rows=24, columns=80, setup="")
+    plain = replace(SPEC, defaults={})
+    alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
     expected = {
         "hello": replace(TO_MASTER["hello"], facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
         "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0),
@@ -58,6 +59,10 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "forget_without_ranks": replace(TO_AGENT["forget"], ranks=()),
         "launch_without_lease": replace(TO_AGENT["launch"], spec=replace(alone, lease_s=0.0)),
         "launch_without_stdin": replace(TO_AGENT["launch"], spec=alone),
+        "launch_without_defaults": replace(TO_AGENT["launch"], spec=plain),
+        "prepare_without_meeting": replace(TO_AGENT["prepare"], spec=plain, meets=False),
+        "start_without_spec": replace(TO_AGENT["start"], spec=None),
+        "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None),
     }
 
     def decode(name: str, frame: bytes) -> tuple[int, object]:

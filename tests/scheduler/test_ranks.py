@@ -108,7 +108,7 @@ def environments(job):
     found = {}
     for placement in job.placements:
         spec = launch_spec(job, placement, 5.0)
-        found |= {task.rank: {**spec.env, **task.env} for task in spec.tasks}
+        found |= {task.rank: {**spec.defaults, **spec.env, **task.env} for task in spec.tasks}
     return found
 
 
@@ -119,6 +119,8 @@ def test_ranks_of_a_distributed_job():
     names = ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "OMP_NUM_THREADS", "MGPU_NODE_RANK", "MGPU_NNODES")
     assert [told[3][name] for name in names] == ["1", "4", "2", "1", "1", "7", "1", "2"]
     assert told[3]["MGPU_NPROC_PER_NODE"] == "2"
+    meeting = ("MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+    assert [told[3][name] for name in meeting] == ["n1.a", "20001", "eth0", "eth0"]
     assert not [name for name in told[3] if name.startswith("PET_")]
 
 
@@ -136,6 +138,9 @@ def test_a_launcher_on_each_node():
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": "2",
         "PET_RDZV_ID": f"{job.id}.1",
+        "PET_MASTER_ADDR": "n1.a",
+        "PET_MASTER_PORT": "20001",
+        "PET_RDZV_ENDPOINT": "n1.a:20001",
     }
     assert ("RANK" in told[1], told[1]["MGPU_NPROC_PER_NODE"]) == (False, "2")
 

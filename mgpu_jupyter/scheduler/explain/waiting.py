@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.job import JobState
@@ -86,8 +87,23 @@ def _why_no_room(state: ClusterState, shape: Shape) -> Reason | None:
     reason = why_never(state, shape)
     if reason is not None:
         return reason
-    missing = Finder(state.pool, state.site.own, state.last_turn).missing(shape, state.now)
-    return _not_now(state, shape, sum(missing)) if any(missing) else None
+    finder = Finder(state.pool, state.site.own, state.last_turn)
+    missing = finder.missing(shape, state.now)
+    if not any(missing):
+        return None
+    if shape.meets and state.pool.apart and not any(finder.missing(replace(shape, meets=False), state.now)):
+        return _apart(state, shape)
+    return _not_now(state, shape, sum(missing))
+
+
+def _apart(state: ClusterState, shape: Shape) -> Reason:
+    """Return that there is room, but on nodes that cannot talk with each other."""
+    capable = frozenset[NodeId]().union(*(state.pool.capable(shape.rules, group.need) for group in shape.groups))
+    texts = [
+        (apart.until, apart.text) for pair, apart in sorted(state.pool.apart.items(), key=lambda one: sorted(one[0])) if pair <= capable
+    ]
+    until, text = min(texts)
+    return Reason("cannot-talk", f"{text} They are tried again in {span(until - state.now)}; other nodes would do at once.")
 
 
 def why_never(state: ClusterState, shape: Shape) -> Reason | None:

@@ -6,7 +6,7 @@ last unit finds none: `find` only returns what it would take. Groups come larges
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.units import Group, Need
@@ -18,6 +18,8 @@ from mgpu_jupyter.scheduler.placement.shape import Shape
 from mgpu_jupyter.scheduler.placement.slots import Hold, Slot
 from mgpu_jupyter.scheduler.placement.strategies import FILL_FIRST, ROUND_ROBIN, SPREAD, TOPOLOGY, Strategy, Wanted
 
+FIRST_TRIED = 8
+"""So many nodes are tried as the first of those that must talk with each other."""
 Found = list[tuple[Slot, Hold]]
 """What each unit would get, in the order of the units."""
 
@@ -73,7 +75,8 @@ class Finder:
         """Return nodes for the units of a group, best first; too few when there are too few."""
         need, rules = group.need, shape.rules
         capable = self._pool.capable(rules, need)
-        is_plain = not (shape.prefer or shape.failed_nodes or rules.nodelist or need.node)
+        looks_at_pairs = shape.meets and bool(self._pool.apart)
+        is_plain = not (shape.prefer or shape.failed_nodes or rules.nodelist or need.node or looks_at_pairs)
         if is_plain and shape.strategy == FILL_FIRST:
             return self._choose_tightest(shape, group, capable, taken, end)
         slots = []
@@ -81,7 +84,8 @@ class Finder:
             slot = self._pool.slots[node_id]
             if node_id not in taken and room(slot, need, rules) >= 0 and self._is_let(slot, need, end):
                 slots.append(slot)
-        return self._ranked(shape, group, slots)[: group.count]
+        ranked = self._ranked(shape, group, slots)
+        return able_to_talk(self._pool, ranked, group.count, taken) if looks_at_pairs else ranked[: group.count]
 
     def _choose_tightest(self, shape: Shape, group: Group, capable: frozenset[NodeId], taken: set[NodeId], end: float) -> list[Slot]:
         """Do the same straight from the index, which costs no look at nodes that are too full."""
@@ -150,6 +154,22 @@ class Finder:
             need = group.need
             return strategies.by_own(slots, self._own[name], Wanted(group.count, need.gpus, need.cpus, need.mem_bytes))
         return strategies.by_fill(slots)
+
+
+def able_to_talk(pool: Pool, slots: list[Slot], count: int, taken: Iterable[NodeId]) -> list[Slot]:
+    """Return the first so many nodes that can talk with each other and with those that are taken; as many as there are."""
+    best: list[Slot] = []
+    for first in range(min(len(slots), FIRST_TRIED)):
+        chosen: list[Slot] = []
+        names = set(taken)
+        for slot in (slots[first], *slots[:first], *slots[first + 1 :]):
+            if not pool.is_apart(slot.id, names):
+                chosen.append(slot)
+                names.add(slot.id)
+                if len(chosen) == count:
+                    return chosen
+        best = max(best, chosen, key=len)
+    return best
 
 
 def _hold(slot: Slot, need: Need, free: int) -> Hold:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
+from collections.abc import Iterable
 from itertools import accumulate
+from typing import NamedTuple
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.units import Need
@@ -51,6 +53,13 @@ class Counted:
         return end <= self.at or gpus <= self.spare
 
 
+class Apart(NamedTuple):
+    """Two nodes that get no job together whose processes must find each other."""
+
+    until: float
+    text: str
+
+
 class Pool:
     """The nodes, what is free, and who holds the rest until when."""
 
@@ -74,6 +83,8 @@ class Pool:
         """How many nodes take work and have one GPU, and that one usable."""
         self.first_promise = -FOREVER
         """When the first promise begins; without one, before all time, so that nobody looks for promised nodes."""
+
+        self.apart: dict[frozenset[NodeId], Apart] = {}
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -203,9 +214,27 @@ class Pool:
         twin.version, twin.homes = self.version, Counter(self.homes)
         twin._restricted, twin._capable, twin._promised = self._restricted, dict(self._capable), set(self._promised)
         twin.first_promise = self.first_promise
+        twin.apart = dict(self.apart)
         twin._alike = self._alike
         twin.counted = Counted(self.counted.at, self.counted.spare) if self.counted is not None else None
         return twin
+
+    # --- nodes that cannot talk -----------------------------------------------------------------
+
+    def keep_apart(self, one: NodeId, other: NodeId, until: float, text: str) -> None:
+        """Give these two no job together until then, if its processes must find each other."""
+        self.apart[frozenset((one, other))] = Apart(until, text)
+
+    def bring_together(self, at: float) -> bool:
+        """Try those again whose time is over; tell whether there are some."""
+        over = [pair for pair, apart in self.apart.items() if apart.until <= at]
+        for pair in over:
+            del self.apart[pair]
+        return bool(over)
+
+    def is_apart(self, node_id: NodeId, others: Iterable[NodeId]) -> bool:
+        """Tell whether a node must not be given to a job with one of these."""
+        return any(frozenset((node_id, other)) in self.apart for other in others)
 
     # --- promises -------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import msgspec
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.constraint import Expression, parse_constraint
 from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.model.units import Group, groups_of_request
 
 
@@ -34,6 +35,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     prefer: tuple[str, ...] = ()
     failed_nodes: tuple[NodeId, ...] = ()
     """Nodes where it failed to start; they come last."""
+    meets: bool = False
+    """Whether its nodes must reach each other."""
 
     @property
     def nodes(self) -> int:
@@ -68,4 +71,6 @@ def shape_of(
         account=account,
     )
     prefer = tuple(sorted(set(spec.prefer)))
-    return Shape(groups=groups_of_request(spec), rules=rules, strategy=strategy, prefer=prefer, failed_nodes=failed_nodes)
+    return Shape(
+        groups=groups_of_request(spec), rules=rules, strategy=strategy, prefer=prefer, failed_nodes=failed_nodes, meets=meets(spec)
+    )

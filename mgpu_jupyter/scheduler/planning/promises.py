@@ -14,6 +14,7 @@ from itertools import chain, groupby
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.placement.filters import room
+from mgpu_jupyter.scheduler.placement.fit import able_to_talk
 from mgpu_jupyter.scheduler.placement.pool import Counted, Pool
 from mgpu_jupyter.scheduler.placement.shape import Rules, Shape
 from mgpu_jupyter.scheduler.placement.slots import Promised, Slot
@@ -71,6 +72,7 @@ def _is_counted(pool: Pool, shape: Shape) -> bool:
         shape.nodes >= COUNTED_FROM
         and len(shape.groups) == 1
         and need == ONE_GPU
+        and not (shape.meets and pool.apart)
         and pool.is_uniform
         and pool.counted is None
         and not pool.promised
@@ -168,13 +170,14 @@ class _View:
     def _choose(self, slots: list[Slot], need: Need, count: int, taken: set[NodeId], moment: float) -> list[Slot]:
         # The fullest first: what is free now stays free for those who can use it now.
         chosen: list[Slot] = []
+        looks_at_pairs = self._shape.meets and bool(self._pool.apart)
         for slot in sorted(slots, key=lambda slot: (slot.free, slot.id)):
             if slot.id in taken or (slot.promises and not self._fits(slot, need, moment)):
                 continue
             chosen.append(slot)
-            if len(chosen) == count:
+            if len(chosen) == count and not looks_at_pairs:
                 break
-        return chosen
+        return able_to_talk(self._pool, chosen, count, taken) if looks_at_pairs else chosen
 
     def _fits(self, slot: Slot, need: Need, moment: float) -> bool:
         """Tell whether nothing that is promised on this node is touched; what is free only shrinks when a promise begins."""

@@ -1,0 +1,1 @@
+"""How the nodes of an attempt find each other: interfaces, a port for rank 0, the meeting itself."""

@@ -1,0 +1,201 @@
+"""Meetings of the nodes of attempts: waits for the others at a port, goes to them by all their ways, tells which led there.
+
+Theory of operation. `open` binds a port, so that the offer can name it, and begins to listen; visitors that come before the secret
+is known wait for it. `meet` brings the secret and the peers: threads answer visitors until the attempt starts or is given up, and
+others go all ways at once, within the limit. Then the loop is woken and `take` hands out what was found. Decides nothing: what
+follows from it is the master's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from mgpu_agent.network.fingerprint import fingerprint_of
+from mgpu_agent.network.handshake import Strange, receive_visit, visit
+from mgpu_agent.network.interfaces import ways_here
+from mgpu_agent.network.ports import KeptPorts
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached, Way
+from mgpu_agent.protocol.messages import Meet, Met
+from mgpu_agent.protocol.model import LaunchSpec
+
+GLANCE_S = 0.2
+LAST_MOMENT_S = 0.5
+AT_ONCE = 256
+ANSWERED_AT_ONCE = 64
+BACKLOG = 1024
+SILENT = "no answer"
+_T = TypeVar("_T")
+
+log = logging.getLogger("mgpu.meeting")
+
+
+class Meetings:
+    """The meetings that this node takes part in. Owns their sockets and threads."""
+
+    def __init__(self, node_id: NodeId, announced: str, wake: Callable[[], None]) -> None:
+        self._node_id = node_id
+        self._announced = announced
+        self._wake = wake
+        self._ports = KeptPorts()
+        self._waiting: dict[AttemptKey, _Lobby] = {}
+        self._done: queue.SimpleQueue[Met] = queue.SimpleQueue()
+
+    def open(self, spec: LaunchSpec) -> Offer:
+        """Begin to wait for the other nodes of an attempt, and return what they must know; the same when asked again."""
+        lobby = self._waiting.get(spec.key)
+        if lobby is None:
+            lobby = self._waiting[spec.key] = _Lobby(self._node_id, spec)
+        has_first = any(task.rank == 0 for task in spec.tasks)
+        return Offer(ways=ways_here(self._announced), port=lobby.port, master_port=self._ports.keep(spec.key) if has_first else 0)
+
+    def meet(self, message: Meet) -> None:
+        """Go to the others; what came of it is handed out by `take`."""
+        lobby = self._waiting.get(message.key)
+        if lobby is not None:
+            lobby.begin(message, self._tell)
+
+    def take(self) -> list[Met]:
+        """Return what was found out since the last call."""
+        found: list[Met] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._done.get_nowait())
+        return found
+
+    def leave(self, key: AttemptKey) -> None:
+        """End the meeting of an attempt; the port of its rank 0 is still kept."""
+        if (lobby := self._waiting.pop(key, None)) is not None:
+            lobby.close()
+
+    def forget(self, key: AttemptKey) -> None:
+        """End the meeting of an attempt, and let others have its port."""
+        self.leave(key)
+        self._ports.release(key)
+
+    def close(self) -> None:
+        """End all."""
+        for key in list(self._waiting):
+            self.leave(key)
+        self._ports.close()
+
+    def _tell(self, met: Met) -> None:
+        self._done.put(met)
+        self._wake()
+
+
+class _Lobby:
+    """One meeting on this node: where visitors are received, and from where the peers are visited."""
+
+    def __init__(self, node_id: NodeId, spec: LaunchSpec) -> None:
+        self._node_id = node_id
+        self._spec = spec
+        self._listener = _listen()
+        self.port: int = self._listener.getsockname()[1]
+        self._message: Meet | None = None
+        self._is_over = threading.Event()
+
+    def begin(self, message: Meet, tell: Callable[[Met], None]) -> None:
+        """Answer visitors and go to the peers, in threads of their own; a second time it begins anew."""
+        is_first, self._message = self._message is None, message
+        if is_first:
+            _in_thread(self._receive)
+        _in_thread(lambda: self._visit_all(message, time.monotonic() + message.limit_s, tell))
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._is_over.set()
+        if self._message is None:
+            self._listener.close()
+
+    def _receive(self) -> None:
+        self._listener.settimeout(GLANCE_S)
+        with ThreadPoolExecutor(ANSWERED_AT_ONCE, "mgpu-meeting") as pool, self._listener:
+            while not self._is_over.is_set():
+                with contextlib.suppress(OSError):
+                    connection, _ = self._listener.accept()
+                    pool.submit(self._answer, connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError, Strange):
+            assert self._message is not None
+            connection.settimeout(self._message.limit_s)
+            receive_visit(connection, self._message.secret, self._node_id)
+
+    def _visit_all(self, message: Meet, until: float, tell: Callable[[Met], None]) -> None:
+        """Go all ways at once; when every peer was reached by one, those that still lead nowhere get a last moment."""
+        prints = _in_thread(lambda: fingerprint_of(self._spec))
+        ways = [(peer, way) for peer in message.peers for way in peer.ways]
+        todo: queue.SimpleQueue[tuple[Peer, Way]] = queue.SimpleQueue()
+        for one in ways:
+            todo.put(one)
+        found: queue.SimpleQueue[Reached | Unreached] = queue.SimpleQueue()
+        for _ in range(min(AT_ONCE, len(ways))):
+            _in_thread(lambda: _go_on(todo, found, message.secret, until))
+        results: list[Reached | Unreached] = []
+        missing = {peer.node_id for peer in message.peers}
+        enough_at = until
+        while len(results) < len(ways) and (left_s := enough_at - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                one_result = found.get(timeout=left_s)
+                results.append(one_result)
+                if isinstance(one_result, Reached):
+                    missing.discard(one_result.node_id)
+                if not missing:
+                    enough_at = min(enough_at, time.monotonic() + LAST_MOMENT_S)
+        known = {(result.node_id, result.address) for result in results}
+        late = [Unreached(peer.node_id, way.address, SILENT) for peer, way in ways if (peer.node_id, way.address) not in known]
+        fingerprint = next(iter(prints(max(0.0, until - time.monotonic()))), Fingerprint())
+        if not self._is_over.is_set() and message is self._message:
+            reached = tuple(result for result in results if isinstance(result, Reached))
+            unreached = (*(result for result in results if isinstance(result, Unreached)), *late)
+            tell(Met(key=message.key, reached=reached, unreached=unreached, fingerprint=fingerprint))
+
+
+def _in_thread(work: Callable[[], _T]) -> Callable[[float], list[_T]]:
+    """Begin some work and return how to ask for what it brought: nothing if that takes longer."""
+    done: queue.SimpleQueue[_T] = queue.SimpleQueue()
+    threading.Thread(target=lambda: done.put(work()), name="mgpu-meeting", daemon=True).start()
+
+    def ask(timeout_s: float) -> list[_T]:
+        try:
+            return [done.get(timeout=timeout_s)]
+        except queue.Empty:
+            return []
+
+    return ask
+
+
+def _go_on(todo: queue.SimpleQueue[tuple[Peer, Way]], found: queue.SimpleQueue[Reached | Unreached], secret: bytes, until: float) -> None:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            found.put(_go(*todo.get_nowait(), secret, until))
+
+
+def _go(peer: Peer, way: Way, secret: bytes, until: float) -> Reached | Unreached:
+    """Go one way to a peer and tell whether it led there."""
+    try:
+        with socket.create_connection((way.address, peer.port), timeout=max(0.05, until - time.monotonic())) as connection:
+            connection.settimeout(max(0.05, until - time.monotonic()))
+            visit(connection, secret, peer.node_id)
+    except TimeoutError:
+        return Unreached(peer.node_id, way.address, SILENT)
+    except (OSError, Strange) as error:
+        return Unreached(peer.node_id, way.address, str(getattr(error, "strerror", None) or error).lower())
+    return Reached(peer.node_id, way.address)
+
+
+def _listen() -> socket.socket:
+    try:
+        listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    except (OSError, ValueError):  # a machine without IPv6
+        listener = socket.create_server(("", 0), backlog=BACKLOG)
+    return listener

@@ -1,0 +1,57 @@
+"""Values of a meeting, in which the nodes of an attempt find out how they reach each other before anything of it starts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mgpu_agent.protocol.ids import NodeId
+
+
+class Way(msgspec.Struct, frozen=True, array_like=True):
+    """An address by which a node may be reached."""
+
+    address: str
+    interface: str = ""
+    """The node's own interface that has it; empty for one that is only announced."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node brings to a meeting."""
+
+    ways: tuple[Way, ...] = ()
+    """Best first."""
+    port: int = 0
+    """Where it waits for the others."""
+    master_port: int = 0
+    """Kept free for rank 0 of this attempt; 0 on other nodes."""
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another node of the attempt, and where it waits."""
+
+    node_id: NodeId
+    ways: tuple[Way, ...]
+    port: int
+
+
+class Reached(msgspec.Struct, frozen=True, array_like=True):
+    """A way to a peer that was really gone."""
+
+    node_id: NodeId
+    address: str
+
+
+class Unreached(msgspec.Struct, frozen=True, array_like=True):
+    """A way to a peer that led nowhere, and why."""
+
+    node_id: NodeId
+    address: str
+    why: str
+
+
+class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job finds on a node; empty for what is not there."""
+
+    python: str = ""
+    torch: str = ""
+    driver: str = ""
