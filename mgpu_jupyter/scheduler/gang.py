@@ -87,7 +87,7 @@ def _take_offer(state: ClusterState, job: Job, event: LaunchWasPrepared) -> list
         return _conclude(state, job, meeting, event.at)
     if not meeting.is_complete:
         return []
-    meeting.until = event.at + state.policy.meet_s + ANSWER_S
+    meeting.until = state.now + state.policy.meet_s + ANSWER_S
     heappush(state.preparations, (meeting.until, job.id, job.epoch))
     return [_meet(state, job, meeting, node_id) for node_id in meeting.nodes]
 

@@ -37,7 +37,7 @@ def nodes() -> Iterator[list[Meetings]]:
         one.close()
 
 
-def a_meet(peers: dict[str, Offer], secret: bytes = b"secret", limit_s: float = 3.0) -> Meet:
+def a_meet(peers: dict[str, Offer], secret: bytes = b"secret", limit_s: float = 20.0) -> Meet:
     known = tuple(Peer(node_id=NodeId(name), ways=(HERE,), port=offer.port) for name, offer in peers.items())
     return Meet(key=KEY, secret=secret, peers=known, limit_s=limit_s)
 
@@ -112,7 +112,7 @@ def test_when_all_are_reached_nobody_waits_for_ways_that_lead_nowhere(nodes: lis
 
 def test_a_meeting_can_begin_anew(nodes: list[Meetings]) -> None:
     first, second = nodes[0].open(SPEC), nodes[1].open(SPEC)
-    nodes[0].meet(a_meet({"n2": replace(second, port=1)}))
+    nodes[0].meet(a_meet({"n2": replace(second, port=1)}, limit_s=0.5))
     assert answer(nodes[0]).reached == ()
     nodes[1].meet(a_meet({"n1": first}, secret=b"new"))
     nodes[0].meet(a_meet({"n2": second}, secret=b"new"))

@@ -188,17 +188,14 @@ def test_a_job_of_two_nodes_is_prepared_after_one_commit_and_started_after_the_n
 
 
 def test_nodes_of_a_distributed_job_meet_after_a_commit_and_start_after_the_next(bench):
-    bench.join("n1")
-    bench.join("n2")
+    nodes = (NodeId("n1"), NodeId("n2"))
+    for node in nodes:
+        bench.join(node)
     job = bench.one_job(nodes=2, distributed=True)
     bench.diary.clear()
-    ready = [
-        LaunchWasPrepared(at=1.0, node_id=NodeId(f"n{rank + 1}"), key=job.attempt_key, offer=an_offer(f"n{rank + 1}", rank))
-        for rank in (0, 1)
-    ]
-    bench.engine.events += ready
+    bench.engine.events += [LaunchWasPrepared(at=1.0, node_id=node, key=job.attempt_key, offer=an_offer(node)) for node in nodes]
     bench.master.turn()
-    bench.engine.events += [NodeMet(at=1.0, node_id=NodeId(node), met=everybody_reached(job, node)) for node in ("n1", "n2")]
+    bench.engine.events += [NodeMet(at=1.0, node_id=node, met=everybody_reached(job, node)) for node in nodes]
     bench.master.turn()
     meet = [("meet", "n1", ["n2"], 4.0), ("meet", "n2", ["n1"], 4.0)]
     assert bench.diary == [("commit", ["starting"]), *meet, ("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
