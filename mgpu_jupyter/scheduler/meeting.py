@@ -138,6 +138,8 @@ def differences(prints: dict[NodeId, Fingerprint]) -> tuple[str, ...]:
     for field, name in (("python", "Python"), ("torch", "torch"), ("driver", "The GPU driver")):
         where: dict[str, list[NodeId]] = {}
         for node, fingerprint in prints.items():
+            if not fingerprint.python:  # it could not be asked in time
+                continue
             where.setdefault(getattr(fingerprint, field), []).append(node)
         if len(where) > 1:
             parts = [f"{version or 'none'} on {several(nodes)}" for version, nodes in where.items()]

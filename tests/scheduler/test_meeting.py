@@ -91,7 +91,7 @@ def test_what_is_not_alike_on_the_nodes_is_told():
         "torch is not the same on all nodes: 2.13.0 on n1, 2.12.0 on n2.",
         "The GPU driver is not the same on all nodes: 570 on n1, none on n2.",
     )
-    assert differences({NodeId("n1"): Fingerprint(python="3.11.2")}) == ()
+    assert differences({NodeId("n1"): Fingerprint(python="3.11.2"), NodeId("n2"): Fingerprint()}) == ()
 
 
 # --- when it fails ---------------------------------------------------------------------------------
