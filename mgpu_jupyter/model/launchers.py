@@ -16,6 +16,7 @@ _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh"))
 _OPERATORS = frozenset((";", "&&", "||", "|", "&", "(", ")", "\n"))
 _BEFORE = frozenset(("exec", "time", "nohup", "env", "command"))
+_IN_TEXT = re.compile(r"(?<![\w-])(accelerate\s+launch|accelerate-launch|-m\s+accelerate\.commands\.launch)(?![\w.-])")
 _MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -38,6 +39,25 @@ def launcher_of(spec: JobSpec) -> Launcher | None:
         first, _, _ = spec.script.partition("\n")
         return _of_words(first[2:].split()) if first.startswith("#!") else None
     return _of_words(spec.command)
+
+
+def with_flags(command: tuple[str, ...], flags: Sequence[str]) -> tuple[str, ...]:
+    """Return a command that runs `accelerate launch` with these flags put before those that it has, which so go before them."""
+    for position, word in enumerate(command):
+        if is_launch(command[: position + 1]):
+            return (*command[: position + 1], *flags, *command[position + 1 :])
+        found = _IN_TEXT.search(word) if " " in word else None
+        if found is not None:
+            return (*command[:position], f"{word[: found.end()]} {shlex.join(flags)}{word[found.end() :]}", *command[position + 1 :])
+    return command
+
+
+def is_launch(words: Sequence[str]) -> bool:
+    """Tell whether the flags of `accelerate launch` follow these words."""
+    before, last = words[-2] if len(words) > 1 else "", words[-1]
+    if posixpath.basename(last) == "accelerate-launch":
+        return True
+    return (last == "launch" and posixpath.basename(before) == "accelerate") or (last == "accelerate.commands.launch" and before == "-m")
 
 
 def _of_words(words: Sequence[str]) -> Launcher | None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
+from mgpu_jupyter.model.launchers import Launcher, launcher_of, with_flags
 from mgpu_jupyter.model.sweep import variables_of, words_of
+from mgpu_jupyter.model.tasks import workers_on
 from mgpu_jupyter.scheduler.model import Job, Placement
 from mgpu_jupyter.scheduler.ranks import default_environment, node_environment, own_environment, task_environment
+
+KINDS_OF_LAUNCH = ("--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--config_file")
+"""With one of these the user says what accelerate should do; it takes one only."""
 
 
 def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSpec:
@@ -18,7 +23,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         user=job.user,
         tasks=tuple(TaskSpec(rank=rank, env=task_environment(job, placement, rank)) for rank in placement.ranks),
         gpus=placement.gpus,
-        argv=words_of(spec, job.array.index if job.array else None),
+        argv=_words(job, placement),
         script=spec.script,
         python=PythonWish(path=spec.python, kernel_path=spec.kernel_python, kernel_version=spec.kernel_python_version),
         env={**node_environment(job, placement), **spec.env, **own_environment(job, placement), **_array_environment(job)},
@@ -32,6 +37,21 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         setup=spec.env_setup_cmd,
         defaults=default_environment(job, placement),
     )
+
+
+def _words(job: Job, placement: Placement) -> tuple[str, ...]:
+    """Return the command; accelerate takes what torchrun reads from variables by flags alone."""
+    spec, met = job.spec, job.rendezvous
+    words = words_of(spec, job.array.index if job.array else None)
+    if met is None or launcher_of(spec) is not Launcher.ACCELERATE:
+        return words
+    workers = sum(workers_on(spec, len(one.gpus)) for one in job.placements)
+    flags = ["--num_machines", str(len(job.placements)), "--machine_rank", str(job.placements.index(placement))]
+    flags += ["--num_processes", str(workers), "--main_process_ip", met.address, "--main_process_port", str(met.port)]
+    flags += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # its own defaults, without the warning
+    if workers > 1 and not any(name in word for word in words for name in KINDS_OF_LAUNCH):
+        flags.append("--multi_gpu")
+    return with_flags(words, flags)
 
 
 def _array_environment(job: Job) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.launchers import Launcher, launcher_of
+from mgpu_jupyter.model.launchers import Launcher, launcher_of, with_flags
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,18 @@ def test_launchers(words: tuple[str, ...], launcher: Launcher | None) -> None:
 )
 def test_a_cell_is_run_by_a_launcher_when_its_first_line_says_so(script: str, launcher: Launcher | None) -> None:
     assert launcher_of(JobSpec(script=script)) is launcher
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("accelerate", "launch", "--cpu", "x.py"), ("accelerate", "launch", "--a", "1", "--cpu", "x.py")),
+        (("/opt/bin/accelerate-launch", "x.py"), ("/opt/bin/accelerate-launch", "--a", "1", "x.py")),
+        (("python", "-m", "accelerate.commands.launch", "x.py"), ("python", "-m", "accelerate.commands.launch", "--a", "1", "x.py")),
+        (("bash", "-lc", "cd a && accelerate launch x.py"), ("bash", "-lc", "cd a && accelerate launch --a 1 x.py")),
+        (("bash", "-lc", "python -m accelerate.commands.launch x.py"), ("bash", "-lc", "python -m accelerate.commands.launch --a 1 x.py")),
+        (("torchrun", "x.py"), ("torchrun", "x.py")),
+    ],
+)
+def test_flags_are_put_before_those_of_the_user(words: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    assert with_flags(words, ["--a", "1"]) == expected

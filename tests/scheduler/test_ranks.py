@@ -188,3 +188,12 @@ def test_unlike_nodes():
 def test_a_job_of_one_process_is_not_taken_for_one_of_slurm():
     cluster = Cluster(("n1", 4))
     assert not [name for name in environments(cluster.started(gpus=2))[0] if name.startswith("SLURM")]
+
+
+def test_accelerate_takes_flags_for_what_torchrun_takes_from_variables():
+    _, job = two_by_two(distributed=True, command=("accelerate", "launch", "train.py"), ntasks_per_node=None)
+    flags = "--num_machines 2 --machine_rank 1 --num_processes 4 --main_process_ip n1.a --main_process_port 20001"
+    words = f"accelerate launch {flags} --mixed_precision no --dynamo_backend no --multi_gpu train.py"
+    assert launch_spec(job, job.placements[1], 5.0).argv == tuple(words.split())
+    _, job = two_by_two(distributed=True, command=("accelerate", "launch", "--cpu", "train.py"), ntasks_per_node=None)
+    assert "--multi_gpu" not in launch_spec(job, job.placements[1], 5.0).argv
