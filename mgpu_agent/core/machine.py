@@ -157,7 +157,7 @@ class Machine:
         """Return the GPUs in use by jobs, each with a pid."""
         return self._attempts.held_gpus()
 
-    def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911 - one case per event
+    def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one case per event
         """Take one fact and return what should be done about it."""
         match event:
             case TaskChanged() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
