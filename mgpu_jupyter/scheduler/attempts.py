@@ -126,7 +126,8 @@ def _refused(state: ClusterState, event: LaunchWasRefused, job: Job) -> list[Com
     reason = Reason(event.code, event.message)
     if event.fault == "request":
         return stop_attempt(state, replace(job, exit_code=event.exit_code), StopCause.RANK_FAILED, reason, at=event.at)
-    job = replace(job, failed_starts=job.failed_starts + 1, failed_nodes=_add(job.failed_nodes, event.node_id))
+    if event.fault != "stale":  # a launch that came too late says nothing about the job, and nothing about the node
+        job = replace(job, failed_starts=job.failed_starts + 1, failed_nodes=_add(job.failed_nodes, event.node_id))
     if job.failed_starts >= state.policy.scheduling.retries.max_failed_starts:
         text = f"It could not be started {job.failed_starts} times; the last time on {event.node_id}: {event.message}"
         return stop_attempt(state, job, StopCause.RANK_FAILED, Reason(event.code, text), at=event.at)

@@ -268,11 +268,30 @@ def test_after_the_last_try_the_job_fails_and_says_how_often():
     cluster.tell(TimePassed(at=100.0))
     cluster.schedule(at=100.0)
 
-    (save,) = cluster.tell(refusal(cluster.job(job.id), "stale", at=101.0))
+    save, *_ = cluster.tell(refusal(cluster.job(job.id), at=101.0))
 
     assert save.job.state is JobState.FAILED
     assert save.job.reason == Reason("spawn", "It could not be started 2 times; the last time on n1: It cannot.")
     assert save.job.failed_nodes == ("n1",)
+
+
+def test_launches_that_came_too_late_are_no_failed_starts():
+    """As many as a broken network brings: the job waits a little each time and is not given up."""
+    cluster = Cluster(("n1", 1))
+    job = cluster.started()
+    for number in range(1, 12):
+        at = 100.0 * number
+        text = "The launch came too late: its lease had run out."
+        refusal = LaunchWasRefused(at=at, node_id="n1", key=job.attempt_key, code="stale", message=text, fault="stale")
+        cluster.tell(refusal)
+        waiting_job = cluster.job(job.id)
+        assert (waiting_job.state, waiting_job.failed_starts, waiting_job.failed_nodes) == (JobState.QUEUED, 0, ())
+        assert at < waiting_job.not_before < at + 10.0
+        cluster.tell(TimePassed(at=at + 50.0))
+        cluster.schedule(at=at + 50.0)
+        job = cluster.job(job.id)
+
+    assert (job.state, job.attempt) == (JobState.STARTING, 12)
 
 
 def test_pauses_grow_up_to_the_cap():
