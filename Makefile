@@ -67,7 +67,7 @@ chaos: $(STAMP) ## faults on real processes in full size (hours), judged by the 
 	@exec $(BIN)/python -m tests.chaos --out chaos.json $(ARGS)
 
 dist: $(STAMP) ## build runnable single files of the programs of the earlier tools into dist/
-	@exec $(BIN)/python -m tests.dist.build $(ARGS)
+	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
 	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-scheduler.json chaos.json dist build

@@ -47,6 +47,7 @@ COMMANDS = {
     "login": "use a master elsewhere, with the line of `mgpu user add`",
     "logout": "forget that login",
     "simulate": "replay a trace of jobs through the scheduler in virtual time",
+    "completion": "teach your shell to complete all this",
     "master": "run the master without JupyterLab (mgpu_master)",
 }
 PROGRAMS = {
@@ -76,6 +77,8 @@ def mgpu(argv: Sequence[str] | None = None, make_client: MakeClient = Client) ->
     if words[0] in ("--version", "-V"):
         print(f"mgpu {__version__}")
         return 0
+    if words[0] == "__complete":
+        return _guarded(command_module("completion").answer, words[1:], make_client)
     if words[0] not in COMMANDS:
         return _guarded(_unknown, words, make_client)
     return _guarded(_command(words[0], f"mgpu {words[0]}"), words[1:], make_client)
@@ -104,17 +107,18 @@ mgpu_simple_master = program("mgpu_simple_master")
 
 def parser_of(command: str, prog: str) -> Parser:
     """Return the parser of a command."""
-    found: Parser = _module(command).parser(prog)
+    found: Parser = command_module(command).parser(prog)
     return found
 
 
-def _module(command: str) -> Any:
+def command_module(command: str) -> Any:
+    """Return the module of a command."""
     return importlib.import_module(f"mgpu_jupyter.cli.{command.replace('-', '_')}")
 
 
 def _command(name: str, prog: str) -> Command:
     """Return what reads the words of a command and carries it out."""
-    module = _module(name)
+    module = command_module(name)
     if hasattr(module, "main"):
         own: Command = module.main
         return own

@@ -34,7 +34,7 @@ def find_python(own):
     """Go on with the Python that this was built for."""
     if platform.machine() != MACHINE:
         sys.exit(f"{own} was built for {MACHINE}, and this machine is {platform.machine()}: run `make dist` here.")
-    if "%d.%d" % sys.version_info[:2] == BUILT_FOR:
+    if ".".join(map(str, sys.version_info[:2])) == BUILT_FOR:
         return
     other = shutil.which("python" + BUILT_FOR)
     if other is None:
@@ -45,7 +45,7 @@ def find_python(own):
 def cache():
     """Return a directory that nobody else can write to."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for path in (os.path.join(root, "mgpu-dist"), os.path.join(tempfile.gettempdir(), "mgpu-dist-%d" % os.getuid())):
+    for path in (os.path.join(root, "mgpu-dist"), os.path.join(tempfile.gettempdir(), f"mgpu-dist-{os.getuid()}")):
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
             found = os.lstat(path)

@@ -1,4 +1,4 @@
-"""Builds `dist/mgpu_{master,node,client,queue,cancel,srun,flush}` and `dist/mgpu`: zip files that Python runs, with all that they need inside.
+"""Builds the programs of the earlier tools as zip files that Python runs, with all that they need inside.
 
 What goes in is copied from the environment that this runs in, so that nothing is fetched. The small programs share one set of packages
 and so one place in the cache; the master brings the Jupyter server with it.
