@@ -23,6 +23,7 @@ from mgpu_agent.identity import Enrolment, Identity
 from mgpu_agent.keeper import messages as keeper
 from mgpu_agent.outbox import Outbox
 from mgpu_agent.parts import Parts
+from mgpu_agent.process import sight
 from mgpu_agent.process.preparation import Unprepared
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
@@ -258,7 +259,7 @@ class Agent:
             key=record.key,
             rank=record.rank,
             node_id=self._config.node_id,
-            host=self._host,
+            host=record.host or self._host,
             address=self._address,
             pid=record.pid,
             started_at=record.started_at,
@@ -344,6 +345,8 @@ class Agent:
             case do.FollowOutput(status=status):
                 self._shipper.follow(status, self._stems[status.key][status.rank])
                 log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
+            case do.TellWho(number=number, statuses=statuses):
+                self._outbox.put(sight.answer(number, self._config.node_id, self._address, self._where.target.address, statuses))
             case do.ReadGpus():
                 self._sampler.set_held(self._machine.held_gpus())
                 self._sampler.hurry()

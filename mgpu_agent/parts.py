@@ -78,7 +78,9 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
         spool=spool,
         watch=ModifiedFiles(spool.path),
         keeper=KeeperClient(config.directory, base),
-        preparation=Preparation(config.node_id, spool, gpus, base, Accounts(config.user_map) if config.run_as_user else None),
+        preparation=Preparation(
+            config.node_id, spool, gpus, base, Accounts(config.user_map) if config.run_as_user else None, master=where.target.address
+        ),
         shipper=OutputShipper(str(spool.path)),
         link=Link(),
         sampler=Sampler(source, frozenset(gpu.uuid for gpu in gpus), tick_soon),

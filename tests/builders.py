@@ -150,6 +150,8 @@ def placement(node: str, rank: int = 0, gpus: tuple[int, ...] = (0,), cpus: int 
         gpu_indices=gpus,
         cpus=cpus,
         simulated=bool(gpus),
+        host=f"host-{node}",
+        address="127.0.0.1",
     )
 
 

@@ -88,6 +88,13 @@ class ReadGpus(msgspec.Struct, frozen=True, kw_only=True):
     """Read the GPUs as soon as possible, beside the usual pace."""
 
 
+class TellWho(msgspec.Struct, frozen=True, kw_only=True):
+    """Look up who and where this node is, and what is there of these processes, and tell the master."""
+
+    number: int
+    statuses: tuple[TaskStatus, ...] = ()
+
+
 class MoveOutput(msgspec.Struct, frozen=True, kw_only=True):
     """The master has this stream up to there."""
 
@@ -139,6 +146,7 @@ Command = (
     | FollowOutput
     | SetPace
     | ReadGpus
+    | TellWho
     | MoveOutput
     | SetChecks
     | SaveEnrolment

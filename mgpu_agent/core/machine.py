@@ -26,6 +26,7 @@ from mgpu_agent.core.commands import (
     Send,
     SetChecks,
     SetPace,
+    TellWho,
 )
 from mgpu_agent.core.events import (
     Began,
@@ -63,6 +64,7 @@ from mgpu_agent.protocol.messages import (
     Leave,
     Meet,
     OutputAck,
+    Ping,
     Prepare,
     Probe,
     Refuse,
@@ -316,6 +318,8 @@ class Machine:
                 return self._of_trial(self._trial.begin(message, self._node_id, self._work.facts, at, self._wall))
             case Check(checks=checks):
                 return [SetChecks(checks=checks)]
+            case Ping(number=number, key=key):
+                return [TellWho(number=number, statuses=self._attempts.statuses(key) if key is not None else ())]
             case Bye():
                 self._is_dismissed = self._is_embedded
                 if self._is_dismissed and not self._attempts.is_busy:

@@ -41,6 +41,7 @@ from mgpu_agent.keeper.trees import marker_value
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
+from mgpu_agent.protocol.places import host_name
 
 STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
 UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
@@ -260,6 +261,7 @@ class Desk:
                             cwd=start.cwd,
                             python=start.python,
                             note=start.note,
+                            host=host_name(),
                         )
                     )
                 turn.append(start)

@@ -50,6 +50,8 @@ class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
     lost: bool = False
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    host: str = ""
+    """What the machine called itself when the process was started, as its parent saw it."""
 
 
 def incarnation(boot_id: str, ledger_id: str) -> str:

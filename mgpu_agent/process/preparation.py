@@ -9,6 +9,7 @@ import msgspec
 from mgpu_agent.keeper.messages import RankStart, StartTasks
 from mgpu_agent.keeper.spawn import NOT_EXECUTABLE, NOT_FOUND
 from mgpu_agent.process.accounts import Accounts, NoAccount
+from mgpu_agent.process.banner import introduced
 from mgpu_agent.process.environment import command_words, interpreter_words, task_environment, visible_devices
 from mgpu_agent.process.interpreter import Interpreters, NoPython
 from mgpu_agent.process.spool import Spool
@@ -30,11 +31,19 @@ class Preparation:
     """Prepares launches on one node."""
 
     def __init__(
-        self, node_id: NodeId, spool: Spool, gpus: Iterable[GpuInfo], base: Mapping[bytes, bytes], accounts: Accounts | None = None
+        self,
+        node_id: NodeId,
+        spool: Spool,
+        gpus: Iterable[GpuInfo],
+        base: Mapping[bytes, bytes],
+        accounts: Accounts | None = None,
+        *,
+        master: str = "",
     ) -> None:
-        """With `accounts`, jobs run as their users."""
+        """With `accounts`, jobs run as their users; `master` is where the link leads."""
         self._node_id = node_id
         self._spool = spool
+        self._master = master
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
         self._base = base
         self._interpreters = Interpreters()
@@ -64,6 +73,7 @@ class Preparation:
                     return Unprepared("no-python", chosen.message, "node", NOT_FOUND)
                 python = chosen
             script_path = self._spool.write_script(spec.key, spec.script, account)
+        words = command_words(spec, script_path, python)
         devices = visible_devices(spec.gpus, self._gpus, by_uuid=by_uuid)
         ranks = tuple(
             RankStart(
@@ -75,7 +85,7 @@ class Preparation:
         return StartTasks(
             key=spec.key,
             incarnation=spec.incarnation,
-            argv=command_words(spec, script_path, python),
+            argv=introduced(words, spec.key, self._node_id, self._master) if spec.debug else words,
             ranks=ranks,
             cwd=cwd,
             gpus=spec.gpus,

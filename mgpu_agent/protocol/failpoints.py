@@ -33,6 +33,7 @@ MASTER = {
     "master.input": "what somebody typed, or the size of their terminal, is about to be sent",
     "master.warn": "a warning of the end of a job's time is about to be sent",
     "master.probe": "a trial is about to be asked for",
+    "master.ping": "a node is about to be asked who it is",
     "master.welcome": "a node that said Hello is about to be answered",
     "master.enrolled": "a node's key is bound, and it is about to be told",
     "master.acknowledge": "output that was written is about to be acknowledged",

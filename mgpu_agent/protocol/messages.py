@@ -10,7 +10,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached
-from mgpu_agent.protocol.model import Ailment, GpuSample, HealthChecks, LaunchSpec, NodeFacts, OutputMark, TaskStatus
+from mgpu_agent.protocol.model import Ailment, GpuSample, HealthChecks, LaunchSpec, NodeFacts, OutputMark, ProcessSeen, TaskStatus
 
 # --- master to agent -----------------------------------------------------------------------------
 
@@ -118,6 +118,14 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True, tag="heard"):
     beat: float
 
 
+class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """Say who you are; with a key, also what is there of that attempt."""
+
+    number: int
+    """Comes back in the answer."""
+    key: AttemptKey | None = None
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     """Look at these things from now on, and say `Checked` when what you find changes."""
 
@@ -171,6 +179,7 @@ ToAgent = (
     | Probe
     | Heard
     | Check
+    | Ping
     | Input
     | Resize
     | Warn
@@ -271,6 +280,25 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     message: str = ""
 
 
+class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
+    """The answer to `Ping`, looked up when it came."""
+
+    number: int
+    node_id: NodeId
+    host: str
+    address: str
+    agent_version: str
+    python: str
+    pid: int
+    at: float
+    """The node's wall clock."""
+    link: str = ""
+    """Where it found the master."""
+    started_at: float = 0.0
+    """When this agent began."""
+    processes: tuple[ProcessSeen, ...] = ()
+
+
 class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
     """All that ails this node now; nothing when it is well. Told after each `Hello` and when it changes."""
 
@@ -290,4 +318,4 @@ class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
     """Nothing more is taken."""
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | Met | LaunchRefused | Output | Leave | Probed | Checked | InputAck
+ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | Met | LaunchRefused | Output | Leave | Probed | Checked | Pong | InputAck

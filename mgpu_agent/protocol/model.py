@@ -171,6 +171,31 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Shell text that runs before the command, in the same environment."""
     defaults: dict[str, str] = {}
     """Variables for what neither the node's own environment nor `env` sets."""
+    debug: bool = False
+    """Each process first says on stderr who and where it is."""
+
+
+class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of an attempt as it is found on its node now, by what the system and the process itself show."""
+
+    rank: int
+    pid: int
+    alive: bool
+    host: str = ""
+    """The name of the machine that it is on."""
+    node_id: str = ""
+    """The next three are from its own environment."""
+    job_id: str = ""
+    attempt: str = ""
+    cwd: str = ""
+    user: str = ""
+    started_at: float = 0.0
+    ports: tuple[str, ...] = ()
+    """Where it and its children listen, as `address:port`."""
+    master_port: str = ""
+    """`MASTER_PORT` of its environment."""
+    note: str = ""
+    """What could not be seen, and why."""
 
 
 class OutputMark(msgspec.Struct, frozen=True, array_like=True):

@@ -172,6 +172,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     memory_available_bytes: int | None = None
     runs: str = ""
     """As whom it runs jobs: `each job as its user`, or `every job as NAME`."""
+    warnings: tuple[str, ...] = ()
+    """What is not as it was said to be."""
 
 
 NodeActionName = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clear-lists", "remove", "revoke"]
@@ -291,6 +293,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     qos: str = ""
     pty: bool = False
     """It runs in a terminal."""
+    mismatches: tuple[str, ...] = ()
+    """What ran otherwise than was assigned, in sentences; see its trace."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import explanations, models, people, upkeep
+from mgpu_jupyter.api import explanations, models, people, traces, upkeep
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
@@ -166,6 +166,20 @@ ROUTES: tuple[Route, ...] = (
         operation="explainJob",
         summary="Why a job waits, what would start it now, and what it was told before",
         response=explanations.Explanation,
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/trace",
+        operation="traceJob",
+        summary="The whole way of a job: when, where, by which process, what it waited for, and whether that is what was assigned",
+        response=traces.Trace,
+        query=(
+            Parameter(
+                name="verify",
+                schema={"type": "string", "enum": ["0", "1", "false", "true"]},
+                help="Ask its nodes what is there now, and compare.",
+            ),
+        ),
     ),
     Route(method="GET", path="jobs/{job_id}", operation="getJob", summary="One job", response=models.Job),
     Route(

@@ -35,6 +35,7 @@ COMMANDS = {
     "nodes": "show the nodes and their GPUs",
     "node": "administer a node: drain, resume, maintenance, allow, deny, remove, revoke",
     "explain": "say why a job waits, and what would start it now",
+    "trace": "show where and when a job ran, step by step (debug_job_tracking checks it)",
     "logs": "show what a job printed",
     "attach": "show a job's output from its start and go on live",
     "rerun": "submit jobs once more, as they were asked for",
@@ -59,6 +60,7 @@ PROGRAMS = {
     "mgpu_flush": "flush",
     "mgpu_client": "client",
     "mgpu_simple_client": "client",
+    "debug_job_tracking": "trace",
     "mgpu_master": "master",
     "mgpu_simple_master": "master",
 }
@@ -103,6 +105,7 @@ mgpu_client = program("mgpu_client")
 mgpu_simple_client = program("mgpu_simple_client")
 mgpu_master = program("mgpu_master")
 mgpu_simple_master = program("mgpu_simple_master")
+debug_job_tracking = program("debug_job_tracking")
 
 
 def parser_of(command: str, prog: str) -> Parser:

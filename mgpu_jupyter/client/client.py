@@ -14,7 +14,7 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
-from mgpu_jupyter.api import explanations, models, people, upkeep
+from mgpu_jupyter.api import explanations, models, people, traces, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
@@ -114,6 +114,7 @@ class Client:
         interactive_kill: bool | None = None,
         signal: str | None = None,
         env_setup_cmd: str | None = None,
+        debug: bool | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
@@ -160,6 +161,7 @@ class Client:
             "on_disconnect": on_disconnect,
             "distributed": distributed,
             "ntasks_per_node": ntasks_per_node,
+            "debug": debug,
         }
         return self.submit_spec(spec_of(command, script, keywords, Here.real()))
 
@@ -253,6 +255,10 @@ class Client:
     def explain(self, job_id: str) -> explanations.Explanation:
         """Return why a job waits, what would start it now, and what it was told before."""
         return Job(self.caller, job_id_of(job_id)).explain()
+
+    def trace(self, job_id: str, *, verify: bool = False) -> traces.Trace:
+        """Return the whole way of a job; with `verify` its nodes are asked what is there now."""
+        return Job(self.caller, job_id_of(job_id)).trace(verify=verify)
 
     def dry_run(
         self, command: Sequence[str] | str | None = None, *, script: str | None = None, **keywords: object

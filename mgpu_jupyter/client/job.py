@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import explanations, models
+from mgpu_jupyter.api import explanations, models, traces
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.lines import Labeller
@@ -21,7 +21,7 @@ NO_RANK = MAX_TASKS
 
 
 class Job:
-    """One job: `id state exit_code info`, and `wait cancel hold release update requeue output follow explain`."""
+    """One job: `id state exit_code info`, and `wait cancel hold release update requeue output follow explain trace`."""
 
     def __init__(self, caller: Caller, job_id: str, info: models.Job | None = None) -> None:
         self.id = JobId(job_id)
@@ -84,6 +84,11 @@ class Job:
     def explain(self) -> explanations.Explanation:
         """Return why it waits, what would start it now, and what it was told before."""
         return self._caller.call(Request(path=f"jobs/{self.id}/explain"), explanations.Explanation)
+
+    def trace(self, *, verify: bool = False) -> traces.Trace:
+        """Return its whole way: when, where, by which process; with `verify` its nodes are asked what is there now."""
+        query = {"verify": "1"} if verify else {}
+        return self._caller.call(Request(path=f"jobs/{self.id}/trace", query=query), traces.Trace)
 
     def hold(self) -> models.OrderAnswer:
         """Keep the job from starting until it is released."""

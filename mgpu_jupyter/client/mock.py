@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import explanations, models, upkeep
+from mgpu_jupyter.api import explanations, models, traces, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.transport import Answer, Request, Stream
 from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket
@@ -105,6 +105,26 @@ class _Entry:
     @property
     def now(self) -> JobState:
         return JobState.RUNNING if self.play.hold and not self.cancelled.is_set() else self.final
+
+
+def trace(job: models.Job) -> traces.Trace:
+    """Return a short way: submitted and started, as assigned unless the job says otherwise."""
+    steps = (
+        traces.Step(step="submitted", at=job.submitted_at, seconds=0.0, text=f"by {job.user}"),
+        traces.Step(step="started", at=job.submitted_at + 1.0, seconds=1.0, text="node node-1, host host-1, pid 7"),
+    )
+    return traces.Trace(
+        job_id=job.id,
+        name=job.name,
+        user=job.user,
+        command=job.command,
+        state=job.state,
+        submitted_at=job.submitted_at,
+        now=job.submitted_at + 2.0,
+        attempts=(traces.AttemptTrace(attempt=1, epoch=1, queued_at=job.submitted_at, steps=steps),),
+        ok=not job.mismatches,
+        mismatches=job.mismatches,
+    )
 
 
 def explanation(reason: str = "", job_id: JobId | None = None) -> explanations.Explanation:
@@ -250,7 +270,8 @@ class MockTransport:
             rank, offset = int(query.get("rank", "0")), int(query.get("offset", "0"))
             data = b"".join(say.data for say in entry.play.output if say.rank == rank)
             return Answer(status=200, body=data[offset : offset + int(query.get("limit", "1048576"))])
-        return _json(entry.view(entry.now))
+        view = entry.view(entry.now)
+        return _json(trace(view) if way == ["GET", "trace"] else view)
 
     def _list(self, query: dict[str, str]) -> models.JobList:
         wanted = query.get("state", "").split(",")

@@ -56,7 +56,7 @@ SAME_IN_SPEC = (
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
     *("priority", "qos", "account", "hold", "dependency", "array", "sweep", "env", "python", "requeue", "on_disconnect"),
     *("distributed", "ntasks_per_node"),
-    *("pty", "interactive_kill", "signal", "env_setup_cmd"),
+    *("pty", "interactive_kill", "signal", "env_setup_cmd", "debug"),
 )
 RENAMED = {
     "time_limit": "time_limit_s",

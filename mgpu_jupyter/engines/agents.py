@@ -22,12 +22,17 @@ from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec, TaskStatus
 from mgpu_jupyter.engines.ailments import Ailments
+from mgpu_jupyter.engines.assignments import Assignments
 from mgpu_jupyter.engines.collect import Collector
 from mgpu_jupyter.engines.door import Door, is_door, refusal_of
 from mgpu_jupyter.engines.hellos import Hellos
 from mgpu_jupyter.engines.load import Loads
+from mgpu_jupyter.engines.mail import Mail
+from mgpu_jupyter.engines.names import under_own_name
+from mgpu_jupyter.engines.witness import Witness
+from mgpu_jupyter.master.marks import Mark, OnPong, Step
 from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, OutputLog
 from mgpu_jupyter.model.settings import Health
 from mgpu_jupyter.scheduler.events import (
@@ -39,6 +44,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeLeft,
     NodeMeasured,
     NodeMet,
+    NodeMisnamed,
     NodeProbed,
     NodeSilent,
     TaskReported,
@@ -49,8 +55,6 @@ log = logging.getLogger("mgpu.agents")
 
 LINK_HOST = "127.0.0.1"
 RECEIVE_LIMIT = 1_024
-FRAMES_PER_MESSAGE = 256
-ASSIGNMENTS_REMEMBERED = 100_000
 
 
 class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +94,13 @@ class AgentsEngine:
         self._link = link
         self._link_port = link_port
         self._hosts = {LINK_HOST}
-        self._store = store
         self._door = Door(link, store.bind, clock)
         self._settings = settings
         self._epoch = master_epoch
         self._clock = clock
-        self._collector = Collector(logs, syncer)
+        self._assignments = Assignments(store.assigned_nodes)
+        self._witness = Witness(clock, self._assignments.has)
+        self._collector = Collector(logs, syncer, self._witness.note)
         self._routes: dict[NodeId, bytes] = {}
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
@@ -105,10 +110,9 @@ class AgentsEngine:
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
         self._ailments = Ailments(settings.health, clock, wall)
         self._loads = Loads()
-        self._outbox: dict[NodeId, list[bytes]] = {}
+        self._mail = Mail(link, master_epoch)
         self._events: list[Event] = []
         self._news = News()
-        self._assigned: dict[tuple[NodeId, AttemptKey], bool] = {}
         self._told: set[str] = set()
         self._meeting_secret = os.urandom(32)
 
@@ -146,45 +150,57 @@ class AgentsEngine:
     def launch(self, spec: LaunchSpec) -> None:
         """Send this to its node, with the next `flush`."""
         reach("master.launch")
-        self._remember(spec.node_id, spec.key)
-        self._post(spec.node_id, wire.Launch(spec=spec))
+        self._assignments.remember(spec.node_id, spec.key)
+        self._mail.post(spec.node_id, wire.Launch(spec=spec))
 
     def prepare(self, spec: LaunchSpec, hold_s: float, *, meets: bool = False) -> None:
         """Ask its node whether it could start this, with the next `flush`."""
         reach("master.prepare")
-        self._remember(spec.node_id, spec.key)
-        self._post(spec.node_id, wire.Prepare(spec=spec, hold_s=hold_s, meets=meets))
+        self._assignments.remember(spec.node_id, spec.key)
+        self._mail.post(spec.node_id, wire.Prepare(spec=spec, hold_s=hold_s, meets=meets))
 
     def meet(self, node_id: NodeId, key: AttemptKey, peers: tuple[Peer, ...], limit_s: float) -> None:
         """Have this node go to the other nodes of an attempt, with the next `flush`; all of them share a secret."""
         reach("master.meet")
         secret = hmac.digest(self._meeting_secret, str(key).encode(), "sha256")
-        self._post(node_id, wire.Meet(key=key, secret=secret, peers=peers, limit_s=limit_s))
+        self._mail.post(node_id, wire.Meet(key=key, secret=secret, peers=peers, limit_s=limit_s))
 
     def start(self, node_id: NodeId, key: AttemptKey, spec: LaunchSpec | None = None) -> None:
         """Have this node start what it prepared, with the next `flush`."""
         reach("master.start")
-        self._post(node_id, wire.Start(key=key, spec=spec))
+        self._mail.post(node_id, wire.Start(key=key, spec=spec))
 
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
         reach("master.stop")
-        self._post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason))
+        self._mail.post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason))
 
     def hand_on(self, node_id: NodeId, message: wire.Input | wire.Resize) -> None:
         """Send what somebody typed, or the size of their terminal, with the next `flush`."""
         reach("master.input")
-        self._post(node_id, message)
+        self._mail.post(node_id, message)
 
     def warn(self, node_id: NodeId, key: AttemptKey, signal: int, serial: float) -> None:
         """Have this node send a signal to an attempt, with the next `flush`."""
         reach("master.warn")
-        self._post(node_id, wire.Warn(key=key, signal=signal, serial=serial))
+        self._mail.post(node_id, wire.Warn(key=key, signal=signal, serial=serial))
 
     def probe(self, node_id: NodeId, number: int) -> None:
         """Have this node start a process as a trial, with the next `flush`."""
         reach("master.probe")
-        self._post(node_id, wire.Probe(number=number))
+        self._mail.post(node_id, wire.Probe(number=number))
+
+    def ping(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong) -> bool:
+        """Ask a node who it is and what is there of an attempt; `answer` is called when it tells. False when it is away."""
+        if node_id not in self._routes or node_id in self._silent:
+            return False
+        reach("master.ping")
+        self._mail.post(node_id, self._witness.ask(node_id, key, answer))
+        return True
+
+    def take_marks(self) -> list[Mark]:
+        """Return which steps of jobs were seen since the last call."""
+        return self._witness.take_marks()
 
     def committed(self) -> None:
         """All events handed out so far are durable: what nodes still keep of them may go."""
@@ -195,24 +211,24 @@ class AgentsEngine:
         for node_id, marks in self._collector.take_acks().items():
             reach("master.acknowledge")
             for mark in marks:
-                self._post(node_id, wire.OutputAck(mark=mark))
+                self._mail.post(node_id, wire.OutputAck(mark=mark))
         for node_id, tasks in self._collector.take_forgettable().items():
             reach("master.forget")
             keys, ranks = zip(*tasks, strict=True)
-            self._post(node_id, wire.Forget(keys=keys, ranks=ranks))
+            self._mail.post(node_id, wire.Forget(keys=keys, ranks=ranks))
         for node_id, beat in self._beats.items():
-            self._post(node_id, wire.Heard(beat=beat))
+            self._mail.post(node_id, wire.Heard(beat=beat))
         self._beats.clear()
-        for node_id, frames in self._outbox.items():
-            self._send(node_id, frames)
-        self._outbox.clear()
+        for node_id in self._mail.send(self._routes):
+            if node_id not in self._silent:
+                self._fall_silent(node_id, "Its connection broke.")
 
     def resync(self) -> None:
         """The last events came to nothing: ask every node to tell all again."""
         self._collector.rolled_back()
         for node_id in self._routes:
             reach("master.resync")
-            self._post(node_id, wire.Resync())
+            self._mail.post(node_id, wire.Resync())
 
     def listen(self, host: str) -> bool:
         """Let nodes connect by this address too, on the link's own port; tell whether it is a new one."""
@@ -234,14 +250,14 @@ class AgentsEngine:
         """Refuse this node from its next frame on; that its key is unbound is durable by now."""
         self._door.revoke(node_id, reason)
         self._forget_connection(node_id)
-        self._outbox.pop(node_id, None)
+        self._mail.drop(node_id)
 
     def forget(self, node_id: NodeId) -> None:
         """Know a node no more; that its key is gone is durable by now."""
         self._door.forget(node_id)
         self._forget_connection(node_id)
-        for known in (self._outbox, self._samples):
-            known.pop(node_id, None)
+        self._mail.drop(node_id)
+        self._samples.pop(node_id, None)
         self._loads.forget(node_id)
         self._ailments.forget(node_id)
 
@@ -265,7 +281,7 @@ class AgentsEngine:
         self.flush()
         for node_id in self._routes:
             reach("master.bye")
-            self._post(node_id, wire.Bye())
+            self._mail.post(node_id, wire.Bye())
         self.flush()
         self._link.close()
 
@@ -288,17 +304,15 @@ class AgentsEngine:
             case wire.Output():
                 self._take_output(node_id, message)
             case wire.TaskReport(status=status):
-                if status.node_id != node_id:
-                    self._tell_once(f"report {node_id}", f"{node_id} reports for {status.node_id}: dropped.")
-                    return
-                self._events.append(TaskReported(at=self._clock(), status=status))
-                if status.ended_at is not None:
-                    self._collector.take_end(node_id, status)
+                self._events += [TaskReported(at=self._clock(), status=one) for one in self._take_reports(node_id, status)]
             case wire.LaunchRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
                 self._events.append(
                     LaunchWasRefused(at=self._clock(), node_id=node_id, key=key, code=code, message=text, fault=fault, exit_code=exit_code)
                 )
+            case wire.Pong():
+                self._witness.take(node_id, message)
             case wire.Prepared(key=key, offer=offer):
+                self._witness.note(Step.PREPARED, node_id, key)
                 self._events.append(LaunchWasPrepared(at=self._clock(), node_id=node_id, key=key, offer=offer))
             case wire.Met():
                 self._events.append(NodeMet(at=self._clock(), node_id=node_id, met=message))
@@ -307,7 +321,7 @@ class AgentsEngine:
                     self._take_samples(node_id, samples)
                 self._take_beat(node_id, message)
             case wire.InputAck(key=key):
-                if self._is_assigned(node_id, key):
+                if self._assignments.has(node_id, key):
                     self._news.typed.append(message)
             case wire.Probed(number=number, ok=ok, message=text):
                 self._events.append(NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text))
@@ -334,6 +348,7 @@ class AgentsEngine:
 
     def _take_hello(self, incoming: Incoming, node_id: NodeId, hello: wire.Hello) -> None:
         if hello.node_id != node_id:
+            self._events.append(NodeMisnamed(at=self._clock(), node_id=node_id, said=hello.node_id))
             self._refuse(incoming, "wrong-node-id", f"Your key is bound to {node_id}, not to {hello.node_id}: use that --node-id.")
             return
         if not self._hellos.take(node_id, incoming.route, hello):
@@ -343,7 +358,7 @@ class AgentsEngine:
         self._silent.discard(node_id)
         self._heard[node_id] = self._clock()
         log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, hello.facts.host, len(hello.facts.gpus), len(hello.tasks))
-        self._outbox.pop(node_id, None)
+        self._mail.drop(node_id)
         self._beats.pop(node_id, None)
         reach("master.welcome")
         welcome = wire.Welcome(
@@ -354,18 +369,24 @@ class AgentsEngine:
             received=self._collector.marks(hello.tasks),
             beat=hello.beat,
         )
-        self._post(node_id, welcome)
-        self._post(node_id, wire.Check(checks=self._ailments.checks))
-        tasks = tuple(task for task in hello.tasks if task.node_id == node_id)
-        for task in tasks:
-            if task.ended_at is not None:
-                self._collector.take_end(node_id, task)
+        self._mail.post(node_id, welcome)
+        self._mail.post(node_id, wire.Check(checks=self._ailments.checks))
+        tasks = self._take_reports(node_id, *hello.tasks)
         if hello.samples:
             self._samples[node_id] = hello.samples
         self._loads.know(node_id, hello.facts.memory_bytes)
         troubles = self._ailments.greet(node_id, hello.samples)
         joined = NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks, prepared=hello.prepared, troubles=troubles)
         self._events.append(joined)
+
+    def _take_reports(self, node_id: NodeId, *told: TaskStatus) -> tuple[TaskStatus, ...]:
+        """Return what counts of these reports; ends are collected."""
+        known, misnamed = under_own_name(node_id, told, self._assignments.has, self._clock())
+        if other := next((status.node_id for status in told if status.node_id != node_id), None):
+            self._tell_once(f"report {node_id}", f"{node_id} reports as {other}, which is not what its key is bound to.")
+        self._events += misnamed
+        self._collector.take_ends(node_id, known)
+        return known
 
     def _take_samples(self, node_id: NodeId, samples: tuple[GpuSample, ...]) -> None:
         self._samples[node_id] = samples
@@ -382,24 +403,11 @@ class AgentsEngine:
             self._events.append(NodeMeasured(at=self._clock(), node_id=node_id, load=load))
 
     def _take_output(self, node_id: NodeId, message: wire.Output) -> None:
-        if not self._is_assigned(node_id, message.key):
+        if not self._assignments.has(node_id, message.key):
             self._tell_once(f"output {node_id}", f"{node_id} sends output of job {message.key.job_id}, which is not its: dropped.")
             return
         if self._collector.take_output(node_id, message):
             self._news.grown.add(message.key.job_id)
-
-    def _is_assigned(self, node_id: NodeId, key: AttemptKey) -> bool:
-        known = self._assigned.get((node_id, key))
-        if known is None:
-            known = node_id in self._store.assigned_nodes(key)
-            if known:
-                self._remember(node_id, key)
-        return known
-
-    def _remember(self, node_id: NodeId, key: AttemptKey) -> None:
-        if len(self._assigned) >= ASSIGNMENTS_REMEMBERED:
-            self._assigned.clear()
-        self._assigned[node_id, key] = True
 
     # --- who is there ---------------------------------------------------------------------------
 
@@ -427,17 +435,6 @@ class AgentsEngine:
         self._silent.discard(node_id)
 
     # --- what goes out --------------------------------------------------------------------------
-
-    def _post(self, node_id: NodeId, message: wire.ToAgent) -> None:
-        self._outbox.setdefault(node_id, []).append(encode(message, self._epoch))
-
-    def _send(self, node_id: NodeId, frames: list[bytes]) -> None:
-        route = self._routes.get(node_id)
-        for start in range(0, len(frames), FRAMES_PER_MESSAGE):
-            if route is None or not self._link.send(route, frames[start : start + FRAMES_PER_MESSAGE]):
-                if route is not None and node_id not in self._silent:
-                    self._fall_silent(node_id, "Its connection broke.")
-                return
 
     def _refuse(self, incoming: Incoming, code: str, message: str) -> None:
         self._tell_once(f"{code} {incoming.user_id}", f"A frame of {incoming.user_id} was refused ({code}): {message}")

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Output
 from mgpu_agent.protocol.model import STDERR, STDOUT, STREAMS, OutputMark, TaskStatus
+from mgpu_jupyter.master.marks import Step
 from mgpu_jupyter.master.ports import LogKey, OutputLog
 
 log = logging.getLogger("mgpu.output")
@@ -38,8 +39,14 @@ class _Task(NamedTuple):
 class Collector:
     """Takes in output and ends of tasks; used by the master's thread, with one thread of its own for syncs."""
 
-    def __init__(self, logs: OutputLog, syncer: Executor | None = None) -> None:
+    def __init__(
+        self,
+        logs: OutputLog,
+        syncer: Executor | None = None,
+        note: Callable[[Step, NodeId, AttemptKey, int], None] = lambda *_: None,
+    ) -> None:
         self._logs = logs
+        self._note = note
         self._acks: dict[NodeId, dict[tuple[AttemptKey, int, int], int]] = {}
         self._new_ends: dict[_Task, TaskStatus] = {}
         self._ends: dict[_Task, TaskStatus] = {}
@@ -58,13 +65,16 @@ class Collector:
             return False
         task = _Task(node_id, message.key, message.rank)
         try:
-            before = self._logs.received(task.log_key)[message.stream]
+            known = self._logs.received(task.log_key)
+            before, is_first = known[message.stream], not any(known.values())
             after = self._logs.append(task.log_key, message.stream, message.offset, message.data)
         except OSError as error:
             self._hold_up(error, task, message.stream)
             return False
         if after > before:
             self._stuck.discard((task, message.stream))
+            if is_first:
+                self._note(Step.OUTPUT, task.node_id, task.key, task.rank)
         self._acks.setdefault(node_id, {})[message.key, message.rank, message.stream] = after
         if task in self._ends:
             self._to_check.add(task)
@@ -78,9 +88,11 @@ class Collector:
             marks += [OutputMark(task.key, task.rank, stream, received[stream]) for stream in STREAMS]
         return tuple(marks)
 
-    def take_end(self, node_id: NodeId, status: TaskStatus) -> None:
-        """Note that a task ended; it is collected once the end is committed and the output complete."""
-        self._new_ends[_Task(node_id, status.key, status.rank)] = status
+    def take_ends(self, node_id: NodeId, told: Iterable[TaskStatus]) -> None:
+        """Note the tasks that ended; each is collected once its end is committed and its output complete."""
+        for status in told:
+            if status.ended_at is not None:
+                self._new_ends[_Task(node_id, status.key, status.rank)] = status
 
     def committed(self) -> None:
         """All ends noted so far are durable."""
@@ -113,7 +125,7 @@ class Collector:
         for task in checked - self._syncing:
             if self._is_empty(task):
                 del self._ends[task]
-                forgettable.setdefault(task.node_id, []).append((task.key, task.rank))
+                self._let_go(task, forgettable)
             elif self._is_complete(task):
                 self._syncing.add(task)
                 self._syncer.submit(self._sync, self._logs.detach(task.log_key), task)
@@ -125,7 +137,11 @@ class Collector:
             self._syncing.discard(task)
             if is_safe:
                 self._ends.pop(task, None)
-                forgettable.setdefault(task.node_id, []).append((task.key, task.rank))
+                self._let_go(task, forgettable)
+
+    def _let_go(self, task: _Task, forgettable: dict[NodeId, list[tuple[AttemptKey, int]]]) -> None:
+        forgettable.setdefault(task.node_id, []).append((task.key, task.rank))
+        self._note(Step.COLLECTED, task.node_id, task.key, task.rank)
 
     def close(self) -> None:
         """Finish the syncs that are under way; what they made forgettable can still be taken."""

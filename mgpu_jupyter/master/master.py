@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.master.ports import ChangeSink, Engine, NodeView, Store, view_of
+from mgpu_jupyter.master.marks import MARKS_WAIT_S, Mark
+from mgpu_jupyter.master.node_views import NodeView, view_of
+from mgpu_jupyter.master.ports import ChangeSink, Engine, Store
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import LaunchTask, MeetTask, PrepareTask, StartTask, StopTask, WarnTask
@@ -60,6 +62,8 @@ class Master:
         self.engine = engine
         self._sink = sink
         self._seq = epoch * SEQ_PER_EPOCH
+        self._marks: list[Mark] = []
+        """Steps of jobs that were seen and are not written yet."""
         self._inbox: deque[tuple[Call, Callable[[MgpuError], None]]] = deque()
         self._nodes: dict[NodeId, NodeView] = {}
         self._stopping = threading.Event()
@@ -129,13 +133,20 @@ class Master:
                 call(self, turn)
             self._schedule(turn)
             turn.batch.epoch = self.state.epoch
-            if turn.batch:
-                self.store.commit(turn.batch)
+            self._write(turn)
         except Exception as error:  # noqa: BLE001 - nothing was visible yet; see the theory of operation
             self._fail(error, event, calls)
             return
         self.problem = ""
         self._carry_out(turn, sampled)
+
+    def _write(self, turn: Turn) -> None:
+        """Commit what a turn changed; marks go along, and wait a little when there is nothing to go along with."""
+        self._marks += self.engine.take_marks()
+        if turn.batch or (self._marks and self.clock() - self._marks[0].at >= MARKS_WAIT_S):
+            turn.batch.marks = self._marks
+            self.store.commit(turn.batch)
+            self._marks = []
 
     def _tell_news(self) -> set[NodeId]:
         """Pass on output at once, since it needs no commit; return the nodes with new readings."""
@@ -208,7 +219,18 @@ class Master:
         while self._inbox:
             self._inbox.popleft()[1](stopped)
         self.engine.close()
+        self._write_last_marks()
         self.store.close()
+
+    def _write_last_marks(self) -> None:
+        self._marks += self.engine.take_marks()
+        turn = new_turn()
+        turn.batch.epoch, turn.batch.marks = self.state.epoch, self._marks
+        try:
+            if self._marks:
+                self.store.commit(turn.batch)
+        except MgpuError as error:
+            log.error("the last steps of jobs were not written: %s", error)  # noqa: TRY400 - no traceback for a full disk
 
     def recover(self) -> None:
         """Read the state from the store; for the master's own thread, or before it runs."""

@@ -7,16 +7,16 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.messages import Input, InputAck, Resize
-from mgpu_agent.protocol.model import GpuSample, GpuTrouble, LaunchSpec, NodeFacts
+from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts
+from mgpu_jupyter.master.marks import Mark, OnPong
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
 from mgpu_jupyter.scheduler.explain.answer import Record
-from mgpu_jupyter.scheduler.model import Job, Load, Node
+from mgpu_jupyter.scheduler.model import Job, Load
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
-from mgpu_jupyter.scheduler.state import ClusterState
 
 JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
 """How long the store can still say of a join key that it was used or has expired."""
@@ -28,9 +28,6 @@ ALL_ANSWERS_REMEMBERED = 200_000
 """How many are kept in all; the oldest go first."""
 ENDED_REMEMBERED = 1_000
 """How many jobs that are over a new master learns from."""
-
-
-NO_LOAD = Load()
 
 
 class SavedJob(msgspec.Struct, frozen=True):
@@ -89,10 +86,12 @@ class Batch(msgspec.Struct, kw_only=True):
     """Small facts that decisions depend on, by name."""
     answers: list[tuple[str, Record]] = []
     """What waiting jobs are told from now on, under the names that they share."""
+    marks: list[Mark] = []
+    """Steps of jobs that were seen."""
     epoch: int = 0
 
     def __bool__(self) -> bool:
-        told = self.memos or self.answers
+        told = self.memos or self.answers or self.marks
         return bool(self.jobs or self.attempts or self.nodes or self.notes or self.revoked or self.removed or told)
 
 
@@ -218,6 +217,12 @@ class Reader(Protocol):
     def answers(self, keys: Sequence[str]) -> list[Record]:
         """Return what was recorded under these names, oldest first."""
 
+    def attempts(self, job_id: JobId) -> list[Job]:
+        """Return a job's earlier attempts, oldest first, each as the job was at its end."""
+
+    def marks(self, job_id: JobId) -> list[Mark]:
+        """Return the steps of a job that were seen."""
+
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""
 
@@ -266,6 +271,12 @@ class Engine(Protocol):
 
     def probe(self, node_id: NodeId, number: int) -> None:
         """Have this node start a process as a trial, with the next `flush`."""
+
+    def ping(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong) -> bool:
+        """Ask a node who it is and what is there of an attempt; False when it is away."""
+
+    def take_marks(self) -> list[Mark]:
+        """Return which steps of jobs were seen since the last call."""
 
     def committed(self) -> None:
         """All events handed out so far are durable: what nodes still keep of them may go."""
@@ -391,45 +402,6 @@ class ChangeSink(Protocol):
 
     def typed(self, acks: Sequence[InputAck]) -> None:
         """Pass on how much of what was typed was read."""
-
-
-class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as others may see it: a copy that nobody changes any more."""
-
-    seq: int
-    id: NodeId
-    facts: NodeFacts
-    state: str
-    reason: str
-    holders: dict[GpuUuid, JobId]
-    users: dict[GpuUuid, str]
-    blocked: dict[GpuUuid, GpuTrouble] = {}
-    samples: tuple[GpuSample, ...]
-    heard_at: float | None
-    orders: NodeOrders = NodeOrders()
-    health: NodeHealth = NodeHealth()
-    load: Load = Load()
-
-
-def view_of(
-    state: ClusterState, node: Node, samples: tuple[GpuSample, ...], seq: int, heard_at: float | None, *, load: Load = NO_LOAD
-) -> NodeView:
-    """Copy what others may see of a node."""
-    return NodeView(
-        seq=seq,
-        id=node.id,
-        facts=node.facts,
-        state=node.state,
-        reason=node.reason,
-        holders=dict(node.holders),
-        users={uuid: state.jobs[job_id].user for uuid, job_id in node.holders.items()},
-        blocked=dict(node.blocked),
-        samples=samples,
-        heard_at=heard_at,
-        orders=node.orders,
-        health=node.health,
-        load=load,
-    )
 
 
 def assigned_in(jobs: Iterable[Job], key: AttemptKey) -> frozenset[NodeId]:

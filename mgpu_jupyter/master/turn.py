@@ -86,4 +86,4 @@ class Turn(msgspec.Struct):
 
 def new_turn() -> Turn:
     """Return an empty turn."""
-    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}, answers=[]))
+    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}, answers=[], marks=[]))

@@ -9,7 +9,8 @@ from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuSample, Trouble
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
-from mgpu_jupyter.master.ports import NodeView, SavedJob
+from mgpu_jupyter.master.node_views import NodeView
+from mgpu_jupyter.master.ports import SavedJob
 from mgpu_jupyter.master.trust import runs_as_words
 from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.model.settings import Quota
@@ -60,6 +61,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         account=job.account,
         qos=job.spec.qos,
         pty=job.spec.pty,
+        mismatches=job.mismatches,
     )
 
 
@@ -119,6 +121,7 @@ def node_view(node: NodeView) -> models.Node:
         cpu_percent=node.load.cpu_percent,
         memory_available_bytes=node.load.memory_available_bytes,
         runs=runs_as_words(node.facts),
+        warnings=(node.mismatch,) if node.mismatch else (),
     )
 
 

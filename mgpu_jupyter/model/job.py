@@ -161,3 +161,5 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         dict[EnvironmentName, Annotated[tuple[EnvironmentValue, ...], Meta(min_length=1, max_length=10_000)]], Meta(max_length=20)
     ] = {}
     """Values by name: each job of the array has one combination, in place of `{name}` in the command and in `SWEEP_name`."""
+    debug: bool = False
+    """Each process first says on stderr who and where it is."""

@@ -1,6 +1,6 @@
 """The magics: a line of a notebook becomes a call of the client, and what comes back is shown in the cell.
 
-`%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_explain` says why,
+`%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_explain` says why, `%mgpu_trace` where,
 `%mgpu_cancel` ends. How lines are read is in `line.py`.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from IPython.core.error import UsageError
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
-from mgpu_jupyter.client import choice, watch, words
+from mgpu_jupyter.client import choice, trails, watch, words
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import parse
 from mgpu_jupyter.client.job import Job
@@ -52,6 +52,7 @@ def load(ipython: Shell) -> None:
     ipython.register_magic_function(magics.mgpu_nodes, "line", "mgpu_nodes")
     ipython.register_magic_function(magics.mgpu_cancel, "line", "mgpu_cancel")
     ipython.register_magic_function(magics.mgpu_explain, "line", "mgpu_explain")
+    ipython.register_magic_function(magics.mgpu_trace, "line", "mgpu_trace")
 
 
 def _short(magic: Callable[P, T]) -> Callable[P, T]:
@@ -157,6 +158,21 @@ class MgpuMagics:
         if not values.job:
             raise InvalidRequest("usage", "Name the job, as in `%mgpu_explain R4T8W2ZB`.")
         return Answer(self.client.explain(values.job), time.time())
+
+    @_short
+    def mgpu_trace(self, line: str) -> None:
+        """Show where and when a job ran, step by step: `%mgpu_trace ID`; `--verify` asks its nodes and compares."""
+        parser = Parser("%mgpu_trace", "%mgpu_trace JOB [--verify]", "Show the whole way of a job: when, where, by which process.")
+        parser.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
+        parser.add_argument("--verify", action="store_true", help="compare what was assigned with what is there now")
+        values = parser.read(split_words(line))
+        if isinstance(values, Help):
+            _show(values)
+            return
+        if not values.job:
+            raise InvalidRequest("usage", "Name the job, as in `%mgpu_trace R4T8W2ZB`.")
+        trace = self.client.trace(values.job, verify=values.verify)
+        print("\n".join(trails.as_lines(trace)))  # noqa: T201 - lines are what was asked for
 
     @property
     def client(self) -> Client:

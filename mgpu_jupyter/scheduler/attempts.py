@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.model import TaskStatus, Trouble
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler import books, gang, health
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, ReportMismatch, SaveAttempt, SaveJob, StopTask
+from mgpu_jupyter.scheduler import books, gang, health, identity
+from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeDeclaredLost, NodeJoined
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Job, Node, Placement, Reason, StopCause
@@ -40,13 +40,10 @@ def on_task_reported(state: ClusterState, at: float, status: TaskStatus) -> list
     placement = next((one for one in job.placements if one.node_id == status.node_id and status.rank in one.ranks), None)
     if placement is None:
         text = f"Rank {status.rank} of job {job.id} was reported by {status.node_id}, which it was not assigned to."
-        return [ReportMismatch(job, text), *_stop_stale(state, status)]
+        return [*identity.blame(state, job, text), *_stop_stale(state, status)]
     if status.rank not in job.open_ranks or status in job.tasks:
         return []
-    commands: list[Command] = []
-    if status.gpus != placement.gpus:
-        text = f"Rank {status.rank} of job {job.id} ran with {status.gpus} on {status.node_id}, but was assigned {placement.gpus}."
-        commands.append(ReportMismatch(job, text))
+    job, commands = identity.noted(job, identity.differences(job, placement, status))
     if not status.lost and all(task.rank != status.rank for task in job.tasks):
         commands += health.count_start(state, status.node_id)
     return commands + _take_in(state, at, _with_task(job, status), status)

@@ -158,6 +158,15 @@ class NodeChecked(msgspec.Struct, frozen=True, kw_only=True):
     ailments: tuple[str, ...] = ()
 
 
+class NodeMisnamed(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent whose key is that of `node_id` said that it is another node, in general or about one attempt."""
+
+    at: float
+    node_id: NodeId
+    said: str
+    key: AttemptKey | None = None
+
+
 class NodeMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """How busy a node is changed enough to matter."""
 
@@ -229,6 +238,7 @@ Event = (
     | NodeOrdered
     | NodeProbed
     | NodeChecked
+    | NodeMisnamed
     | NodeMeasured
     | TaskReported
     | LaunchWasPrepared

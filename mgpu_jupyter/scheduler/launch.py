@@ -36,6 +36,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         columns=spec.terminal[1],
         setup=spec.env_setup_cmd,
         defaults=default_environment(job, placement),
+        debug=spec.debug,
     )
 
 

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.tasks import tasks_on
-from mgpu_jupyter.scheduler import attempts, books, gang, health, job_orders, leases, nodes, orders, waits, warnings
+from mgpu_jupyter.scheduler import attempts, books, gang, health, identity, job_orders, leases, nodes, orders, waits, warnings
 from mgpu_jupyter.scheduler.commands import Command, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
@@ -29,6 +29,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeLeft,
     NodeMeasured,
     NodeMet,
+    NodeMisnamed,
     NodeOrdered,
     NodeProbed,
     NodeSilent,
@@ -88,6 +89,8 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
             return nodes.on_declared_lost(state, event)
         case NodeHeard():
             return nodes.on_heard(state, event)
+        case NodeMisnamed():
+            return identity.on_misnamed(state, event)
         case NodeMeasured():
             return nodes.on_measured(state, event)
         case NodeOrdered():
@@ -181,6 +184,7 @@ def _start(state: ClusterState, job: Job, found: Found) -> Job:
     placements: list[Placement] = []
     rank = 0
     for slot, hold in found:
+        facts = state.nodes[slot.id].facts
         gpus = [gpu for bit, gpu in enumerate(slot.gpus) if hold.mask >> bit & 1]
         placements.append(
             Placement(
@@ -193,6 +197,8 @@ def _start(state: ClusterState, job: Job, found: Found) -> Job:
                 mem_bytes=hold.mem_bytes,
                 simulated=any(gpu.simulated for gpu in gpus),
                 tasks=tasks_on(job.spec, len(gpus)),
+                host=facts.host,
+                address=facts.address,
             )
         )
         rank = placements[-1].ranks.stop

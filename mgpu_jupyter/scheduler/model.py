@@ -66,6 +66,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """How many processes run there."""
     interface: str = ""
     """By which the other nodes of the attempt reach it, as measured; empty when there is none for all."""
+    host: str = ""
+    """What the node called its machine when this was decided, and by which address it was to be reached."""
+    address: str = ""
 
     @property
     def ranks(self) -> range:
@@ -135,6 +138,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What the meeting of its nodes brought, where there is to be one; before that nothing of it starts."""
     warnings: tuple[str, ...] = ()
     """What its owner should know of this attempt: what is not alike on its nodes."""
+    mismatches: tuple[str, ...] = ()
+    """What ran otherwise than was assigned, in sentences, of all its attempts; the first few."""
     lease_s: float = 0.0
     """How long its nodes let this attempt run on without the master; 0 for ever."""
     fence_s: float = 0.0
@@ -233,6 +238,8 @@ class Node(msgspec.Struct, kw_only=True):
     blocked: dict[GpuUuid, GpuTrouble] = {}
     """GPUs that must not be handed out now, and why."""
     cpus_taken: int = 0
+    mismatch: str = ""
+    """The last thing that it said about itself and that is not so."""
     away_since: float | None = None
     """When it was heard last; None while it is being heard."""
 

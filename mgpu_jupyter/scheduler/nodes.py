@@ -32,7 +32,7 @@ def on_joined(state: ClusterState, event: NodeJoined) -> list[Command]:
     blocked = _blocked(state, event.facts, event.troubles)
     node = Node(id=event.node_id, facts=event.facts, state=NodeState.ONLINE, blocked=blocked)
     if (before := state.nodes.get(node.id)) is not None:
-        node.orders, node.health, node.load = before.orders, before.health, before.load
+        node.orders, node.health, node.load, node.mismatch = before.orders, before.health, before.load, before.mismatch
     state.nodes[node.id] = node
     node.settle()
     health.probe_now(state, node, event.at)

@@ -47,6 +47,7 @@ from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
 from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
 from mgpu_jupyter.server.presence import Presence
+from mgpu_jupyter.server.tracing import Pings, Tracer
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
 from mgpu_jupyter.store.sqlite import SqliteStore
 from mgpu_jupyter.transport.router import Router
@@ -124,6 +125,8 @@ class Service:
         self.explainer = Explainer(self._ask, store.reader(), self.clock)
         self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
         self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch, strategies=settings.strategies)
+        self.ping = Pings(self.master)
+        self.tracer = Tracer(self._ask, store.reader(), self.clock, self.ping, self.listening.port)
         self._runtime_file = self._publish(url, port, certificate_pin, keys, enrol_keys)
 
     @property
@@ -143,6 +146,7 @@ class Service:
         self.master.stop()
         self._reader_thread.shutdown(wait=True)
         self.explainer.close()
+        self.tracer.close()
         self.reader.close()
         self._page_reader.close()
         os.close(self._lock)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
+from mgpu_jupyter.master.marks import ATTEMPTS_REMEMBERED, Mark
 from mgpu_jupyter.master.ports import (
     ANSWERS_REMEMBERED,
     ENDED_REMEMBERED,
@@ -47,6 +48,7 @@ class MemoryStore:
         self._answers: list[tuple[str, Record]] = []
         self._number = 0
         """The highest number of a job that may have been forgotten."""
+        self._marks: dict[tuple[JobId, int, str, str], Mark] = {}
 
     def recover(self) -> Recovered:
         """Read all that a new master must know."""
@@ -92,6 +94,8 @@ class MemoryStore:
             if len(of_key) >= ANSWERS_REMEMBERED:
                 self._answers.remove(of_key[0])
             self._answers.append((key, record))
+        for mark in batch.marks:
+            self._marks.setdefault((mark.job_id, mark.attempt, mark.step, mark.who), mark)
         self._settings["epoch"] = str(batch.epoch)
 
     def find_job(self, job_id: JobId) -> Job | None:
@@ -116,6 +120,7 @@ class MemoryStore:
         gone = set(job_ids)
         self._attempts = {key: job for key, job in self._attempts.items() if key[0] not in gone}
         self._answers = [(key, record) for key, record in self._answers if key not in gone]
+        self._marks = {key: mark for key, mark in self._marks.items() if key[0] not in gone}
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
@@ -193,6 +198,17 @@ class MemoryStore:
     def answers(self, keys: Sequence[str]) -> list[Record]:
         """Return what was recorded under these names, oldest first."""
         return [record for key, record in self._answers if key in keys]
+
+    def attempts(self, job_id: JobId) -> list[Job]:
+        """Return a job's earlier attempts, oldest first, each as the job was at its end."""
+        found = (job for job in self._attempts.values() if job.id == job_id)
+        return sorted(found, key=lambda job: job.attempt)[-ATTEMPTS_REMEMBERED:]
+
+    def marks(self, job_id: JobId) -> list[Mark]:
+        """Return the steps of a job that were seen, in the order of time."""
+        saved = self._jobs.get(job_id)
+        kept = {job.attempt for job in self.attempts(job_id)} | ({saved.job.attempt} if saved else set())
+        return sorted((one for one in self._marks.values() if one.job_id == job_id and one.attempt in kept), key=lambda one: one.at)
 
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""

@@ -79,6 +79,17 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE jobs ADD COLUMN array_id TEXT;
     CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id IS NOT NULL;
     """,
+    # 8: steps on the way of a job, for its trace.
+    """
+    CREATE TABLE marks (
+        job_id TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        step TEXT NOT NULL,
+        who TEXT NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (job_id, attempt, step, who)
+    ) WITHOUT ROWID;
+    """,
 )
 
 

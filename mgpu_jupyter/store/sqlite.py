@@ -14,6 +14,7 @@ from mgpu_agent.protocol.errors import Unavailable
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
+from mgpu_jupyter.master.marks import ATTEMPTS_REMEMBERED, Mark
 from mgpu_jupyter.master.ports import (
     ALL_ANSWERS_REMEMBERED,
     ANSWERS_REMEMBERED,
@@ -132,6 +133,7 @@ class SqliteStore:
             else:
                 updates.append((job.state, saved.seq, record, job.number))
         attempts = [(job.id, job.attempt, job.epoch, _encoder.encode(replace(job, spec=_NO_SPEC))) for job in batch.attempts]
+        old = [(job.id, job.attempt - ATTEMPTS_REMEMBERED) for job in batch.attempts if job.attempt > ATTEMPTS_REMEMBERED]
         facts = [(_encoder.encode(facts), node_id) for node_id, facts in batch.nodes.items()]
         notes = [(_encoder.encode(notes), node_id) for node_id, notes in batch.notes.items()]
         revoked = [(reason, node_id) for node_id, reason in batch.revoked.items()]
@@ -139,6 +141,11 @@ class SqliteStore:
             cursor.executemany(_INSERT_JOB, inserts)
             cursor.executemany(_UPDATE_JOB, updates)
             cursor.executemany("INSERT OR REPLACE INTO attempts (job_id, attempt, epoch, record) VALUES (?, ?, ?, ?)", attempts)
+            cursor.executemany("DELETE FROM attempts WHERE job_id = ? AND attempt <= ?", old)
+            cursor.executemany("DELETE FROM marks WHERE job_id = ? AND attempt <= ?", old)
+            cursor.executemany(
+                "INSERT OR IGNORE INTO marks VALUES (?, ?, ?, ?, ?)", [msgspec.structs.astuple(mark) for mark in batch.marks]
+            )
             cursor.executemany("UPDATE nodes SET facts = ? WHERE id = ?", facts)
             cursor.executemany("UPDATE nodes SET public_key = NULL, revoked = ? WHERE id = ?", revoked)
             cursor.executemany("INSERT OR REPLACE INTO memos VALUES (?, ?)", list(batch.memos.items()))
@@ -174,7 +181,7 @@ class SqliteStore:
             highest = cursor.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
             number = str(max(highest, int(self.setting("number") or 0)))
             cursor.execute("INSERT OR REPLACE INTO meta VALUES ('number', ?)", (number,))
-            for column, table in (("id", "jobs"), ("job_id", "attempts"), ("key", "answers")):
+            for column, table in (("id", "jobs"), ("job_id", "attempts"), ("job_id", "marks"), ("key", "answers")):
                 cursor.executemany(f"DELETE FROM {table} WHERE {column} = ?", names)  # noqa: S608 - tables are named above
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
@@ -311,6 +318,19 @@ class SqliteReader:
         query = f"SELECT record FROM answers WHERE key IN ({', '.join('?' * len(keys))}) ORDER BY id"  # noqa: S608 - marks only
         with _as_unavailable():
             return [_record_decoder.decode(record) for (record,) in self._connection.execute(query, tuple(keys))]
+
+    def attempts(self, job_id: JobId) -> list[Job]:
+        """Return a job's earlier attempts, oldest first, each as the job was at its end."""
+        query = "SELECT record FROM attempts WHERE job_id = ? ORDER BY attempt"
+        with _as_unavailable():
+            return [_job_decoder.decode(record) for (record,) in self._connection.execute(query, (job_id,))]
+
+    def marks(self, job_id: JobId) -> list[Mark]:
+        """Return the steps of a job that were seen, in the order of time."""
+        query = "SELECT job_id, attempt, step, who, at FROM marks WHERE job_id = ? ORDER BY at"
+        with _as_unavailable():
+            rows = self._connection.execute(query, (job_id,)).fetchall()
+        return [Mark(job_id=JobId(job), attempt=attempt, step=step, who=who, at=at) for job, attempt, step, who, at in rows]
 
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.master.marks import ATTEMPTS_REMEMBERED, Mark
 from mgpu_jupyter.master.ports import (
     ANSWERS_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
@@ -254,12 +255,42 @@ def test_the_jobs_of_an_array_are_found_by_its_id(store):
 def test_jobs_are_forgotten_whole_and_their_numbers_are_not_given_again(store):
     ended = a_job(7, state=JobState.COMPLETED, ended_at=9.0, attempt=1)
     save(store, a_job(3), ended)
-    store.commit(Batch(attempts=[ended], answers=[(str(ended.id), Record(at=1.0, code="busy", text="why"))]))
+    mark = Mark(job_id=ended.id, attempt=1, step="output", who="0", at=8.0)
+    store.commit(Batch(attempts=[ended], answers=[(str(ended.id), Record(at=1.0, code="busy", text="why"))], marks=[mark]))
     store.forget_jobs([ended.id])
 
     assert store.find_job(ended.id) is None
     assert store.reader().answers([str(ended.id)]) == []
+    assert (store.reader().attempts(ended.id), store.reader().marks(ended.id)) == ([], [])
     assert [saved.job.number for saved in store.reader().jobs(JobFilter())] == [3]
     assert store.recover().number == 7
     store.forget_jobs([])
     assert store.recover().number == 7
+
+
+def test_earlier_attempts_and_the_first_of_each_mark_come_back_and_old_ones_go(store):
+    def mark(step, at, attempt=1, who="0"):
+        return Mark(job_id=job_id(1), attempt=attempt, step=step, who=who, at=at)
+
+    attempts = [a_job(1, attempt=number, epoch=number) for number in range(1, ATTEMPTS_REMEMBERED + 3)]
+    save(store, a_job(1), a_job(2))
+    store.commit(Batch(attempts=attempts[:1], marks=[mark("output", 5.0), mark("collected", 7.0), mark("prepared", 4.0, who="n1")]))
+    store.commit(Batch(attempts=[], marks=[mark("output", 9.0), mark("output", 6.0, attempt=2)]))
+
+    reader = store.reader()
+    assert [job.attempt for job in reader.attempts(job_id(1))] == [1]
+    save(store, a_job(1, attempt=2), new=False)
+    assert [(one.step, one.at, one.attempt) for one in reader.marks(job_id(1))] == [
+        ("prepared", 4.0, 1),
+        ("output", 5.0, 1),
+        ("output", 6.0, 2),
+        ("collected", 7.0, 1),
+    ]
+    assert (reader.attempts(job_id(2)), reader.marks(job_id(2))) == ([], [])
+
+    save(store, a_job(1, attempt=attempts[-1].attempt), new=False)
+    for attempt in attempts[1:]:
+        store.commit(Batch(attempts=[attempt]))
+    assert [job.attempt for job in reader.attempts(job_id(1))] == list(range(3, ATTEMPTS_REMEMBERED + 3))
+    assert reader.marks(job_id(1)) == []
+    reader.close()

@@ -11,6 +11,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
 from mgpu_jupyter.engines.door import ENROL_USER
+from mgpu_jupyter.master.marks import Mark
 from mgpu_jupyter.master.ports import Incoming, News
 from mgpu_jupyter.scheduler.events import (
     GpusChanged,
@@ -21,13 +22,14 @@ from mgpu_jupyter.scheduler.events import (
     NodeLeft,
     NodeMeasured,
     NodeMet,
+    NodeMisnamed,
     NodeSilent,
     TaskReported,
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Load
-from tests.builders import facts, status
-from tests.engines.world import AT, CHECKS, EPOCH, World
+from tests.builders import ended, facts, status
+from tests.engines.world import AT, CHECKS, EPOCH, World, wait_until
 
 
 def test_a_hello_becomes_an_event_and_is_welcomed_with_what_is_already_here(world):
@@ -49,12 +51,61 @@ def test_a_key_that_claims_another_nodes_id_is_refused_and_the_node_notices_noth
     world.sent()
 
     for _ in range(3):
-        assert world.say(wire.Hello(node_id=NodeId("n2"), facts=facts("n2")), node="n1") == []
+        assert world.say(wire.Hello(node_id=NodeId("n2"), facts=facts("n2")), node="n1") == [NodeMisnamed(at=AT, node_id="n1", said="n2")]
 
     refusal = wire.Refuse(code="wrong-node-id", message="Your key is bound to n1, not to n2: use that --node-id.")
     assert world.sent() == [(b"\0r1", refusal)] * 3
     assert len([record for record in caplog.records if "wrong-node-id" in record.message]) == 1
     assert world.say(wire.Heartbeat(at=1.0), node="n2", route=b"\0r2") == []
+
+
+def test_a_report_under_another_name_counts_for_the_node_of_the_key_and_is_told_of(world, caplog):
+    task = status(world.job)
+    world.hello()
+    misnamed = NodeMisnamed(at=AT, node_id=NodeId("n1"), said="n9", key=task.key)
+
+    events = world.say(wire.TaskReport(status=replace(task, node_id=NodeId("n9"))))
+    again = world.hello(tasks=(replace(task, node_id=NodeId("n9")),))
+
+    assert events == [misnamed, TaskReported(at=AT, status=task)]
+    assert again == [misnamed, NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), tasks=(task,))]
+    assert [record.levelname for record in caplog.records if "n1 reports as n9" in record.message] == ["WARNING"]
+
+
+def test_a_node_is_asked_who_it_is_and_only_its_own_answer_counts(world):
+    told = []
+    task = status(world.job)
+    assert not world.engine.ping(NodeId("n1"), None, told.append)
+    world.hello()
+    world.hello("n2", b"\0r2")
+    world.sent()
+
+    assert world.engine.ping(NodeId("n1"), task.key, told.append)
+    assert world.sent() == [(b"\0r1", wire.Ping(number=1, key=task.key))]
+    pong = wire.Pong(number=1, node_id=NodeId("n1"), host="h", address="a", agent_version="1", python="p", pid=7, at=1.0)
+    assert world.say(pong, node="n2", route=b"\0r2") == [] == told
+    assert [world.say(one) for one in (replace(pong, number=9), pong, pong)] == [[], [], []]
+    assert told == [pong]
+
+
+def test_steps_are_noted_once_and_only_of_what_a_node_was_given(world):
+    task = ended(world.job, stdout_bytes=2)
+    world.hello()
+    world.hello("n2", b"\0r2")
+
+    world.say(wire.Prepared(key=task.key), node="n2", route=b"\0r2")
+    world.say(wire.Prepared(key=task.key))
+    world.output(b"h")
+    world.output(b"i", offset=1)
+    world.say(wire.TaskReport(status=task))
+    world.engine.committed()
+    wait_until(lambda: any(isinstance(message, wire.Forget) for _, message in world.sent()))
+
+    def mark(step, who):
+        return Mark(job_id=world.job.id, attempt=1, step=step, who=who, at=AT)
+
+    assert world.engine.take_marks() == [mark("prepared", "n1"), mark("output", "0"), mark("collected", "0")]
+    assert world.engine.take_marks() == []
 
 
 def test_frames_of_an_older_connection_are_dropped_and_one_without_hello_is_asked_for_it(world):

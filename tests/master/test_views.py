@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuProcess, GpuSample, GpuTrouble, Trouble
 from mgpu_jupyter.api import models
-from mgpu_jupyter.master.ports import view_of
+from mgpu_jupyter.master.node_views import view_of
 from mgpu_jupyter.master.views import free_gpus, node_view
 from mgpu_jupyter.scheduler.events import GpusChanged
 from tests.builders import Cluster

@@ -27,6 +27,8 @@ from mgpu_agent.protocol.messages import (
     Met,
     Output,
     OutputAck,
+    Ping,
+    Pong,
     Prepare,
     Prepared,
     Probe,
@@ -54,6 +56,7 @@ from mgpu_agent.protocol.model import (
     LaunchSpec,
     NodeFacts,
     OutputMark,
+    ProcessSeen,
     PythonWish,
     TaskSpec,
     TaskStatus,
@@ -130,6 +133,7 @@ SPEC = LaunchSpec(
     columns=132,
     setup="module load cuda",
     defaults={"OMP_NUM_THREADS": "1"},
+    debug=True,
 )
 SAMPLE = GpuSample(
     uuid=GPU,
@@ -160,6 +164,7 @@ TO_AGENT: dict[str, ToAgent] = {
     "input": Input(key=KEY, rank=0, writer="w1", offset=5, data=b"\x00\xffhi", eof=True),
     "resize": Resize(key=KEY, rank=0, rows=24, columns=80),
     "warn": Warn(key=KEY, signal=10, serial=1_700_000_000.5),
+    "ping": Ping(number=5, key=KEY),
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
@@ -186,6 +191,35 @@ TO_MASTER: dict[str, ToMaster] = {
     "probed": Probed(number=100, ok=False, message="The disk is full."),
     "checked": Checked(ailments=(Ailment(check="program", text="It is too hot.", gpu=GPU),)),
     "input_ack": InputAck(key=KEY, rank=0, writer="w1", offset=9, again=True, closed=True),
+    "pong": Pong(
+        number=5,
+        node_id=NODE,
+        host="gpu001",
+        address="192.0.2.10",
+        agent_version="0.1.0",
+        python="/usr/bin/python3",
+        pid=4242,
+        at=1_700_000_000.5,
+        link="tcp://192.0.2.1:8790",
+        started_at=1_699_999_000.0,
+        processes=(
+            ProcessSeen(
+                rank=1,
+                pid=4300,
+                alive=True,
+                host="gpu001",
+                node_id="n1",
+                job_id="AB12CD34",
+                attempt="2",
+                cwd="/home/ada",
+                user="ada",
+                started_at=1_700_000_000.5,
+                ports=("0.0.0.0:29500",),
+                master_port="29500",
+                note="Its environment cannot be read.",
+            ),
+        ),
+    ),
 }
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="")
-    plain = replace(SPEC, defaults={})
+    plain = replace(SPEC, debug=False, defaults={})
     alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
     expected = {
         "hello": replace(TO_MASTER["hello"], facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
@@ -63,6 +63,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "prepare_without_meeting": replace(TO_AGENT["prepare"], spec=plain, meets=False),
         "start_without_spec": replace(TO_AGENT["start"], spec=None),
         "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None),
+        "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(SPEC, debug=False)),
     }
 
     def decode(name: str, frame: bytes) -> tuple[int, object]:

@@ -51,9 +51,10 @@ def test_a_report_from_a_node_that_it_was_not_assigned_to_is_loud():
     cluster = Cluster(("n1", 1), ("n2", 1))
     job = cluster.started()
 
-    mismatch, stop = report(cluster, replace(status(job), node_id="n2"))
+    save, mismatch, stop = report(cluster, replace(status(job), node_id="n2"))
 
-    assert mismatch == ReportMismatch(job, f"Rank 0 of job {job.id} was reported by n2, which it was not assigned to.")
+    text = f"Rank 0 of job {job.id} was reported by n2, which it was not assigned to."
+    assert (save, mismatch) == (SaveJob(replace(job, mismatches=(text,))), ReportMismatch(replace(job, mismatches=(text,)), text))
     assert stop == StopTask("n2", key(job.id), 15.0, "This attempt is not the current one.")
 
 

@@ -64,7 +64,7 @@ def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_named():
 
 def test_a_report_of_a_rank_that_another_node_has_changes_nothing():
     cluster, job = two_by_two()
-    mismatch, stop = report(cluster, replace(status(job, 1), node_id=NodeId("n2")))
+    _, mismatch, stop = report(cluster, replace(status(job, 1), node_id=NodeId("n2")))
     assert ("Rank 1" in mismatch.text, stop.node_id) == (True, "n2")
 
 

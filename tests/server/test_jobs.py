@@ -80,6 +80,7 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "account": "",
         "qos": "",
         "pty": False,
+        "mismatches": [],
     }
 
 

@@ -21,6 +21,7 @@ from mgpu_jupyter.server.handlers.jobs import (
     PurgeHandler,
     RequeueHandler,
     RerunHandler,
+    TraceHandler,
 )
 from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
@@ -38,6 +39,7 @@ ALL: tuple[type[Guarded], ...] = (
     DryRunHandler,
     PurgeHandler,
     ExplainHandler,
+    TraceHandler,
     JobHandler,
     CancelHandler,
     RequeueHandler,

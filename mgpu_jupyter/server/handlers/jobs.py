@@ -101,6 +101,17 @@ class ExplainHandler(Guarded):
         self.answer(await self.service.explainer.job(self.service.saved_job(job_id_of(job_id)).job))
 
 
+class TraceHandler(Guarded):
+    """The whole way of one job."""
+
+    path = "jobs/{job_id}/trace"
+
+    async def get(self, job_id: str) -> None:
+        """Tell when and where it ran; asked to verify, its nodes are asked too."""
+        saved = self.service.saved_job(job_id_of(job_id))
+        self.answer(await self.service.tracer.job(saved.job, verify=self.query("verify", bool, False)))
+
+
 class JobHandler(Guarded):
     """One job."""
 

@@ -1,0 +1,37 @@
+"""What waits to be sent to nodes: gathered until the turn is committed, then sent in few messages. Used by the master's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mgpu_agent.protocol.codec import encode
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.messages import ToAgent
+from mgpu_jupyter.master.ports import AgentLink
+
+FRAMES_PER_MESSAGE = 256
+
+
+class Mail:
+    """Frames by node, under this master's epoch."""
+
+    def __init__(self, link: AgentLink, epoch: int) -> None:
+        self._link, self._epoch = link, epoch
+        self._frames: dict[NodeId, list[bytes]] = {}
+
+    def post(self, node_id: NodeId, message: ToAgent) -> None:
+        """Keep a message for the next `send`."""
+        self._frames.setdefault(node_id, []).append(encode(message, self._epoch))
+
+    def drop(self, node_id: NodeId) -> None:
+        """Forget what waits for a node."""
+        self._frames.pop(node_id, None)
+
+    def send(self, routes: Mapping[NodeId, bytes]) -> list[NodeId]:
+        """Send all that waits; return the nodes whose connection broke. What is for a node that is away is dropped."""
+        waiting, self._frames = self._frames, {}
+        return [node_id for node_id, frames in waiting.items() if node_id in routes and not self._send(routes[node_id], frames)]
+
+    def _send(self, route: bytes, frames: list[bytes]) -> bool:
+        starts = range(0, len(frames), FRAMES_PER_MESSAGE)
+        return all(self._link.send(route, frames[start : start + FRAMES_PER_MESSAGE]) for start in starts)
