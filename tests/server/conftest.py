@@ -12,6 +12,7 @@ from tornado.httpclient import HTTPClientError
 
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import read_line
+from tests.processes import free_port
 
 LIMIT_S = 10.0
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
@@ -34,7 +35,7 @@ def mgpu_config():
 
 @pytest.fixture
 def jp_server_config(jp_server_config, state_dir, mgpu_config):
-    return {"ServerApp": {"jpserver_extensions": {"mgpu_jupyter": True}}, "MgpuApp": mgpu_config}
+    return {"ServerApp": {"jpserver_extensions": {"mgpu_jupyter": True}}, "MgpuApp": {"link_port": free_port(), **mgpu_config}}
 
 
 @pytest.fixture

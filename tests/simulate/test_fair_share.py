@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mgpu_jupyter.simulate.figures import used_until
 from mgpu_jupyter.simulate.world import Replay
 from tests.simulate import fair_share
@@ -14,6 +16,7 @@ def bobs_part(done: Replay, begin_day: float, end_day: float) -> float:
     return 100.0 * used["bob"] / sum(used.values())
 
 
+@pytest.mark.timeout(300)
 def test_equal_shares_and_unequal_demand_converge_to_equal_use() -> None:
     done = fair_share.run("fair-share")
 
