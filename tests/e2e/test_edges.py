@@ -1,13 +1,17 @@
-"""The edges: two masters on one directory, databases of the future, disks that turn read-only, a laptop that sleeps, a cold start."""
+"""The edges: two masters on one directory, databases of the future, disks that turn read-only, a laptop that sleeps, a cold start,
+viewers that read nothing."""
 
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -175,12 +179,46 @@ def test_a_laptop_that_sleeps_goes_on_where_it_was(tmp_path: Path) -> None:
         assert set(stage.node_states().values()) == {"online"}
 
 
-@pytest.mark.timeout(120)
-def test_a_cold_master_with_a_long_past_is_ready_soon(cluster: Cluster) -> None:
-    make_past(cluster.state, ROWS)
-    cluster.start_master()
-    times = psutil.Process(cluster.pid("master")).cpu_times()
-    print(f"ready after {times.user + times.system:.2f} s of processor time")
+@pytest.fixture(scope="module")
+def long_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, float]]:
+    """A master that was started cold on a database with a long past, and the processor time that it took until it answered."""
+    with Cluster(tmp_path_factory.mktemp("past") / "cluster") as cluster:
+        make_past(cluster.state, ROWS)
+        cluster.start_master("--MgpuApp.follower_timeout=1")
+        times = psutil.Process(cluster.pid("master")).cpu_times()
+        yield cluster, times.user + times.system
 
-    assert times.user + times.system < COLD_START_CPU_S
-    assert len(list(cluster.client.jobs(limit=5))) == 5
+
+@pytest.mark.timeout(120)
+def test_a_cold_master_with_a_long_past_is_ready_soon(long_past: tuple[Cluster, float]) -> None:
+    cluster, took_s = long_past
+    print(f"ready after {took_s:.2f} s of processor time")
+
+    assert took_s < COLD_START_CPU_S
+    assert len(list(itertools.islice(cluster.client.jobs(), 5))) == 5
+
+
+@pytest.mark.timeout(120)
+def test_a_viewer_that_takes_nothing_is_cut_off_and_costs_little(long_past: tuple[Cluster, float]) -> None:
+    """It asks for all changes of 100,000 jobs, about 60 MB, and reads none of them."""
+    cluster, _ = long_past
+    master = psutil.Process(cluster.pid("master"))
+    before = master.memory_info().rss
+    with socket.socket() as viewer:
+        viewer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        viewer.connect(("127.0.0.1", cluster.port))
+        lines = [
+            "GET /mgpu/api/v1/events?since=0 HTTP/1.1",
+            f"Host: 127.0.0.1:{cluster.port}",
+            f"Authorization: mgpu {cluster.runtime().token}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Key: bm9ib2R5IHJlYWRzIHRoaXM=",
+            "Sec-WebSocket-Version: 13",
+        ]
+        viewer.sendall("\r\n".join([*lines, "", ""]).encode())
+        wait_until(lambda: "a reader of EventsHandler took nothing for 1 s" in cluster.log("master"), "it is cut off", 60)
+        grown = master.memory_info().rss - before
+
+    assert grown < 50 * 1024 * 1024
+    assert cluster.client.health().status == "ok"
