@@ -4,6 +4,7 @@ code in this process. Some points: master, agents, keepers and jobs as processes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.chaos.power.recording import BOOT_AFTER, BOOT_BEFORE, NODES
 DATABASE = "mgpu.db"
 KEYS = ("link.key",)
 NODE_KEY = "keys/node.json"
+UNTOUCHED = (None, "queued", "starting", "running")
 LIMIT_S = 30.0
 
 
@@ -42,6 +44,14 @@ def start_master(state: Path, facts: Facts, finals: dict[str, tuple[str, int, in
     epoch = int((connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone() or (0,))[0])
     connection.close()
     return problems + _compare(facts, finals, jobs, epoch)
+
+
+def answered_too_early(state: Path, facts: Facts) -> list[str]:
+    """Return what was answered with 201 or 202 and is not in a database from which all that was not synced is gone."""
+    with contextlib.closing(sqlite3.connect(state / DATABASE)) as connection:
+        states = dict(connection.execute("SELECT id, state FROM jobs").fetchall())
+    early = [f"job {job} was acknowledged before its row was safe" for job in facts.acknowledged if job not in states]
+    return early + [f"the cancel of job {job} was answered before it was safe" for job in facts.cancelled if states.get(job) in UNTOUCHED]
 
 
 async def _serve(state: Path, facts: Facts) -> tuple[list[str], dict[str, Job]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import random
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from mgpu_agent.keeper.messages import LOCK_NAME
 from mgpu_agent.protocol.failpoints import AGENT, KEEPER, VARIABLE
 from tests.chaos.result import Findings, Row
 from tests.chaos.stage import Busy, Stage
@@ -23,6 +25,8 @@ GPUS = 4
 RANDOM_KILLS = 10
 PAUSE_S = 0.3
 FAILPOINT_LIMIT_S = 2.0
+KEEPER_LIMIT_S = 5.0  # its warden ends what it left before it is gone itself
+LOCK_LIMIT_S = 40.0
 DRAIN_S = 120.0
 GRACE_S = 2.0
 LEFT_S = 10.0  # the warden waits a second between TERM and KILL; the rest is for a busy machine
@@ -94,14 +98,17 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
         return False
     stage.kill(node)
     _kill_keeper(stage, node)
+    directory = stage.state / "nodes" / node
+    wait_until(lambda: not _is_kept(directory), f"the warden of {node} is done", LOCK_LIMIT_S)
     # Started here and not by the agent, whose later keepers would die at the same place again and again.
-    command = [sys.executable, "-P", "-m", "mgpu_agent.keeper", "--dir", str(stage.state / "nodes" / node), "--idle", "30"]
+    command = [sys.executable, "-P", "-m", "mgpu_agent.keeper", "--dir", str(directory), "--idle", "30"]
     keeper = stage.start(
         f"keeper-{node}-{rng.randrange(1_000_000)}", [*command, "--lost-reason", "It was killed."], env={VARIABLE: _wish(failpoint, rng)}
     )
+    wait_until(lambda: _is_kept(directory) or keeper.poll() is not None, f"the keeper of {node} is there", LOCK_LIMIT_S, 0.01)
     stage.fork_node(node, GPUS)
     with contextlib.suppress(WaitedTooLong):
-        wait_until(lambda: keeper.poll() is not None, f"the keeper dies at {failpoint}", FAILPOINT_LIMIT_S, 0.01)
+        wait_until(lambda: keeper.poll() is not None, f"the keeper dies at {failpoint}", KEEPER_LIMIT_S, 0.01)
     died_by_itself = keeper.poll() is not None
     stage.write("fault", kind=LOST, node=node)
     time.sleep(rng.uniform(0.0, 0.5))
@@ -111,6 +118,16 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
     else:
         stage.kill(node)
     return died_by_itself
+
+
+def _is_kept(directory: Path) -> bool:
+    """Tell whether a keeper or its warden holds the lock of a node's directory."""
+    with (directory / LOCK_NAME).open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _expect_nothing_left(stage: Stage, node: str) -> None:

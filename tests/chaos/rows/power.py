@@ -29,15 +29,15 @@ from tests.chaos.power.recording import (
     cut_record,
     make_recording,
 )
-from tests.chaos.power.starts import start_ledgers, start_master
+from tests.chaos.power.starts import answered_too_early, start_ledgers, start_master
 from tests.chaos.power.trace import SEND, SYNC, Deed
 from tests.chaos.result import Findings, Row
 from tests.chaos.stage import Stage
 from tests.checker.history import FINAL, WITNESS, read
 
 JOBS = 64
-FULL_EVERY = 25
-LEAST_FULL = 4
+SMALL, FULL = 200, 5_000
+FULL_EVERY = 25  # in the small size half as often
 LOST = "node-lost"
 
 
@@ -58,16 +58,15 @@ def cut_power(directory: Path, points: int, rng: random.Random) -> Findings:
     """Record once; cut at `points` points."""
     recording = make_recording(directory / "recording", JOBS, rng)
     chosen = _choose(recording.deeds, points, rng)
-    every = max(FULL_EVERY, points // LEAST_FULL)
+    every = FULL_EVERY if points > SMALL else 2 * FULL_EVERY
     disk, facts = Disk(), Facts()
     violations: list[str] = []
-    full = done = 0
+    full = done = answers = 0
     with tempfile.TemporaryDirectory(prefix="mgpu-power-", dir=_fast()) as fast, Stage(directory / "warm") as warm:
         warm.warm_up()
         for point in chosen:
             for deed in recording.deeds[done : point.index]:
-                disk.do(deed)
-                facts.take(deed)
+                answers += _do(disk, facts, deed, Path(fast) / "answered", violations)
             done = point.index
             seed = rng.random()
             found = _start_here(recording, disk, facts, point, Path(fast) / str(point.number), seed)
@@ -77,11 +76,33 @@ def cut_power(directory: Path, points: int, rng: random.Random) -> Findings:
             violations += [
                 f"point {point.number} ({point.victim}, {point.share:.1f}, deed {point.index}): {sentence}" for sentence in found
             ]
+        for deed in recording.deeds[done:]:
+            answers += _do(disk, facts, deed, Path(fast) / "answered", violations)
     sends = sum(deed.op == SEND for deed in recording.deeds)
     if not _is_caught(recording, rng, directory):
         violations.append("a disk that loses what was synced goes unnoticed")
-    figures = {"points": points, "full_starts": full, "deeds": len(recording.deeds), "sends": sends, "jobs": len(facts.acknowledged)}
+    figures = {
+        "points": points,
+        "full_starts": full,
+        "deeds": len(recording.deeds),
+        "sends": sends,
+        "answers_checked": answers,
+        "jobs": len(facts.acknowledged),
+    }
     return Findings(violations, figures)
+
+
+def _do(disk: Disk, facts: Facts, deed: Deed, target: Path, violations: list[str]) -> bool:
+    """Carry out a deed; if it is an answer that promises something, look whether that is safe already, and tell that it is one."""
+    disk.do(deed)
+    before = len(facts.acknowledged) + len(facts.cancelled)
+    facts.take(deed)
+    if len(facts.acknowledged) + len(facts.cancelled) == before:
+        return False
+    disk.image(target, lambda: False, random.Random(0))
+    violations += answered_too_early(target, facts)
+    shutil.rmtree(target)
+    return True
 
 
 def _is_caught(recording: Recording, rng: random.Random, directory: Path) -> bool:
@@ -178,4 +199,4 @@ def _start_all(recording: Recording, disk: Disk, facts: Facts, point: Point, dir
         return problems
 
 
-ROWS = (Row(13, "power cut: all that was not synced may be gone", 200, 5000, cut_power),)
+ROWS = (Row(13, "power cut: all that was not synced may be gone", SMALL, FULL, cut_power),)
