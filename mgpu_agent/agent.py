@@ -24,7 +24,10 @@ from mgpu_agent.keeper import messages as keeper
 from mgpu_agent.outbox import Outbox
 from mgpu_agent.parts import Parts
 from mgpu_agent.process import sight
+from mgpu_agent.process.files import Files
 from mgpu_agent.process.preparation import Unprepared
+from mgpu_agent.process.status import status_of
+from mgpu_agent.process.usage import Usage
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import MgpuError, RemoteProtocolError
 from mgpu_agent.protocol.ids import AttemptKey
@@ -71,6 +74,8 @@ class Agent:
         self._host, self._address = parts.host, parts.address
         self._look, self._describe = parts.look, parts.describe
         self._outbox = Outbox(self._link, self._shipper)
+        self._files = Files(config.directory, self._outbox.put, self._wake_writer)
+        self._usage = Usage()
         self._stems: dict[AttemptKey, dict[int, str]] = {}
         self._events: deque[happened.Event] = deque()
         self._poller = zmq.Poller()
@@ -173,6 +178,7 @@ class Agent:
         self._checks.close()
         self._meetings.close()
         self._watch.close()
+        self._files.close()
         self._spool.close()
         self._wake.close()
         self._wake_writer.close()
@@ -250,33 +256,22 @@ class Agent:
         facts = self._describe(snapshot.boot_id, keeper.incarnation(snapshot.boot_id, snapshot.ledger_id))
         stems = {record.spool for record in snapshot.tasks}
         self._spool.delete_unknown({record.key for record in snapshot.tasks}, stems.union(snapshot.spare))
-        statuses = tuple(self._status(record) for record in snapshot.tasks)
+        # Those without a process have a prolog that runs: their launch is answered when it is over.
+        statuses = tuple(self._status(record) for record in snapshot.tasks if record.pid or record.ended_at is not None)
         self._handle(happened.KeeperAttached(at=time.monotonic(), facts=facts, tasks=statuses))
+        self._read_keeper(time.monotonic())
 
     def _status(self, record: keeper.TaskRecord) -> TaskStatus:
         self._stems.setdefault(record.key, {})[record.rank] = record.spool
-        return TaskStatus(
-            key=record.key,
-            rank=record.rank,
-            node_id=self._config.node_id,
-            host=record.host or self._host,
-            address=self._address,
-            pid=record.pid,
-            started_at=record.started_at,
-            gpus=record.gpus,
-            cwd=record.cwd,
-            python=record.python,
-            note=record.note,
-            ended_at=record.ended_at,
-            exit_code=record.exit_code,
-            signal=record.signal,
-            reason=record.reason,
-            lost=record.lost,
-            stdout_bytes=record.stdout_bytes,
-            stderr_bytes=record.stderr_bytes,
-        )
+        self._files.results.note(record)
+        used = self._usage.of(record.key)
+        return status_of(record, used, node_id=self._config.node_id, host=record.host or self._host, address=self._address)
 
     def _keep_time(self, now: float) -> None:
+        ready, failed = self._files.turn(now, may_tell=self._machine.may_ship)
+        self._events.extend(failed)
+        for command in ready:
+            self._carry_out(command)
         if self._connect_at is not None and now >= self._connect_at:
             self._connect()
         if self._rise_by is not None and now >= self._rise_by:
@@ -287,6 +282,7 @@ class Agent:
             self._shipper.grew(None)
             self._shipper.check_stalled(now)
             self._shipper.release(now)
+            self._files.folders.ask_again(all_of_them=False)
             self._keeper.reap()
         if now >= self._look_at and not self._machine.may_ship:
             self._look_at = now + LOOK_AROUND_S
@@ -295,6 +291,7 @@ class Agent:
             self._tick_at = now + TICK_S
             self._sampler.set_held(self._machine.held_gpus())
             readings = self._sampler.take()
+            self._usage.take(readings.samples, self._machine.gpus_by_attempt())
             self._handle(
                 happened.Ticked(
                     at=now,
@@ -327,10 +324,17 @@ class Agent:
 
     # --- what is to be done ------------------------------------------------------------------------------
 
-    def _carry_out(self, command: do.Command) -> None:  # noqa: PLR0912 - one case per command
+    def _carry_out(self, command: do.Command) -> None:  # noqa: PLR0912, PLR0915 - one case per command
         match command:
             case do.Send(message=message):
                 self._outbox.put(message)
+            case do.StartTasks(spec=spec) | do.PrepareTasks(spec=spec) if not self._files.folders.has(spec):
+                place, account = self._preparation.place_of(spec)
+                self._files.folders.want(command, place, account)
+            case do.TakePiece(piece=piece):
+                self._files.folders.take(piece)
+            case do.SendResult(wanted=wanted):
+                self._files.results.answer(wanted)
             case do.StartTasks(spec=spec, alive_at=alive_at):
                 self._meetings.leave(spec.key)
                 if (start := self._prepare(spec)) is not None:
@@ -358,15 +362,18 @@ class Agent:
                     self._meetings.forget(key)
                     self._shipper.forget(key)
                     self._stems.pop(key, None)
+                    self._usage.forget(key)
+                self._files.forget(keys)
                 self._spool.delete_attempts(keys)
-            case do.StopTasks(key=key, grace_s=grace_s, reason=reason):
+            case do.StopTasks(key=key, grace_s=grace_s, reason=reason, cause=cause):
                 self._meetings.leave(key)
-                self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason))
+                self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason, cause=cause))
             case do.PassOn(message=message):
                 self._keeper.put(message)
             case do.SetPace(sample_s=sample_s, output_window_bytes=window_bytes, received=received):
                 self._sampler.set_pace(sample_s)
                 self._shipper.restart(window_bytes, received)
+                self._files.restart()
             case do.SetChecks(checks=checks):
                 self._checks.set(checks)
             case do.Connect(enrolling=enrolling, delay_s=delay_s):

@@ -120,6 +120,10 @@ class Attempts:
             held.update(dict.fromkeys(attempt.gpus, pid))
         return held
 
+    def gpus_by_attempt(self) -> dict[AttemptKey, tuple[GpuUuid, ...]]:
+        """Return the GPUs of each live attempt that has some."""
+        return {key: attempt.gpus for key, attempt in self._open.items() if attempt.gpus}
+
     def due_to_retell(self, at: float) -> list[TaskStatus]:
         """Return the ends that were told long enough ago and are not forgotten; note them as told now."""
         due: list[TaskStatus] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import Input, Meet, Resize, ToMaster, Warn
+from mgpu_agent.protocol.messages import CollectResult, Input, Meet, Piece, Resize, ToMaster, Warn
 from mgpu_agent.protocol.model import HealthChecks, LaunchSpec, OutputMark, TaskStatus
 
 
@@ -56,6 +56,7 @@ class StopTasks(msgspec.Struct, frozen=True, kw_only=True):
     key: AttemptKey
     grace_s: float
     reason: str
+    cause: str = ""
 
 
 class PassOn(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +108,18 @@ class SetChecks(msgspec.Struct, frozen=True, kw_only=True):
     checks: HealthChecks
 
 
+class TakePiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a folder came."""
+
+    piece: Piece
+
+
+class SendResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The master wants a part of a result."""
+
+    wanted: CollectResult
+
+
 class SaveEnrolment(msgspec.Struct, frozen=True, kw_only=True):
     """Remember that the master knows this node's key."""
 
@@ -149,6 +162,8 @@ Command = (
     | TellWho
     | MoveOutput
     | SetChecks
+    | TakePiece
+    | SendResult
     | SaveEnrolment
     | SaveMasterEpoch
     | Say

@@ -33,4 +33,4 @@ def why_not(spec: LaunchSpec, node_id: NodeId, facts: NodeFacts | None, attempts
 
 def stop_command(message: Stop) -> StopTasks:
     """Return what the keeper is asked for when the master says stop."""
-    return StopTasks(key=message.key, grace_s=message.grace_s, reason=message.reason)
+    return StopTasks(key=message.key, grace_s=message.grace_s, reason=message.reason, cause=message.cause)

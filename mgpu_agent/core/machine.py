@@ -24,8 +24,10 @@ from mgpu_agent.core.commands import (
     SaveMasterEpoch,
     Say,
     Send,
+    SendResult,
     SetChecks,
     SetPace,
+    TakePiece,
     TellWho,
 )
 from mgpu_agent.core.events import (
@@ -49,10 +51,11 @@ from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.core.trial import Trial
 from mgpu_agent.core.troubles import TroubleLog
 from mgpu_agent.core.work import Work
-from mgpu_agent.protocol.ids import GpuUuid, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
     Check,
+    CollectResult,
     Enrol,
     Enrolled,
     Forget,
@@ -64,6 +67,7 @@ from mgpu_agent.protocol.messages import (
     Leave,
     Meet,
     OutputAck,
+    Piece,
     Ping,
     Prepare,
     Probe,
@@ -158,6 +162,10 @@ class Machine:
     def held_gpus(self) -> dict[GpuUuid, int]:
         """Return the GPUs in use by jobs, each with a pid."""
         return self._attempts.held_gpus()
+
+    def gpus_by_attempt(self) -> dict[AttemptKey, tuple[GpuUuid, ...]]:
+        """Return the GPUs of each live attempt that has some."""
+        return self._attempts.gpus_by_attempt()
 
     def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one case per event
         """Take one fact and return what should be done about it."""
@@ -316,6 +324,10 @@ class Machine:
                 return self._on_refuse(message)
             case Probe():
                 return self._of_trial(self._trial.begin(message, self._node_id, self._work.facts, at, self._wall))
+            case Piece():
+                return [TakePiece(piece=message)]
+            case CollectResult():
+                return [SendResult(wanted=message)]
             case Check(checks=checks):
                 return [SetChecks(checks=checks)]
             case Ping(number=number, key=key):

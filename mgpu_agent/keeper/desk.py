@@ -14,6 +14,7 @@ from typing import Protocol
 from mgpu_agent.keeper.alarm import boot_clock
 from mgpu_agent.keeper.disguise import environment_of
 from mgpu_agent.keeper.family import LiveTask
+from mgpu_agent.keeper.hooks import LOST, HookRunner
 from mgpu_agent.keeper.leases import RAN_OUT, Leases
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import (
@@ -37,6 +38,7 @@ from mgpu_agent.keeper.messages import (
 )
 from mgpu_agent.keeper.slots import SpoolSlots
 from mgpu_agent.keeper.spawn import SpawnFailure
+from mgpu_agent.keeper.tidying import Tidying
 from mgpu_agent.keeper.trees import marker_value
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
@@ -59,6 +61,9 @@ class Host(Protocol):
 
     def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
         """Start a process where we are, with its output in the spool files of this name; return its pid."""
+
+    def complain(self, sentence: str) -> None:
+        """Say something that only an administrator can mend."""
 
     def has_room(self) -> bool:
         """Tell whether the disk takes the output of one more job."""
@@ -139,6 +144,8 @@ class Desk:
         self._environment: dict[bytes, bytes] = {}
         self._pending: deque[StartTasks] = deque()
         self._untold: deque[tuple[float, LiveTask]] = deque()
+        runner = HookRunner(ledger.ledger_id, family, host, lambda: self._environment)
+        self._tidying = Tidying(ledger, family, host, runner, self._answer)
 
     @property
     def has_pending(self) -> bool:
@@ -155,6 +162,7 @@ class Desk:
         moments = [self._untold[0][0]] if self._untold else []
         if (sweep_at := self.family.next_sweep_at()) is not None:
             moments.append(sweep_at)
+        moments += self._tidying.runner.moments()
         return min(moments, default=None)
 
     def lease_at(self) -> float | None:
@@ -165,6 +173,7 @@ class Desk:
         """Do all that is due: a few starts, ends, then one write to the ledger."""
         self._start_some()
         self._end_leases()
+        self._tidying.runner.press(time.monotonic())
         self._finish(self.family.reap(time.monotonic(), time.time()))
         self._finish(self.family.sweep(time.monotonic()))
         self._tell_started()
@@ -203,7 +212,8 @@ class Desk:
                 self._untold.clear()
                 for task in self.family.tasks.values():
                     task.told = True
-                tasks = tuple(self._ledger.tasks.values())
+                self._tidying.take_up()
+                tasks = tuple(map(self._tidying.outside, self._ledger.tasks.values()))
                 spare = self._slots.spare
                 self._answer(
                     Snapshot(boot_id=self._ledger.boot_id, ledger_id=self._ledger.ledger_id, pid=self._host.pid, tasks=tasks, spare=spare)
@@ -224,11 +234,13 @@ class Desk:
 
     def _stop(self, message: StopTasks) -> None:
         self._pending = deque(start for start in self._pending if start.key != message.key)
+        if self._tidying.stop(message.key, message.grace_s, message.cause):
+            return
         if self.family.has_attempt(message.key):
             self.family.stop(message.key, message.grace_s, message.reason, time.monotonic())
         elif known := self._ledger.known(message.key):
             for record in known:
-                self._answer(TaskChanged(record=record))
+                self._answer(TaskChanged(record=self._tidying.outside(record)))
         else:
             refusal = self._ledger.refusal(message.key)
             if refusal is None:
@@ -241,6 +253,7 @@ class Desk:
     def _end_leases(self) -> None:
         """End what has a lease that ran out: by ourselves, whoever else is there."""
         for key, grace_s in self._leases.take_due(boot_clock()):
+            self._tidying.stop(key, grace_s, LOST)
             self.family.stop(key, grace_s, RAN_OUT, time.monotonic(), lost=True)
 
     # --- starting ----------------------------------------------------------------------------------
@@ -262,14 +275,20 @@ class Desk:
                             python=start.python,
                             note=start.note,
                             host=host_name(),
+                            collect=start.collect,
                         )
                     )
+                self._tidying.note(start)
                 turn.append(start)
         if not turn:
             return
         can_start = self._ledger.flush() and self._host.has_room()
         for start in turn:
-            if can_start:
+            if can_start and start.prolog:
+                self._leases.renew(start.alive_at, boot_clock())
+                self._leases.add(start.key, start.lease_s, start.grace_s)
+                self._tidying.run_prolog(start, self._start_prepared, self._refuse)
+            elif can_start:
                 self._start(start)
             else:
                 self._refuse(start, SpawnFailure("disk-full", "The node's disk is full: free some space on it.", "node"))
@@ -281,7 +300,7 @@ class Desk:
         if known := self._ledger.known(start.key):
             for record in known:
                 if record.pid or record.ended_at is not None:
-                    self._answer(TaskChanged(record=record))
+                    self._answer(TaskChanged(record=self._tidying.outside(record)))
             return False
         if start.incarnation != here:
             refusal = stale(start.key, "The launch was meant for the node as it was before it started anew.")
@@ -296,6 +315,10 @@ class Desk:
         if refusal is not None:
             self._answer(refusal)
         return refusal is None
+
+    def _start_prepared(self, start: StartTasks) -> None:
+        self._start(start)
+        self._host.leave()
 
     def _start(self, start: StartTasks) -> None:
         if why := self._host.enter(start.cwd, start.account):
@@ -332,7 +355,10 @@ class Desk:
         self._untold.append((time.monotonic() + UNTOLD_S, task))
         return None
 
-    def _refuse(self, start: StartTasks, failure: SpawnFailure) -> None:
+    def _refuse(self, start: StartTasks, failure: SpawnFailure, state: str = "failed") -> None:
+        if start.key in self._ledger.hooks:
+            self._tidying.run_epilog(start.key, state, failure.exit_code or 1, lambda: self._refuse(start, failure))
+            return
         refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
         self._leases.drop(start.key)
         stems = tuple(record.spool for record in self._ledger.known(start.key))
@@ -367,6 +393,9 @@ class Desk:
         for task in tasks:
             reach("keeper.end")
             self.family.remove(task)
+            if self._tidying.runner.owns(task.key):
+                self._tidying.runner.finished(task)
+                continue
             if self._typing is not None:
                 self._typing.remove(task.key, task.rank)
             if task.key in self._leases and not self.family.has_attempt(task.key):
@@ -375,7 +404,7 @@ class Desk:
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = self._host.sizes(name)
             # Never again a file that was another account's: it may have handed its descriptor on.
-            if sizes == (0, 0) and task.kill_at is None and not task.is_disguised:
+            if sizes == (0, 0) and task.kill_at is None and not task.is_disguised and task.key not in self._ledger.hooks:
                 self._blank.add(name)
             record = self._ledger.note_ended(
                 task.key,
@@ -387,4 +416,7 @@ class Desk:
                 lost=task.lost,
                 sizes=sizes,
             )
-            self._answer(TaskChanged(record=record))
+            if task.key not in self._ledger.hooks or self.family.has_attempt(task.key):
+                self._answer(TaskChanged(record=record))
+            else:
+                self._tidying.tidy(task.key)

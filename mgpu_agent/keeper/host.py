@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from mgpu_agent.keeper.disguise import disguised
@@ -43,6 +44,10 @@ class ThisMachine:
     def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
         """Start a process where we are, with its output in the spool files of this name; return its pid."""
         return spawn(argv, env, f"{self._spool}/{stem}.out", f"{self._spool}/{stem}.err", self._reset_signals, account=account)
+
+    def complain(self, sentence: str) -> None:
+        """Say something that only an administrator can mend, in the keeper's log."""
+        print(sentence, file=sys.stderr)  # noqa: T201 - its log
 
     def has_room(self) -> bool:
         """Tell whether the disk takes the output of one more job."""

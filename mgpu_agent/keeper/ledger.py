@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.keeper.ledger_file import LedgerFile, Notes
-from mgpu_agent.keeper.messages import StartRefused, TaskRecord
+from mgpu_agent.keeper.messages import Hooks, StartRefused, TaskRecord
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 
@@ -69,7 +69,16 @@ class _Refused(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     exit_code: int | None
 
 
-_Line = _Opened | _Meant | _Begun | _Ended | _Forgotten | _Refused
+class _Hooked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    key: AttemptKey
+    hooks: Hooks
+
+
+class _Tidied(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    key: AttemptKey
+
+
+_Line = _Opened | _Meant | _Begun | _Ended | _Forgotten | _Refused | _Hooked | _Tidied
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[_Line] = msgspec.msgpack.Decoder(_Line)
 
@@ -85,6 +94,8 @@ class Ledger:
         self.tasks: dict[TaskKey, TaskRecord] = {}
         self.boot_times: dict[TaskKey, float] = {}
         """When each live process was started, on the clock that counts from boot."""
+        self.hooks: dict[AttemptKey, Hooks] = {}
+        """Attempts whose epilog has not run yet."""
         self._ranks: dict[AttemptKey, list[int]] = {}
         self._gone: dict[JobId, StartRefused] = {}
         self._highest: dict[JobId, int] = {}
@@ -142,6 +153,14 @@ class Ledger:
         """Note that nothing will ever start under this key: a failed spawn, or a stop that came first."""
         self._apply_and_keep(_Refused(refusal.key, refusal.code, refusal.message, refusal.fault, refusal.exit_code))
 
+    def note_hooked(self, key: AttemptKey, hooks: Hooks) -> None:
+        """Note the hooks of an attempt that is about to be started."""
+        self._apply_and_keep(_Hooked(key, hooks))
+
+    def note_tidied(self, key: AttemptKey) -> None:
+        """Note that the epilog of an attempt has run."""
+        self._apply_and_keep(_Tidied(key))
+
     def note_forgotten(self, keys: Iterable[AttemptKey]) -> list[TaskRecord]:
         """Note that these ended attempts need not be told any more and return their records; live ones are kept."""
         ended = tuple(key for key in keys if key in self._ranks and all(record.ended_at is not None for record in self.known(key)))
@@ -196,6 +215,7 @@ class Ledger:
             lines.append(_Meant(record))
             if task_key in self.boot_times:
                 lines.append(_Begun(record.key, record.rank, record.pid, record.started_at, self.boot_times[task_key]))
+        lines += [_Hooked(key, hooks) for key, hooks in self.hooks.items()]
         data = b"".join(map(_frame, lines))
         self._file.replace(data)
         self._compact_at = max(COMPACT_AT_BYTES, 4 * len(data))
@@ -221,6 +241,10 @@ class Ledger:
             case _Refused(key, code, message, fault, exit_code):
                 self._remove(key)
                 self._remember_gone(StartRefused(key=key, code=code, message=message, fault=fault, exit_code=exit_code))
+            case _Hooked(key, hooks):
+                self.hooks[key] = hooks
+            case _Tidied(key):
+                self.hooks.pop(key, None)
             case _Opened(ledger_id, boot_id):
                 self.ledger_id = ledger_id
                 self.last_boot_id = boot_id
@@ -250,6 +274,7 @@ class Ledger:
         )
 
     def _remove(self, key: AttemptKey) -> None:
+        self.hooks.pop(key, None)
         for rank in self._ranks.pop(key, ()):
             self.tasks.pop((key, rank), None)
             self.boot_times.pop((key, rank), None)

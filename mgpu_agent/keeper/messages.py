@@ -30,6 +30,16 @@ class Stdin(msgspec.Struct, frozen=True):
     descriptor: int
 
 
+class Collect(msgspec.Struct, frozen=True, array_like=True):
+    """Which files are collected from the directory of an attempt when it has ended."""
+
+    patterns: tuple[str, ...]
+    ranks: int
+    """How many processes of the attempt are on this node."""
+    uid: int = -1
+    """Whose files they must be; -1 for anybody's."""
+
+
 class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
     """One process of one attempt, as the ledger knows it; `pid` is 0 until it was started."""
 
@@ -52,6 +62,7 @@ class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
     stderr_bytes: int = 0
     host: str = ""
     """What the machine called itself when the process was started, as its parent saw it."""
+    collect: Collect | None = None
 
 
 def incarnation(boot_id: str, ledger_id: str) -> str:
@@ -77,6 +88,27 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[int, ...] = ()
     home: str = "/"
     shell: str = ""
+
+
+class Hook(msgspec.Struct, frozen=True, array_like=True):
+    """A command before or after an attempt on this node."""
+
+    command: str
+    site: bool = False
+    """The site's own: it runs as the agent's user, also where jobs run as theirs."""
+    limit_s: float = 60.0
+
+
+class Hooks(msgspec.Struct, frozen=True, array_like=True):
+    """All that is needed to run the hooks of an attempt, also by a keeper that did not start it."""
+
+    prolog: tuple[Hook, ...]
+    epilog: tuple[Hook, ...]
+    env: dict[bytes, bytes]
+    cwd: str
+    account: Account | None = None
+    spool: str = ""
+    """The spool files that their output goes to."""
 
 
 class RankStart(msgspec.Struct, frozen=True, array_like=True):
@@ -105,12 +137,15 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """As in `MasterAlive`, when the launch came."""
     account: Account | None = None
     """Who the processes run as; None for the agent's own user."""
+    prolog: tuple[Hook, ...] = ()
+    epilog: tuple[Hook, ...] = ()
     stdin: bool = False
     """Rank 0 reads what comes by `Input`."""
     pty: bool = False
     """Rank 0 runs in a terminal of this size."""
     rows: int = 24
     columns: int = 80
+    collect: Collect | None = None
 
 
 class MasterAlive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
@@ -125,6 +160,8 @@ class StopTasks(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     key: AttemptKey
     grace_s: float
     reason: str = ""
+    cause: str = ""
+    """What it means for the job, in a word."""
 
 
 class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):

@@ -36,6 +36,8 @@ class KeeperClient:
         self._idle_s = idle_s
         self._started_pids: set[int] = set()
         self._channel: Channel[FromKeeper] | None = None
+        self._early: list[FromKeeper] = []
+        """What came together with the snapshot."""
 
     def attach(self, lost_reason: str) -> Snapshot:
         """Connect to the keeper, start one if there is none, and return what it knows."""
@@ -75,7 +77,11 @@ class KeeperClient:
 
     def receive(self) -> list[FromKeeper] | None:
         """Return what arrived, or None when the keeper is gone."""
-        return None if self._channel is None else self._channel.receive()
+        if self._channel is None:
+            return None
+        early, self._early = self._early, []
+        messages = self._channel.receive()
+        return None if messages is None else [*early, *messages]
 
     def detach(self) -> None:
         """Close the connection; the keeper goes on."""
@@ -114,6 +120,7 @@ class KeeperClient:
                 first = messages[0]
                 assert isinstance(first, Snapshot)
                 self._channel = channel
+                self._early = messages[1:]
                 return first
         channel.close()
         return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
-from mgpu_agent.keeper.messages import RankStart, StartTasks
+from mgpu_agent.keeper.messages import Account, Collect, Hook, RankStart, StartTasks
 from mgpu_agent.keeper.spawn import NOT_EXECUTABLE, NOT_FOUND
 from mgpu_agent.process.accounts import Accounts, NoAccount
 from mgpu_agent.process.banner import introduced
@@ -60,11 +61,19 @@ class Preparation:
         except ValueError as error:
             return Unprepared("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
 
+    def place_of(self, spec: LaunchSpec) -> tuple[Path, Account | None]:
+        """Return where the folder of a launch is laid out, and for whom; one without an account is refused when it is prepared."""
+        account = None if self._accounts is None else self._accounts.of(spec.user)
+        return self._spool.folder_of(spec.key), None if isinstance(account, NoAccount) else account
+
     def _prepare(self, spec: LaunchSpec, *, by_uuid: bool) -> StartTasks | Unprepared:
         account = None if self._accounts is None else self._accounts.of(spec.user)
         if isinstance(account, NoAccount):
             return Unprepared("no-account", account.message, "request", NOT_EXECUTABLE)
-        cwd, note = self._spool.directory_for(spec.key.job_id, spec.cwd, account)
+        if spec.folder:
+            cwd, note = str(self._spool.folder_of(spec.key)), ""
+        else:
+            cwd, note = self._spool.directory_for(spec.key.job_id, spec.cwd, account)
         python, script_path = "", ""
         if spec.script is not None:
             if not interpreter_words(spec.script):
@@ -94,8 +103,11 @@ class Preparation:
             lease_s=spec.lease_s,
             grace_s=spec.kill_grace_s,
             account=account,
+            prolog=tuple(Hook(hook.command, hook.site, hook.limit_s) for hook in spec.hooks if hook.kind == "prolog"),
+            epilog=tuple(Hook(hook.command, hook.site, hook.limit_s) for hook in spec.hooks if hook.kind == "epilog"),
             stdin=spec.stdin,
             pty=spec.pty,
             rows=spec.rows,
             columns=spec.columns,
+            collect=Collect(spec.results, len(ranks), -1 if account is None else account.uid) if spec.results else None,
         )

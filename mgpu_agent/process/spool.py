@@ -71,6 +71,10 @@ class Spool:
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
         return path
 
+    def folder_of(self, key: AttemptKey) -> Path:
+        """Return where the folder that came with an attempt is laid out; it goes with the attempt."""
+        return self._scratch / str(key)
+
     def note_busy(self) -> None:
         """Put deletions off: a job is being started, and both want the disk."""
         self._busy_until = time.monotonic() + LATE_S
@@ -94,7 +98,8 @@ class Spool:
         oldest = time.time() - SCRATCH_DAYS * 86_400
         jobs = {name.partition(".")[0] for name in keep}
         for entry in os.scandir(self._scratch):
-            if entry.name not in jobs and entry.stat(follow_symlinks=False).st_mtime < oldest:
+            is_folder = "." in entry.name and entry.name not in keep
+            if is_folder or (entry.name.partition(".")[0] not in jobs and entry.stat(follow_symlinks=False).st_mtime < oldest):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
     def close(self) -> None:
@@ -132,7 +137,9 @@ class Spool:
                     os.unlink(entry.path)
         jobs = {attempt.partition(".")[0] for attempt in doomed}
         for entry in _entries(self._scratch):
-            if entry.name in jobs:
+            if entry.name in doomed:
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name in jobs:
                 with contextlib.suppress(OSError):
                     os.rmdir(entry.path)
 

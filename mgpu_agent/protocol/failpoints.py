@@ -3,7 +3,8 @@
     MGPU_FAILPOINTS="store.commit.after=kill:3,link.send.before=sleep:0.1"
 
 `kill` ends this process with SIGKILL, `error` raises an OSError, `sleep:S` waits S seconds. `kill:N` and `error:N` act at the N-th
-time only, which counts from the start of the process. Every commit and every send of master, agent and keeper is named below.
+time only, which counts from the start of the process. `damage` changes a byte where there is data.
+Every commit and every send of master, agent and keeper is named below.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ MASTER = {
     "server.purge": "jobs are forgotten, and their output is still there",
     "logs.write.before": "output is about to be written",
     "logs.write.after": "output is written, and its record is not",
+    "master.piece": "a piece of a folder is about to be sent",
+    "pieces.write": "a piece of a folder is written, and has no name yet",
+    "master.collect": "a part of a result is about to be asked for",
+    "results.index": "the results of a node are on disk, and nothing says so",
     "logs.sync": "output is about to be brought to disk",
 }
 AGENT = {
@@ -63,6 +68,8 @@ AGENT = {
     "agent.enrolment.before": "the master's key or epoch is about to be written",
     "agent.enrolment.after": "the master's key or epoch is on disk",
     "agent.script": "the source of a cell is about to be written",
+    "agent.piece": "a piece of a folder is about to be kept",
+    "agent.result": "a part of a result was read",
     "agent.output": "a piece of output was read from the spool",
 }
 KEEPER = {
@@ -72,13 +79,15 @@ KEEPER = {
     "keeper.compact.after": "a shorter ledger took the place of the old one",
     "keeper.spawn.before": "a process is about to be started; the ledger says so",
     "keeper.spawn.after": "a process was started, and the ledger has no pid of it",
+    "keeper.hook": "a prolog or an epilog is about to be started",
+    "keeper.tidied": "an epilog is over, and the ledger does not know",
     "keeper.end": "a process ended, and the ledger does not know",
     "keeper.report.before": "news are about to be written to the agent",
     "keeper.report.after": "news were written to the agent",
     "keeper.recover": "what an earlier keeper left was ended, and the ledger does not know",
 }
 NAMES = MASTER | AGENT | KEEPER
-_ACTIONS = ("kill", "error", "sleep")
+_ACTIONS = ("kill", "error", "sleep", "damage")
 
 
 class _Armed:
@@ -99,6 +108,8 @@ class _Armed:
         action, number = self._actions[name]
         with self._lock:
             self._counts[name] = count = self._counts.get(name, 0) + 1
+        if action == "damage":
+            return
         if action == "sleep":
             time.sleep(number)
         elif number in (0, count):
@@ -106,6 +117,11 @@ class _Armed:
                 os.kill(os.getpid(), signal.SIGKILL)
             else:
                 raise OSError(errno.EIO, f"Failpoint {name}")
+
+    def is_damaged(self, name: str) -> bool:
+        """Tell whether what is at this place now, which was just reached, is to be damaged."""
+        action, number = self._actions.get(name, ("", 0))
+        return action == "damage" and number in (0, self._counts[name])
 
 
 def _read(name: str, action: str) -> tuple[str, float]:
@@ -129,6 +145,14 @@ def reach(name: str) -> None:
     """Note that the program is at this place; off, this is one comparison."""
     if _armed is not None:
         _armed.reach(name)
+
+
+def damage(name: str, data: bytes) -> bytes:
+    """Note that the program is at this place with this data; return it, with another first byte where a test asked for that."""
+    reach(name)
+    if _armed is not None and data and _armed.is_damaged(name):
+        return bytes([data[0] ^ 0xFF]) + data[1:]
+    return data
 
 
 _armed: _Armed | None = None

@@ -10,7 +10,17 @@ import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached
-from mgpu_agent.protocol.model import Ailment, GpuSample, HealthChecks, LaunchSpec, NodeFacts, OutputMark, ProcessSeen, TaskStatus
+from mgpu_agent.protocol.model import (
+    Ailment,
+    GpuSample,
+    HealthChecks,
+    LaunchSpec,
+    NodeFacts,
+    OutputMark,
+    ProcessSeen,
+    ResultFile,
+    TaskStatus,
+)
 
 # --- master to agent -----------------------------------------------------------------------------
 
@@ -81,6 +91,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     key: AttemptKey
     grace_s: float
     reason: str = ""
+    cause: str = ""
+    """What it means for the job, in a word: cancelled, timeout, rank_failed, requeue or preempted."""
 
 
 class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
@@ -163,6 +175,23 @@ class Warn(msgspec.Struct, frozen=True, kw_only=True, tag="warn"):
     """Another one is another warning."""
 
 
+class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
+    """A piece of a folder, as it was asked for."""
+
+    digest: str
+    data: bytes | None = None
+    """None: it is not here."""
+
+
+class CollectResult(msgspec.Struct, frozen=True, kw_only=True, tag="collect_result"):
+    """Send this part of the file of this number in `FoundResults`."""
+
+    key: AttemptKey
+    number: int
+    offset: int
+    size: int
+
+
 ToAgent = (
     Welcome
     | Enrolled
@@ -183,6 +212,8 @@ ToAgent = (
     | Input
     | Resize
     | Warn
+    | Piece
+    | CollectResult
 )
 
 # --- agent to master -----------------------------------------------------------------------------
@@ -318,4 +349,48 @@ class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
     """Nothing more is taken."""
 
 
-ToMaster = Enrol | Hello | Heartbeat | TaskReport | Prepared | Met | LaunchRefused | Output | Leave | Probed | Checked | Pong | InputAck
+class FetchPieces(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_pieces"):
+    """Send these pieces of the folder of this attempt, or say that they are not there."""
+
+    key: AttemptKey
+    digests: tuple[str, ...]
+
+
+class FoundResults(msgspec.Struct, frozen=True, kw_only=True, tag="found_results"):
+    """All of this attempt on this node has ended, and these files are there to be collected. Told on each connection until forgotten."""
+
+    key: AttemptKey
+    files: tuple[ResultFile, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What was meant by a pattern and could not be read."""
+
+
+class ResultChunk(msgspec.Struct, frozen=True, kw_only=True, tag="result_chunk"):
+    """A part of a file, as it was asked for."""
+
+    key: AttemptKey
+    number: int
+    offset: int
+    data: bytes
+    problem: str = ""
+    """Why it cannot be read any more."""
+
+
+ToMaster = (
+    Enrol
+    | Hello
+    | Heartbeat
+    | TaskReport
+    | Prepared
+    | Met
+    | LaunchRefused
+    | Output
+    | Leave
+    | Probed
+    | Checked
+    | Pong
+    | InputAck
+    | FetchPieces
+    | FoundResults
+    | ResultChunk
+)

@@ -173,6 +173,12 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Variables for what neither the node's own environment nor `env` sets."""
     debug: bool = False
     """Each process first says on stderr who and where it is."""
+    folder: str = ""
+    """The folder that is its working directory, by the digest of its list; empty for none."""
+    results: tuple[str, ...] = ()
+    """Patterns of files that are collected from its directory when it has ended."""
+    hooks: tuple[HookSpec, ...] = ()
+    """In the order in which they run."""
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +202,27 @@ class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     """`MASTER_PORT` of its environment."""
     note: str = ""
     """What could not be seen, and why."""
+
+
+class ResultFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file that an attempt left for its user."""
+
+    path: str
+    """Relative to its directory."""
+    size: int
+    sha256: str
+    mode: int = 0o644
+
+
+class HookSpec(msgspec.Struct, frozen=True, array_like=True):
+    """A command that runs on each node of a job before its processes start or after they ended."""
+
+    kind: str
+    """`prolog` or `epilog`."""
+    command: str
+    site: bool = False
+    """The site's own, which runs as the agent's user."""
+    limit_s: float = 60.0
 
 
 class OutputMark(msgspec.Struct, frozen=True, array_like=True):
@@ -232,3 +259,8 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     """Where its streams end; final once `ended_at` is set."""
+    collects: bool = False
+    """Results of its attempt follow when all of it on this node has ended."""
+    gpu_memory_peak_bytes: int | None = None
+    gpu_utilisation_percent: float | None = None
+    """What its attempt used of its GPUs on this node, as far as they told: most memory at once, mean load."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import explanations, models, people, traces, upkeep
+from mgpu_jupyter.api import explanations, folders, models, people, results, traces, upkeep
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
@@ -247,6 +247,52 @@ ROUTES: tuple[Route, ...] = (
             _OFFSETS,
             _ATTEMPT,
         ),
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/results",
+        operation="listResults",
+        summary="Files that a job left for its user, as far as they were collected",
+        response=results.ResultList,
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/result",
+        operation="getResult",
+        summary="One of these files, as bytes",
+        kind=Kind.BYTES,
+        query=(
+            Parameter(name="node", help="The node that it came from."),
+            Parameter(name="number", schema=_whole(0, models.MAX_RANK), help="Its number there."),
+            _OFFSET,
+            Parameter(name="limit", schema=_whole(1, models.MAX_OUTPUT_LIMIT), help="At most this many bytes; 16 MiB if left out."),
+        ),
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/summary",
+        operation="getSummary",
+        summary="What a job asked for, had and used",
+        response=results.Summary,
+    ),
+    Route(
+        method="POST",
+        path="folders/missing",
+        operation="findMissingPieces",
+        summary="Which pieces of a folder you have not sent yet",
+        request=folders.Digests,
+        example={"digests": ["0" * 64]},
+        response=folders.Missing,
+    ),
+    Route(
+        method="POST",
+        path="folders/pieces",
+        operation="addPieces",
+        summary="Send pieces of a folder that jobs of yours may have as their working directory",
+        status=201,
+        request=folders.Pieces,
+        example={"pieces": ["aGVsbG8="]},
+        response=folders.Digests,
     ),
     Route(method="GET", path="users", operation="listUsers", summary="Users, for administrators", response=people.UserList),
     Route(

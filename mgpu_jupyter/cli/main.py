@@ -37,6 +37,8 @@ COMMANDS = {
     "explain": "say why a job waits, and what would start it now",
     "trace": "show where and when a job ran, step by step (debug_job_tracking checks it)",
     "logs": "show what a job printed",
+    "results": "show the files that a job left, or bring them here",
+    "summary": "say what a job asked for, had and used",
     "attach": "show a job's output from its start and go on live",
     "rerun": "submit jobs once more, as they were asked for",
     "purge": "delete jobs that ended long ago, with their output",

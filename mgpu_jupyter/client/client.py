@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
@@ -19,6 +22,7 @@ from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.discovery import Address, Locator
+from mgpu_jupyter.client.folder import Sent, send_folder
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.login import Login
 from mgpu_jupyter.client.spec import Here, checked, spec_of
@@ -115,6 +119,10 @@ class Client:
         signal: str | None = None,
         env_setup_cmd: str | None = None,
         debug: bool | None = None,
+        sync: str | None = None,
+        results: Sequence[str] | str | None = None,
+        prolog: str | None = None,
+        epilog: str | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
@@ -162,6 +170,10 @@ class Client:
             "distributed": distributed,
             "ntasks_per_node": ntasks_per_node,
             "debug": debug,
+            "sync": sync,
+            "results": results,
+            "prolog": prolog,
+            "epilog": epilog,
         }
         return self.submit_spec(spec_of(command, script, keywords, Here.real()))
 
@@ -171,9 +183,17 @@ class Client:
             method="POST",
             path="jobs",
             headers={IDEMPOTENCY_HEADER: key or new_key()},
-            body=msgspec.json.encode(checked(spec)),
+            body=msgspec.json.encode(self._with_folder(checked(spec))),
         )
         return self._job(self.caller.call(request, models.Submitted, retry_s=retry_s))
+
+    def send_folder(self, path: str | os.PathLike[str]) -> Sent:
+        """Send what the master does not have of a folder; a job whose `sync` is its digest has it as its directory."""
+        return send_folder(self.caller, Path(path).expanduser().absolute())
+
+    def _with_folder(self, spec: JobSpec) -> JobSpec:
+        """Send the folder that a request names by its path, and name it by its digest."""
+        return replace(spec, sync=self.send_folder(spec.sync).digest) if spec.sync.startswith("/") else spec
 
     def _job(self, answer: models.Submitted) -> Job:
         if answer.array_id is not None:
@@ -194,6 +214,8 @@ class Client:
         """
         here = Here.real()
         specs = [_spec_of_item(item, keywords, here) for item in jobs]
+        sent = {path: self.send_folder(path).digest for path in dict.fromkeys(spec.sync for spec in specs) if path.startswith("/")}
+        specs = [replace(spec, sync=sent.get(spec.sync, spec.sync)) for spec in specs]
         answers: list[Job] = []
         for part in _parts(specs):
             body = models.BulkSubmit(jobs=tuple(models.BulkItem(spec=spec, key=new_key()) for spec in part))
@@ -268,7 +290,7 @@ class Client:
 
     def dry_run_spec(self, spec: JobSpec) -> explanations.Explanation:
         """Return the same for a request as a value."""
-        request = Request(method="POST", path="jobs/dry-run", body=msgspec.json.encode(checked(spec)))
+        request = Request(method="POST", path="jobs/dry-run", body=msgspec.json.encode(replace(checked(spec), sync="")))
         return self.caller.call(request, explanations.Explanation)
 
     def nodes(self) -> tuple[models.Node, ...]:

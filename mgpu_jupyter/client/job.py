@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import explanations, models, traces
+from mgpu_jupyter.api.results import ResultList, Summary
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.lines import Labeller
+from mgpu_jupyter.client.results import download, wait_for_results
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import MAX_TASKS, JobState
 
@@ -89,6 +93,22 @@ class Job:
         """Return its whole way: when, where, by which process; with `verify` its nodes are asked what is there now."""
         query = {"verify": "1"} if verify else {}
         return self._caller.call(Request(path=f"jobs/{self.id}/trace", query=query), traces.Trace)
+
+    def results(self) -> ResultList:
+        """Return the files that it left for you (`--results`), as far as they were collected."""
+        return self._caller.call(Request(path=f"jobs/{self.id}/results"), ResultList)
+
+    def wait_for_results(self, timeout: float | None = 60.0) -> ResultList:
+        """Return them once nothing more is to come; they follow the job's end."""
+        return wait_for_results(self._caller, self.id, timeout)
+
+    def download_results(self, to: str | os.PathLike[str]) -> list[Path]:
+        """Bring its files into a directory, each verified; of several nodes, each node's into one of its own."""
+        return download(self._caller, self.wait_for_results(), Path(to))
+
+    def summary(self) -> Summary:
+        """Return what it asked for, had and used."""
+        return self._caller.call(Request(path=f"jobs/{self.id}/summary"), Summary)
 
     def hold(self) -> models.OrderAnswer:
         """Keep the job from starting until it is released."""

@@ -48,6 +48,7 @@ EXAMPLE_OF_FIELD = {
     "begin_at": "now+1hour",
     "dependency": "afterok:ABCD1234",
     "array": "1-100%8",
+    "results": "'out/*.pt'",
     "sweep": "lr=0.1,0.01",
     "signal": "USR1@60",
 }
@@ -55,7 +56,7 @@ SAME_IN_SPEC = (
     *("name", "gpus", "nodes", "gpus_per_node", "gpu_ids", "node_gpu_ids", "gpu_type", "cpus", "parts"),
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
     *("priority", "qos", "account", "hold", "dependency", "array", "sweep", "env", "python", "requeue", "on_disconnect"),
-    *("distributed", "ntasks_per_node"),
+    *("distributed", "ntasks_per_node", "sync", "results", "prolog", "epilog"),
     *("pty", "interactive_kill", "signal", "env_setup_cmd", "debug"),
 )
 RENAMED = {
@@ -117,6 +118,10 @@ def spec_of(command: Sequence[str] | str | None, script: str | None, keywords: M
         fields["begin_at"] = _begin(begin, here.now)
     if fields.get("gpu_ids") and not any(fields.get(field) for field in NODE_FIELDS):
         fields["home"] = here.host
+    if isinstance(fields.get("results"), str):
+        fields["results"] = (fields["results"],)
+    if fields.get("sync"):
+        fields["sync"] = directory(str(fields["sync"]), here.cwd)
     fields["cwd"] = directory(str(fields.get("cwd") or ""), here.cwd)
     if command is not None:
         fields["command"] = command_words(command)

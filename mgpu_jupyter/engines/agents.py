@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-import msgspec
-
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_master, encode
 from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
@@ -27,14 +25,15 @@ from mgpu_jupyter.engines.ailments import Ailments
 from mgpu_jupyter.engines.assignments import Assignments
 from mgpu_jupyter.engines.collect import Collector
 from mgpu_jupyter.engines.door import Door, is_door, refusal_of
+from mgpu_jupyter.engines.files import Files
 from mgpu_jupyter.engines.hellos import Hellos
 from mgpu_jupyter.engines.load import Loads
 from mgpu_jupyter.engines.mail import Mail
 from mgpu_jupyter.engines.names import under_own_name
+from mgpu_jupyter.engines.records import LinkSettings, Records
 from mgpu_jupyter.engines.witness import Witness
 from mgpu_jupyter.master.marks import Mark, OnPong, Step
 from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, OutputLog
-from mgpu_jupyter.model.settings import Health
 from mgpu_jupyter.scheduler.events import (
     Event,
     LaunchWasPrepared,
@@ -55,24 +54,6 @@ log = logging.getLogger("mgpu.agents")
 
 LINK_HOST = "127.0.0.1"
 RECEIVE_LIMIT = 1_024
-
-
-class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What agents are told when they join, and when silence counts."""
-
-    cluster: str
-    heartbeat_s: float = 2.0
-    sample_s: float = 2.0
-    timeout_s: float = 60.0
-    output_window_bytes: int = 4 * 1024 * 1024
-    health: Health = Health()
-
-
-class Records(msgspec.Struct, frozen=True):
-    """What the engine needs from the store: binding a key (with the join key that it came by), and who was given an attempt."""
-
-    bind: Callable[[NodeId, str, str | None], None]
-    assigned_nodes: Callable[[AttemptKey], frozenset[NodeId]]
 
 
 class AgentsEngine:
@@ -105,6 +86,7 @@ class AgentsEngine:
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
         self._hellos = Hellos()
+        self._files = Files(store.read_piece, store.results, self._assignments.has, self.wake)
         self._beats: dict[NodeId, float] = {}
         """Beats that were heard and not answered yet."""
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
@@ -151,12 +133,14 @@ class AgentsEngine:
         """Send this to its node, with the next `flush`."""
         reach("master.launch")
         self._assignments.remember(spec.node_id, spec.key)
+        self._files.launch(spec)
         self._mail.post(spec.node_id, wire.Launch(spec=spec))
 
     def prepare(self, spec: LaunchSpec, hold_s: float, *, meets: bool = False) -> None:
         """Ask its node whether it could start this, with the next `flush`."""
         reach("master.prepare")
         self._assignments.remember(spec.node_id, spec.key)
+        self._files.launch(spec)
         self._mail.post(spec.node_id, wire.Prepare(spec=spec, hold_s=hold_s, meets=meets))
 
     def meet(self, node_id: NodeId, key: AttemptKey, peers: tuple[Peer, ...], limit_s: float) -> None:
@@ -170,10 +154,10 @@ class AgentsEngine:
         reach("master.start")
         self._mail.post(node_id, wire.Start(key=key, spec=spec))
 
-    def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
+    def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str, cause: str = "") -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
         reach("master.stop")
-        self._mail.post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason))
+        self._mail.post(node_id, wire.Stop(key=key, grace_s=grace_s, reason=reason, cause=cause))
 
     def hand_on(self, node_id: NodeId, message: wire.Input | wire.Resize) -> None:
         """Send what somebody typed, or the size of their terminal, with the next `flush`."""
@@ -212,10 +196,13 @@ class AgentsEngine:
             reach("master.acknowledge")
             for mark in marks:
                 self._mail.post(node_id, wire.OutputAck(mark=mark))
+        self._collector.note_collected(self._files.take_collected())
         for node_id, tasks in self._collector.take_forgettable().items():
             reach("master.forget")
             keys, ranks = zip(*tasks, strict=True)
             self._mail.post(node_id, wire.Forget(keys=keys, ranks=ranks))
+        for node_id, message in self._files.take_outgoing():
+            self._mail.post(node_id, message)
         for node_id, beat in self._beats.items():
             self._mail.post(node_id, wire.Heard(beat=beat))
         self._beats.clear()
@@ -277,6 +264,7 @@ class AgentsEngine:
     def close(self) -> None:
         """Tell agents what they may forget, say goodbye, and close the link."""
         self.flush()
+        self._files.close()
         self._collector.close()
         self.flush()
         for node_id in self._routes:
@@ -327,6 +315,8 @@ class AgentsEngine:
                 self._events.append(NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text))
             case wire.Checked(ailments=ailments):
                 self._events += self._ailments.checked(node_id, ailments)
+            case wire.FetchPieces() | wire.FoundResults() | wire.ResultChunk():
+                self._files.take(node_id, message)
             case wire.Leave(reason=reason):
                 self._forget_connection(node_id)
                 self._events.append(NodeLeft(at=self._clock(), node_id=node_id, reason=reason or "Its agent was stopped."))

@@ -24,6 +24,7 @@ log = logging.getLogger("mgpu.output")
 _JOB_ID = re.compile(JOB_ID_PATTERN)
 MAX_RANKS = 1_000_000
 ASK_AGAIN_S = 2.0
+REMEMBERED = 100_000
 
 
 class _Task(NamedTuple):
@@ -52,6 +53,8 @@ class Collector:
         self._ends: dict[_Task, TaskStatus] = {}
         """Ends that are committed, until they are forgotten."""
         self._to_check: set[_Task] = set()
+        self._collected: set[tuple[NodeId, AttemptKey]] = set()
+        """Attempts whose results are on disk, while their nodes may still tell of them."""
         self._syncing: set[_Task] = set()
         self._synced: SimpleQueue[tuple[_Task, bool]] = SimpleQueue()
         self._syncer = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-log-sync")
@@ -104,6 +107,14 @@ class Collector:
         """The ends noted since the last commit came to nothing; they will be told again."""
         self._new_ends.clear()
 
+    def note_collected(self, done: list[tuple[NodeId, AttemptKey]]) -> None:
+        """Note that the results of these attempts are on disk."""
+        if len(self._collected) > REMEMBERED:
+            self._collected.clear()  # what is told again is found on disk again
+        for held in done:
+            self._collected.add(held)
+            self._to_check.update(task for task in self._ends if (task.node_id, task.key) == held)
+
     def take_acks(self) -> dict[NodeId, list[OutputMark]]:
         """Return the acknowledgements that are due to each node; a stream that could not be written is asked for again."""
         if self._stuck and time.monotonic() >= self._ask_again_at:
@@ -123,6 +134,8 @@ class Collector:
         forgettable: dict[NodeId, list[tuple[AttemptKey, int]]] = {}
         checked, self._to_check = self._to_check, set()
         for task in checked - self._syncing:
+            if self._ends[task].collects and (task.node_id, task.key) not in self._collected:
+                continue
             if self._is_empty(task):
                 del self._ends[task]
                 self._let_go(task, forgettable)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_jupyter.master.marks import MARKS_WAIT_S, Mark
 from mgpu_jupyter.master.node_views import NodeView, view_of
 from mgpu_jupyter.master.ports import ChangeSink, Engine, Store
@@ -184,7 +184,7 @@ class Master:
             elif isinstance(send, StartTask):
                 self.engine.start(send.node_id, send.key, send.spec)
             elif isinstance(send, StopTask):
-                self.engine.stop(send.node_id, send.key, send.grace_s, send.reason)
+                self.engine.stop(send.node_id, send.key, send.grace_s, send.reason, self._cause(send.key))
             elif isinstance(send, WarnTask):
                 self.engine.warn(send.node_id, send.key, send.signal, send.serial)
             else:
@@ -198,6 +198,11 @@ class Master:
             reach("master.reply.before")
             self._sink.publish(turn.replies, list(turn.batch.jobs.values()), set())
             reach("master.reply.after")
+
+    def _cause(self, key: AttemptKey) -> str:
+        """Return why an attempt is being ended, for its epilog."""
+        job = self.state.jobs.get(key.job_id)
+        return (job.stop or "") if job is not None and job.attempt_key == key else ""
 
     def _show_nodes(self, node_ids: set[NodeId]) -> None:
         for node_id in node_ids:

@@ -260,7 +260,7 @@ class Engine(Protocol):
     def start(self, node_id: NodeId, key: AttemptKey, spec: LaunchSpec | None = None) -> None:
         """Have this node start what it prepared, with the next `flush`."""
 
-    def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str) -> None:
+    def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str, cause: str = "") -> None:
         """End the processes of this attempt on this node, with the next `flush`."""
 
     def hand_on(self, node_id: NodeId, message: Input | Resize) -> None:

@@ -33,6 +33,9 @@ def check(spec: JobSpec) -> JobSpec:
     if spec.gpu_ids and spec.gpu_type:
         raise InvalidRequest("gpu-contradiction", "--gpu-ids names the GPUs already: leave --gpu-type out.")
     parse_signal(spec.signal)
+    for pattern in spec.results:
+        if pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
+            raise InvalidRequest("bad-results", f"--results {pattern}: it must be within the job's directory, like out/*.pt.")
     parse_constraint(spec.constraint)
     parse_dependency(spec.dependency)
     parse_array(spec.array)

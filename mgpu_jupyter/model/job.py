@@ -163,3 +163,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Values by name: each job of the array has one combination, in place of `{name}` in the command and in `SWEEP_name`."""
     debug: bool = False
     """Each process first says on stderr who and where it is."""
+    sync: Annotated[str, Meta(pattern=r"^(/[^\x00]*|[0-9a-f]{64})?$(?!\n)", max_length=4096)] = ""
+    """A folder that becomes the working directory: its path where the client reads it, then the SHA-256 of its list."""
+    results: Annotated[tuple[Annotated[str, Meta(pattern=r"^[^\x00]+$", max_length=1000)], ...], Meta(max_length=100)] = ()
+    """Patterns of files that are collected from its directory when it has ended, like `out/*.pt`."""
+    prolog: Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=10_000)] = ""
+    """A shell command that runs on each node before its processes; one that fails puts it back into the queue."""
+    epilog: Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=10_000)] = ""
+    """The same after they ended, however they did."""

@@ -15,7 +15,7 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books, gang, health, identity
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeDeclaredLost, NodeJoined
-from mgpu_jupyter.scheduler.launch import launch_spec
+from mgpu_jupyter.scheduler.launch import hooks_of, launch_spec
 from mgpu_jupyter.scheduler.model import Job, Node, Placement, Reason, StopCause
 from mgpu_jupyter.scheduler.state import ClusterState
 
@@ -157,7 +157,7 @@ def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Place
         return [StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), "Stopped before it was started.")]
     if job.is_preparing:
         return gang.ask_again(state, job, placement)
-    return [LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s))]
+    return [LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s, hooks_of(job.spec, state.policy)))]
 
 
 def _take_in(state: ClusterState, at: float, job: Job, status: TaskStatus) -> list[Command]:

@@ -18,7 +18,7 @@ from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.scheduler import attempts, books
 from mgpu_jupyter.scheduler.commands import Command, LaunchTask, MeetTask, PrepareTask, SaveJob, StartTask, StopTask
 from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeJoined, NodeMet
-from mgpu_jupyter.scheduler.launch import launch_spec
+from mgpu_jupyter.scheduler.launch import hooks_of, launch_spec
 from mgpu_jupyter.scheduler.meeting import Apart, Meeting, cannot_talk, differences
 from mgpu_jupyter.scheduler.model import Job, Placement, Reason, StopCause
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -31,15 +31,15 @@ LET_GO = "This attempt is not the current one."
 def begin(state: ClusterState, job: Job) -> list[Command]:
     """Return what a new attempt starts with: one node is told to launch, several are asked first."""
     if not job.is_gang:
-        return [LaunchTask(launch_spec(job, job.placements[0], state.policy.kill_grace_s))]
+        return [LaunchTask(launch_spec(job, job.placements[0], state.policy.kill_grace_s, hooks_of(job.spec, state.policy)))]
     watch(state, job)
     return [prepare(state, job, placement) for placement in job.placements]
 
 
 def prepare(state: ClusterState, job: Job, placement: Placement) -> PrepareTask:
     """Return the question to one node."""
-    spec = launch_spec(job, placement, state.policy.kill_grace_s)
-    return PrepareTask(spec, HOLD_FACTOR * state.policy.prepare_s, meets(job.spec))
+    spec = launch_spec(job, placement, state.policy.kill_grace_s, hooks_of(job.spec, state.policy))
+    return PrepareTask(spec, HOLD_FACTOR * state.policy.prepare_of(job.spec), meets(job.spec))
 
 
 def begun_anew(job: Job) -> Job:
@@ -50,7 +50,7 @@ def begun_anew(job: Job) -> Job:
 def watch(state: ClusterState, job: Job) -> None:
     """Give the nodes of an attempt so long to answer, from now on."""
     if job.is_unprepared:
-        heappush(state.preparations, (state.now + state.policy.prepare_s, job.id, job.epoch))
+        heappush(state.preparations, (state.now + state.policy.prepare_of(job.spec), job.id, job.epoch))
 
 
 def on_prepared(state: ClusterState, event: LaunchWasPrepared) -> list[Command]:
@@ -70,7 +70,7 @@ def on_prepared(state: ClusterState, event: LaunchWasPrepared) -> list[Command]:
 
 
 def _start(state: ClusterState, job: Job, placement: Placement) -> StartTask:
-    spec = launch_spec(job, placement, state.policy.kill_grace_s) if meets(job.spec) else None
+    spec = launch_spec(job, placement, state.policy.kill_grace_s, hooks_of(job.spec, state.policy)) if meets(job.spec) else None
     return StartTask(placement.node_id, job.attempt_key, spec)
 
 
@@ -187,7 +187,7 @@ def give_up_late(state: ClusterState, at: float) -> list[Command]:
             commands += _give_up_meeting(state, job, meeting, at) if meeting.until <= at else []
             continue
         silent = tuple(dict.fromkeys(placement.node_id for placement in job.placements if placement.rank not in job.prepared))
-        text = f"{', '.join(silent)} did not answer within {state.policy.prepare_s:g} s whether it can start."
+        text = f"{', '.join(silent)} did not answer within {state.policy.prepare_of(job.spec):g} s whether it can start."
         job = books.move(state, job, state_=JobState.STARTING, failed_nodes=tuple(dict.fromkeys((*job.failed_nodes, *silent))))
         commands += attempts.stop_attempt(state, job, StopCause.REQUEUE, Reason("not-prepared", text), at=at)
     return commands

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
+from mgpu_agent.protocol.model import HookSpec, LaunchSpec, PythonWish, TaskSpec
+from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.launchers import Launcher, launcher_of, with_flags
 from mgpu_jupyter.model.sweep import variables_of, words_of
 from mgpu_jupyter.model.tasks import workers_on
-from mgpu_jupyter.scheduler.model import Job, Placement
+from mgpu_jupyter.scheduler.model import Job, Placement, Policy
 from mgpu_jupyter.scheduler.ranks import default_environment, node_environment, own_environment, task_environment
 
 KINDS_OF_LAUNCH = ("--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--config_file")
 """With one of these the user says what accelerate should do; it takes one only."""
 
 
-def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSpec:
+def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tuple[HookSpec, ...] = ()) -> LaunchSpec:
     """Return the launch of what one node runs of the job's current attempt."""
     spec = job.spec
     return LaunchSpec(
@@ -37,6 +38,9 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float) -> LaunchSp
         setup=spec.env_setup_cmd,
         defaults=default_environment(job, placement),
         debug=spec.debug,
+        folder=spec.sync,
+        results=spec.results,
+        hooks=hooks,
     )
 
 
@@ -53,6 +57,17 @@ def _words(job: Job, placement: Placement) -> tuple[str, ...]:
     if workers > 1 and not any(name in word for word in words for name in KINDS_OF_LAUNCH):
         flags.append("--multi_gpu")
     return with_flags(words, flags)
+
+
+def hooks_of(spec: JobSpec, policy: Policy) -> tuple[HookSpec, ...]:
+    """Return what runs before and after: the site's prolog first, its epilog last."""
+    wanted = (
+        HookSpec("prolog", policy.prolog, site=True, limit_s=policy.hook_s),
+        HookSpec("prolog", spec.prolog, limit_s=policy.hook_s),
+        HookSpec("epilog", spec.epilog, limit_s=policy.hook_s),
+        HookSpec("epilog", policy.epilog, site=True, limit_s=policy.hook_s),
+    )
+    return tuple(hook for hook in wanted if hook.command)
 
 
 def _array_environment(job: Job) -> dict[str, str]:

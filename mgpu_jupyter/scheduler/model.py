@@ -279,9 +279,21 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How long the nodes of a job may try to reach each other."""
     apart_s: float = 60.0
     """How long two nodes that cannot reach each other get no job together."""
+    folder_s: float = 600.0
+    """The same for a job with a folder, which has to get there first."""
+    prolog: str = ""
+    """A command of the site that runs on each node before a job's processes; one that fails puts the job back."""
+    epilog: str = ""
+    """The same after they ended, however they did."""
+    hook_s: float = 60.0
+    """How long one hook may take."""
     share_busy_gpus: bool = False
     """Whether a GPU that a process outside mgpu computes on is handed out all the same."""
     scheduling: Scheduling = Scheduling()
+
+    def prepare_of(self, spec: JobSpec) -> float:
+        """Return how long the nodes of a job may take to say that they can start it."""
+        return max(self.prepare_s, self.folder_s) if spec.sync else self.prepare_s
 
     def lease_of(self, spec: JobSpec) -> float:
         """Return the lease of a job's next attempt; 0 for none."""

@@ -25,7 +25,7 @@ from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
-from mgpu_jupyter.engines.agents import LinkSettings
+from mgpu_jupyter.engines.records import LinkSettings
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
 from mgpu_jupyter.model.settings import Health, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
@@ -36,6 +36,7 @@ from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
 from mgpu_jupyter.server.site_settings import load_strategies, read_setting, scheduling_of
 from mgpu_jupyter.server.upstream import Upstream
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
+from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
 
 AGENT_FAREWELL_S = 1.5
 TAKE_OVER_S = 2.0  # how often a second server looks whether the first is gone
@@ -96,8 +97,12 @@ class MgpuApp(ExtensionApp):
     health_checks = Dict(
         help="What nodes are looked after for: every_s, min_free_mb, clock_skew_s, program (words), program_timeout_s."
     ).tag(config=True)
+    prolog = Unicode("", help="Shell command that runs on each node before a job; one that fails puts the job back.").tag(config=True)
+    epilog = Unicode("", help="Shell command that runs on each node after a job, however it ended.").tag(config=True)
+    hook_limit = Float(60.0, min=0.1, help="Seconds that one prolog or epilog may take.").tag(config=True)
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
+    folders_cap = Int(FOLDERS_CAP_BYTES, min=0, help="Bytes of folders (--sync) that are kept for later jobs.").tag(config=True)
     follower_timeout = Float(
         60.0, min=1.0, help="Seconds after which a reader that takes nothing is cut off; it may go on from its offset."
     ).tag(config=True)
@@ -237,12 +242,16 @@ class MgpuApp(ExtensionApp):
                 meet_s=self.meet_timeout,
                 apart_s=self.apart,
                 share_busy_gpus=self.share_busy_gpus,
+                prolog=self.prolog,
+                epilog=self.epilog,
+                hook_s=self.hook_limit,
                 scheduling=self._scheduling(strategies),
             ),
             strategies=strategies,
             link_port=self.link_port,
             admins=tuple(self.admins),
             output_cap_bytes=self.output_cap,
+            folders_cap_bytes=self.folders_cap,
             follower_timeout_s=self.follower_timeout,
             client_grace_s=self.client_grace,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from shutil import rmtree
 
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
@@ -12,6 +13,7 @@ from mgpu_jupyter.model.job import FINAL_STATES
 from mgpu_jupyter.server.access import Person
 from mgpu_jupyter.server.service import Service
 from mgpu_jupyter.store.logs import log_files
+from mgpu_jupyter.store.results import result_directories
 
 PAGE = 500
 """So many jobs are forgotten in one commit: others are served between two."""
@@ -35,6 +37,8 @@ async def purge(service: Service, person: Person, request: upkeep.PurgeRequest) 
             reach("server.purge")
             for path in files:
                 path.unlink(missing_ok=True)
+            for directory in (one for job_id in old for one in result_directories(service.place.path / "results", job_id)):
+                rmtree(directory, ignore_errors=True)
         if len(page) < PAGE:
             return upkeep.PurgeAnswer(jobs=jobs, output_bytes=size, dry_run=request.dry_run)
         last = page[-1].job.number

@@ -26,8 +26,9 @@ from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, check_private_state, host_name, write_runtime_file
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.input import Typed
-from mgpu_jupyter.engines.agents import LINK_HOST, AgentsEngine, LinkSettings, Records
+from mgpu_jupyter.engines.agents import LINK_HOST, AgentsEngine
 from mgpu_jupyter.engines.door import ENROL_USER
+from mgpu_jupyter.engines.records import LinkSettings, Records
 from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.doors import kept_addresses
@@ -43,12 +44,16 @@ from mgpu_jupyter.scheduler.site import Site
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
 from mgpu_jupyter.server.explaining import Explainer
+from mgpu_jupyter.server.folders import Folders
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
 from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
 from mgpu_jupyter.server.presence import Presence
 from mgpu_jupyter.server.tracing import Pings, Tracer
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
+from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
+from mgpu_jupyter.store.pieces import PieceStore
+from mgpu_jupyter.store.results import ResultStore
 from mgpu_jupyter.store.sqlite import SqliteStore
 from mgpu_jupyter.transport.router import Router
 
@@ -66,6 +71,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     link_port: int = 0
     admins: tuple[str, ...] = ()
     output_cap_bytes: int = DEFAULT_CAP_BYTES
+    folders_cap_bytes: int = FOLDERS_CAP_BYTES
     follower_timeout_s: float = 60.0
     client_grace_s: float = 30.0
     """How long a job that ends with its client waits for it to come back."""
@@ -111,7 +117,10 @@ class Service:
         router.allow(enrol_keys.public, ENROL_USER)
         self.listening = Listening(_bind(router, store, settings.link_port))
         self.link_address = link_address(LINK_HOST, self.listening.port)
-        records = Records(store.bind_node_key, store.assigned_nodes)
+        self.results = ResultStore(place.path / "results")
+        pieces = PieceStore(place.path / "pieces", settings.folders_cap_bytes)
+        self.folders = Folders(pieces, self._ask)
+        records = Records(store.bind_node_key, store.assigned_nodes, pieces.read, self.results)
         logs, port_ = LogWriter(self.log_root, cap_bytes=settings.output_cap_bytes), self.listening.port
         engine = AgentsEngine(router, logs, records, settings.link, master_epoch=epoch, clock=self.clock, link_port=port_)
         for node in recovered.nodes:
@@ -147,6 +156,7 @@ class Service:
         self._reader_thread.shutdown(wait=True)
         self.explainer.close()
         self.tracer.close()
+        self.folders.close()
         self.reader.close()
         self._page_reader.close()
         os.close(self._lock)
@@ -155,6 +165,7 @@ class Service:
 
     async def submit(self, person: Person, items: Sequence[Item]) -> list[Admitted]:
         """Admit all jobs or none; returns when they are saved, those of an array together."""
+        await self.folders.check(person, (spec for spec, _ in items))
         return await self._call(lambda answer: calls.submit(person.name, items, answer))
 
     async def cancel(self, person: Person, job_id: JobId) -> list[Job]:

@@ -72,6 +72,8 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "requeueJob",
         "rerunJob",
         "purgeJobs",
+        "findMissingPieces",
+        "addPieces",
         "addUser",
         "removeUser",
     ]

@@ -8,7 +8,8 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import STDOUT, HealthChecks
-from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
+from mgpu_jupyter.engines.agents import AgentsEngine
+from mgpu_jupyter.engines.records import LinkSettings, Records
 from mgpu_jupyter.master.ports import Incoming
 from mgpu_jupyter.store.logs import LogWriter
 from tests.builders import Cluster, facts

@@ -39,7 +39,7 @@ class FakeEngine:
     def start(self, node_id, key, spec=None):
         self.diary.append(("start", node_id))
 
-    def stop(self, node_id, key, grace_s, reason):
+    def stop(self, node_id, key, grace_s, reason, cause=""):
         self.diary.append(("stop", node_id, reason))
 
     def probe(self, node_id, number):

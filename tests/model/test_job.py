@@ -55,6 +55,7 @@ TOO_LONG = "x" * (MAX_COMMAND_CHARS // 2 + 1)
             "b is in both --node-gpu-ids and --exclude: take it out of one.",
         ),
         ({"gpu_ids": [0], "gpu_type": "A100"}, "gpu-contradiction", "--gpu-ids names the GPUs already: leave --gpu-type out."),
+        ({"results": ["a", "../b"]}, "bad-results", "--results ../b: it must be within the job's directory, like out/*.pt."),
         ({"gpu_ids": [1, 1]}, "gpu-contradiction", "--gpu-ids names a GPU twice: name each once."),
         (
             {"constraint": "a100&"},

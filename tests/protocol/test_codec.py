@@ -15,7 +15,7 @@ from mgpu_agent.protocol.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, decode_
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.messages import ToAgent, ToMaster
 from mgpu_agent.protocol.model import GpuProcess
-from tests.protocol.samples import FACTS, MASTER_EPOCH, SAMPLE, SPEC, TO_AGENT, TO_MASTER
+from tests.protocol.samples import FACTS, MASTER_EPOCH, SAMPLE, SPEC, STATUS, TO_AGENT, TO_MASTER
 from tests.protocol.strategies import values_of
 
 GOLDEN = Path(__file__).with_name("golden.hex")
@@ -47,13 +47,16 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="")
-    plain = replace(SPEC, debug=False, defaults={})
+    plain = replace(SPEC, debug=False, defaults={}, folder="", results=(), hooks=())
     alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
+    tasks = (replace(STATUS, collects=False, gpu_memory_peak_bytes=None, gpu_utilisation_percent=None),)
     expected = {
-        "hello": replace(TO_MASTER["hello"], facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
+        "hello": replace(
+            TO_MASTER["hello"], tasks=tasks, facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0
+        ),
         "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0),
         "heartbeat_with_trouble": replace(TO_MASTER["heartbeat"], cpu_percent=None, memory_available_bytes=None, beat=0.0),
-        "hello_without_beat": replace(TO_MASTER["hello"], facts=facts, prepared=(), beat=0.0),
+        "hello_without_beat": replace(TO_MASTER["hello"], tasks=tasks, facts=facts, prepared=(), beat=0.0),
         "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], beat=0.0),
         "welcome_without_beat": replace(TO_AGENT["welcome"], beat=0.0),
         "forget_without_ranks": replace(TO_AGENT["forget"], ranks=()),
@@ -63,7 +66,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "prepare_without_meeting": replace(TO_AGENT["prepare"], spec=plain, meets=False),
         "start_without_spec": replace(TO_AGENT["start"], spec=None),
         "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None),
-        "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(SPEC, debug=False)),
+        "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(SPEC, debug=False, folder="", results=(), hooks=())),
     }
 
     def decode(name: str, frame: bytes) -> tuple[int, object]:

@@ -16,7 +16,7 @@ import pytest
 
 from mgpu_agent.protocol import failpoints
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.failpoints import AGENT, KEEPER, MASTER, NAMES, VARIABLE, arm, reach
+from mgpu_agent.protocol.failpoints import AGENT, KEEPER, MASTER, NAMES, VARIABLE, arm, damage, reach
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def _off() -> Iterator[None]:
 
 def _places(folder: str, leaving_out: str = "?") -> Counter[str]:
     files = [path for path in (ROOT / folder).rglob("*.py") if leaving_out not in path.parts]
-    return Counter(name for path in files for name in re.findall(r'\breach\("([^"]+)"\)', path.read_text()))
+    return Counter(name for path in files for name in re.findall(r'\b(?:reach|damage)\("([^"]+)"[,)]', path.read_text()))
 
 
 def test_every_name_is_reached_at_exactly_one_place_of_its_program() -> None:
@@ -95,3 +95,13 @@ def test_a_program_reads_its_environment(text: str | None, code: int) -> None:
 def test_what_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="MGPU_FAILPOINTS has"):
         arm(text)
+
+
+def test_data_is_damaged_where_and_when_a_test_wants_it() -> None:
+    assert damage("agent.result", b"abc") == b"abc"
+    arm("agent.result=damage:2")
+    assert [damage("agent.result", b"abc") for _ in range(3)] == [b"abc", bytes([ord("a") ^ 0xFF]) + b"bc", b"abc"]
+    arm("agent.result=damage")
+    assert damage("agent.result", b"") == b""
+    assert damage("agent.output", b"abc") == b"abc"
+    reach("agent.output")

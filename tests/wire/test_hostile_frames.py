@@ -26,8 +26,9 @@ from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Hello, Refuse, Resync, Welcome
-from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
+from mgpu_jupyter.engines.agents import AgentsEngine
 from mgpu_jupyter.engines.door import ENROL_USER
+from mgpu_jupyter.engines.records import LinkSettings, Records
 from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.scheduler.events import JobSubmitted
 from mgpu_jupyter.scheduler.model import Policy

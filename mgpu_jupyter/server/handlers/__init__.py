@@ -11,6 +11,7 @@ from mgpu_jupyter.server.handlers.cluster import (
     NodesHandler,
     OpenApiHandler,
 )
+from mgpu_jupyter.server.handlers.folders import MissingHandler, PiecesHandler
 from mgpu_jupyter.server.handlers.jobs import (
     BulkHandler,
     CancelHandler,
@@ -24,6 +25,7 @@ from mgpu_jupyter.server.handlers.jobs import (
     TraceHandler,
 )
 from mgpu_jupyter.server.handlers.output import OutputHandler
+from mgpu_jupyter.server.handlers.results import ResultHandler, ResultsHandler, SummaryHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
 from mgpu_jupyter.server.handlers.users import UserHandler, UsersHandler
 
@@ -45,6 +47,11 @@ ALL: tuple[type[Guarded], ...] = (
     RequeueHandler,
     RerunHandler,
     OutputHandler,
+    ResultsHandler,
+    ResultHandler,
+    SummaryHandler,
+    MissingHandler,
+    PiecesHandler,
     UsersHandler,
     UserHandler,
     JobStreamHandler,

@@ -15,7 +15,7 @@ from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.protocol.errors import MgpuError, NotFound
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.places import StatePlace
-from mgpu_jupyter.engines.agents import LinkSettings
+from mgpu_jupyter.engines.records import LinkSettings
 from mgpu_jupyter.scheduler.model import Job, Policy
 from mgpu_jupyter.server.service import Service, ServiceSettings
 from tests.chaos.power.facts import Facts

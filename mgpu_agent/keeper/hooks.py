@@ -1,0 +1,168 @@
+"""Prologs and epilogs: commands of the site and of the job, one after the other, each within its time. Decides nothing about attempts.
+
+Each is a process of its own, by a name that is no attempt's, so that a stop of the attempt does not end the epilog. A prolog that
+fails ends the row; of epilogs all run. Their output goes where the first process of the attempt writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from mgpu_agent.keeper.disguise import environment_of
+from mgpu_agent.keeper.family import LiveTask
+from mgpu_agent.keeper.messages import MARKER, Account, Hook, Hooks
+from mgpu_agent.keeper.spawn import SpawnFailure
+from mgpu_agent.keeper.trees import marker_value
+from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.ids import AttemptKey, JobId
+
+PROLOG = "prolog"
+EPILOG = "epilog"
+LOST = "lost"
+GRACE_S = 5.0
+STATES = {
+    "cancelled": "cancelled",
+    "timeout": "timeout",
+    "rank_failed": "failed",
+    "requeue": "requeued",
+    "preempted": "requeued",
+    LOST: LOST,
+}
+"""How an attempt ended, by why it was stopped."""
+Then = Callable[[str, bool], None]
+"""Given what was wrong, or nothing, and whether it was a hook of the site."""
+
+
+class Machine(Protocol):
+    """What is needed of the machine."""
+
+    def enter(self, cwd: str, account: Account | None = None) -> str:
+        """Go to this directory; return why not, or nothing."""
+
+    def leave(self) -> None:
+        """Hold no directory of a job."""
+
+    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
+        """Start a process where we are; return its pid."""
+
+
+class Living(Protocol):
+    """What is needed of the live processes."""
+
+    def add(self, task: LiveTask) -> None:
+        """Take care of a process that was just started."""
+
+    def stop(self, key: AttemptKey, grace_s: float, reason: str, now: float, *, lost: bool = False) -> None:
+        """Ask every tree of this name to end, and have it killed after the grace."""
+
+
+class _Run:
+    def __init__(self, key: AttemptKey, kind: str, hooks: Hooks, extra: dict[bytes, bytes], then: Then) -> None:
+        self.key = key
+        self.kind = kind
+        self.hooks = hooks
+        self.extra = extra
+        self.then = then
+        self.left = list(hooks.prolog if kind == PROLOG else hooks.epilog)
+        self.step: Hook | None = None
+        self.until = 0.0
+        self.is_late = False
+        self.problem = ""
+        self.is_sites = False
+
+
+class HookRunner:
+    """The hooks that run now."""
+
+    def __init__(self, ledger_id: str, family: Living, host: Machine, base: Callable[[], dict[bytes, bytes]]) -> None:
+        self._ledger_id = ledger_id
+        self._family = family
+        self._host = host
+        self._base = base
+        self._runs: dict[AttemptKey, _Run] = {}
+
+    def owns(self, key: AttemptKey) -> bool:
+        """Tell whether this names a hook, not an attempt."""
+        return key in self._runs
+
+    def is_running(self, key: AttemptKey, kind: str) -> bool:
+        """Tell whether the prolog or epilog of an attempt runs."""
+        return _name(key, kind) in self._runs
+
+    def is_busy(self, key: AttemptKey) -> bool:
+        """Tell whether any hook of an attempt runs."""
+        return self.is_running(key, PROLOG) or self.is_running(key, EPILOG)
+
+    def moments(self) -> Iterable[float]:
+        """Yield when hooks have had their time."""
+        return (run.until for run in self._runs.values() if not run.is_late)
+
+    def begin(self, key: AttemptKey, kind: str, hooks: Hooks, extra: dict[bytes, bytes], then: Then) -> None:
+        """Run all hooks of this kind; `then` hears how that went."""
+        run = self._runs[_name(key, kind)] = _Run(key, kind, hooks, extra, then)
+        self._next(run)
+
+    def stop(self, key: AttemptKey, grace_s: float, now: float) -> None:
+        """End the prolog of an attempt, if it runs."""
+        if (run := self._runs.get(_name(key, PROLOG))) is not None:
+            run.problem = "was stopped"
+            self._family.stop(_name(key, PROLOG), grace_s, "stopped", now)
+
+    def press(self, now: float) -> None:
+        """End the hooks that have had their time."""
+        for name, run in self._runs.items():
+            if now >= run.until and not run.is_late:
+                run.is_late = True
+                self._family.stop(name, GRACE_S, "time limit", now)
+
+    def finished(self, task: LiveTask) -> None:
+        """Take in that a hook has ended, and go on with the next."""
+        run = self._runs[task.key]
+        if run.is_late and run.step is not None:
+            self._fail(run, f"was not over within {run.step.limit_s:g} s")
+        elif task.signal is not None:
+            self._fail(run, f"ended with signal {task.signal}")
+        elif task.exit_code:
+            self._fail(run, f"failed with exit code {task.exit_code}")
+        self._next(run)
+
+    def _next(self, run: _Run) -> None:
+        while run.left and not (run.problem and run.kind == PROLOG):
+            run.step = run.left.pop(0)
+            if (problem := self._start(run, run.step)) is None:
+                return
+            self._fail(run, problem)
+        del self._runs[_name(run.key, run.kind)]
+        run.then(run.problem, run.is_sites)
+
+    def _fail(self, run: _Run, problem: str) -> None:
+        if not run.problem:
+            run.problem = problem
+            run.is_sites = run.step is not None and run.step.site
+
+    def _start(self, run: _Run, step: Hook) -> str | None:
+        """Start one; return why that failed."""
+        account = None if step.site else run.hooks.account
+        if self._host.enter(run.hooks.cwd, account):
+            self._host.enter("/")
+        name = _name(run.key, run.kind)
+        marker = marker_value(self._ledger_id, name, 0)
+        base = self._base() if account is None else environment_of(account, self._base())
+        env = {**base, **run.hooks.env, **run.extra, b"MGPU_HOOK": run.kind.encode(), MARKER: marker}
+        reach("keeper.hook")
+        pid = self._host.spawn((b"/bin/sh", b"-c", step.command.encode()), env, run.hooks.spool, account)
+        self._host.leave()
+        if isinstance(pid, SpawnFailure):
+            return f"could not be started: {pid.message}"
+        run.until = time.monotonic() + step.limit_s
+        run.is_late = False
+        task = LiveTask(name, 0, pid, marker, is_disguised=account is not None)
+        task.told = True
+        self._family.add(task)
+        return None
+
+
+def _name(key: AttemptKey, kind: str) -> AttemptKey:
+    return AttemptKey(JobId(f"{kind}-{key.job_id}"), key.attempt, key.epoch)

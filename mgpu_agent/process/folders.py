@@ -1,0 +1,260 @@
+"""Folders that came with jobs: fetches the pieces that this node does not have, keeps them up to a cap, and lays a folder out.
+
+Asks for a few pieces at a time. Hashing and writing happen on a thread of its own, so that the agent's loop goes on; nothing here
+decides whether a job starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from mgpu_agent.core.commands import PrepareTasks, StartTasks
+from mgpu_agent.keeper.messages import Account
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.folders import Entry, Folder, decode_folder, digest_of
+from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.protocol.messages import FetchPieces, Piece
+from mgpu_agent.protocol.model import LaunchSpec
+from mgpu_agent.protocol.places import make_private_dir
+
+DEFAULT_CAP_BYTES = 20 * 1024**3
+WINDOW = 8
+ASK_AGAIN_S = 30.0
+GONE = "The master does not have all of the job's folder (any more): send it again with --sync."
+
+
+Waiting = StartTasks | PrepareTasks
+
+
+class _Wish:
+    """A folder that a launch waits for."""
+
+    def __init__(self, command: Waiting, place: Path, account: Account | None) -> None:
+        spec = command.spec
+        self.command = command
+        self.spec = spec
+        self.place = place
+        self.account = account
+        self.folder: Folder | None = None
+        self.left: dict[str, None] = {spec.folder: None}
+        """Pieces that are not here yet."""
+        self.asked: dict[str, float] = {}
+        self.came: set[str] = set()
+        """Pieces that came and are being written."""
+        self.is_laid_out = False
+        """Whether that was begun: once, because the job may run there by the time."""
+
+
+class Folders:
+    """All folders of one node. `send` takes what is said to the master, `wake` ends a wait of the agent's loop."""
+
+    def __init__(
+        self, directory: Path, send: Callable[[FetchPieces], None], wake: Callable[[], None], cap_bytes: int = DEFAULT_CAP_BYTES
+    ) -> None:
+        self._cache = directory / "pieces"
+        self._send = send
+        self._wake = wake
+        self._cap_bytes = cap_bytes
+        self._used_bytes: int | None = None
+        self._wishes: dict[AttemptKey, _Wish] = {}
+        self._laid_out: set[AttemptKey] = set()
+        self._done: SimpleQueue[tuple[AttemptKey, str, object]] = SimpleQueue()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="mgpu-folders")
+
+    def has(self, spec: LaunchSpec) -> bool:
+        """Tell whether a launch need not wait for its folder."""
+        return not spec.folder or spec.key in self._laid_out
+
+    def want(self, command: Waiting, place: Path, account: Account | None) -> None:
+        """Begin to lay the folder of a launch out at this place; `take_done` brings the command back when it is there."""
+        key = command.spec.key
+        if key not in self._wishes:
+            self._wishes[key] = _Wish(command, place, account)
+            self._look(self._wishes[key])
+
+    def drop(self, keys: Iterable[AttemptKey]) -> None:
+        """Want these no more."""
+        for key in keys:
+            self._wishes.pop(key, None)
+            self._laid_out.discard(key)
+
+    def take(self, piece: Piece) -> None:
+        """Take in a piece, or that the master does not have it."""
+        for key, wish in list(self._wishes.items()):
+            if piece.digest not in wish.left:
+                continue
+            wish.asked.pop(piece.digest, None)
+            if piece.digest in wish.came:
+                continue
+            wish.came.add(piece.digest)
+            if piece.data is None:
+                self._done.put((key, GONE, None))
+            else:
+                self._worker.submit(self._guarded, key, self._keep, piece.digest, piece.data)
+
+    def ask_again(self, *, all_of_them: bool) -> None:
+        """Ask for what did not come: all of it on a new connection, else what was asked for long ago."""
+        for wish in self._wishes.values():
+            late = [digest for digest, at in wish.asked.items() if all_of_them or time.monotonic() - at >= ASK_AGAIN_S]
+            for digest in late:
+                del wish.asked[digest]
+            self._ask(wish)
+
+    def take_done(self) -> list[tuple[Waiting, str]]:
+        """Return the launches whose folder is there, or why it is not."""
+        done: list[tuple[Waiting, str]] = []
+        while True:
+            try:
+                key, problem, result = self._done.get_nowait()
+            except Empty:
+                return done
+            wish = self._wishes.get(key)
+            if wish is None:
+                continue
+            if problem or result is True:
+                del self._wishes[key]
+                if not problem:
+                    self._laid_out.add(key)
+                done.append((wish.command, problem))
+            elif isinstance(result, str):
+                wish.left.pop(result, None)
+                wish.came.discard(result)
+                self._go_on(wish)
+            elif isinstance(result, tuple):
+                wish.folder, wish.left = result[0], dict.fromkeys(result[1])
+                self._go_on(wish)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+
+    # --- on the loop ---------------------------------------------------------------------------------
+
+    def _look(self, wish: _Wish) -> None:
+        self._worker.submit(self._guarded, wish.spec.key, self._survey, wish.spec.folder)
+
+    def _go_on(self, wish: _Wish) -> None:
+        if wish.left:
+            self._ask(wish)
+        elif wish.folder is None:
+            self._look(wish)
+        elif not wish.is_laid_out:
+            wish.is_laid_out = True
+            self._worker.submit(self._guarded, wish.spec.key, self._lay_out, wish.folder, wish.place, wish.account)
+
+    def _ask(self, wish: _Wish) -> None:
+        fresh = [digest for digest in wish.left if digest not in wish.asked and digest not in wish.came][: WINDOW - len(wish.asked)]
+        if fresh:
+            wish.asked.update(dict.fromkeys(fresh, time.monotonic()))
+            self._send(FetchPieces(key=wish.spec.key, digests=tuple(fresh)))
+
+    # --- on the thread -------------------------------------------------------------------------------
+
+    def _guarded(self, key: AttemptKey, work: Callable[..., object], *arguments: object) -> None:
+        try:
+            self._done.put((key, "", work(*arguments)))
+        except (OSError, MgpuError) as error:
+            self._done.put((key, f"The job's folder could not be laid out: {error}.", None))
+        self._wake()
+
+    def _survey(self, name: str) -> tuple[Folder | None, list[str]]:
+        """Return the folder and which of its pieces are not here; first of all its list."""
+        data = self._read(name)
+        if data is None:
+            return None, [name]
+        folder = decode_folder(data)
+        return folder, [digest for digest in folder.pieces if not self._touch(digest)]
+
+    def _keep(self, digest: str, data: bytes) -> str:
+        if digest_of(data) != digest:
+            raise OSError(f"piece {digest[:12]} arrived with other content")
+        path = self._path(digest)
+        make_private_dir(self._cache)
+        make_private_dir(path.parent)
+        temporary = path.with_name(f".{digest}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        reach("agent.piece")
+        used = self._used()
+        temporary.replace(path)
+        self._used_bytes = used + len(data)
+        if self._used_bytes > self._cap_bytes:
+            self._make_room()
+        return digest
+
+    def _lay_out(self, folder: Folder, place: Path, account: Account | None) -> bool:
+        """Write all files, and let the job's account have the place only when it is whole."""
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(mode=0o700)
+        uid, gid = (-1, -1) if account is None else (account.uid, account.gid)
+        for entry in folder.entries:
+            self._write(entry, f"{place}/{entry.path}", (uid, gid))
+        for entry in reversed(folder.entries):
+            if entry.kind == "directory":
+                os.chmod(f"{place}/{entry.path}", entry.mode | 0o700)
+                os.utime(f"{place}/{entry.path}", ns=(entry.modified_ns, entry.modified_ns))
+        os.chown(place, uid, gid)
+        return True
+
+    def _write(self, entry: Entry, path: str, owner: tuple[int, int]) -> None:
+        if entry.kind == "directory":
+            os.mkdir(path, 0o700)
+        elif entry.kind == "link":
+            os.symlink(entry.target, path)
+        else:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                for digest in entry.pieces:
+                    data = self._read(digest)
+                    if data is None:
+                        raise OSError(f"piece {digest[:12]} is gone")
+                    file.write(data)
+                os.fchmod(descriptor, entry.mode)
+            os.utime(path, ns=(entry.modified_ns, entry.modified_ns))
+        os.chown(path, *owner, follow_symlinks=False)
+
+    def _read(self, digest: str) -> bytes | None:
+        """Return a piece that is here and whole."""
+        with contextlib.suppress(OSError):
+            data = self._path(digest).read_bytes()
+            if digest_of(data) == digest:
+                self._touch(digest)
+                return data
+            self._path(digest).unlink()
+        return None
+
+    def _touch(self, digest: str) -> bool:
+        try:
+            os.utime(self._path(digest))
+        except OSError:
+            return False
+        return True
+
+    def _path(self, digest: str) -> Path:
+        return self._cache / digest[:2] / digest
+
+    def _files(self) -> list[os.DirEntry[str]]:
+        return [file for part in os.scandir(make_private_dir(self._cache)) for file in os.scandir(part.path)]
+
+    def _used(self) -> int:
+        if self._used_bytes is None:
+            self._used_bytes = sum(file.stat().st_size for file in self._files())
+        return self._used_bytes
+
+    def _make_room(self) -> None:
+        """Delete what was not used for longest; what a launch needs was used just now."""
+        for file in sorted(self._files(), key=lambda one: one.stat().st_mtime):
+            if self._used() <= 0.9 * self._cap_bytes:
+                return
+            size = file.stat().st_size
+            os.unlink(file.path)
+            self._used_bytes = self._used() - size

@@ -1,0 +1,159 @@
+"""Results of jobs from their nodes: one file after the other, in parts, and each compared with the SHA-256 that its node told.
+
+A file that arrived otherwise is fetched again, a few times; then it is kept out, and the listing says so. A node keeps an attempt
+until all of its results are on disk here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
+from mgpu_jupyter.master.keeping import Index, Kept, ResultKeeper
+
+log = logging.getLogger("mgpu.results")
+
+PART_BYTES = 1024 * 1024
+MAX_TRIES = 3
+DEFAULT_CAP_BYTES = 20 * 1024**3
+Held = tuple[NodeId, AttemptKey]
+
+
+class _Transfer:
+    """What one node gives of one attempt, as far as it is here."""
+
+    def __init__(self, found: FoundResults, directory: os.PathLike[str]) -> None:
+        self.found = found
+        self.directory = directory
+        self.kept: list[Kept] = []
+        self.tries = 1
+        self.begin()
+
+    @property
+    def number(self) -> int:
+        return len(self.kept)
+
+    def begin(self) -> None:
+        """Begin with the present file, from its start."""
+        self.offset = 0
+        self.digest = hashlib.sha256()
+
+
+class ResultCollector:
+    """Fetches results. Used by the master's thread, with one thread of its own that brings them to disk."""
+
+    def __init__(
+        self, store: ResultKeeper | None, wake: Callable[[], None], cap_bytes: int = DEFAULT_CAP_BYTES, syncer: Executor | None = None
+    ) -> None:
+        self._store = store
+        self._wake = wake
+        self._cap_bytes = cap_bytes
+        self._syncer = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-results")
+        self._transfers: dict[Held, _Transfer] = {}
+        self._wanted: list[tuple[NodeId, CollectResult]] = []
+        self._done: SimpleQueue[Held] = SimpleQueue()
+
+    def take_found(self, node_id: NodeId, found: FoundResults) -> None:
+        """Take in what there is to be collected; told again, it is gone on with."""
+        key = found.key
+        if self._store is None or self._store.index(key.job_id, key.attempt, node_id) is not None:
+            self._done.put((node_id, key))
+            return
+        transfer = self._transfers.get((node_id, key))
+        if transfer is None or transfer.found != found:
+            try:
+                directory = self._store.make_directory(key.job_id, key.attempt, node_id)
+            except OSError as error:
+                log.warning("results of job=%s cannot be kept: %s", key.job_id, error)  # its node tells of them again
+                return
+            transfer = self._transfers[node_id, key] = _Transfer(found, directory)
+        self._go_on(node_id, transfer)
+
+    def take_chunk(self, node_id: NodeId, chunk: ResultChunk) -> None:
+        """Take in a part of a file."""
+        transfer = self._transfers.get((node_id, chunk.key))
+        if transfer is None or (chunk.number, chunk.offset) != (transfer.number, transfer.offset):
+            return
+        file = transfer.found.files[transfer.number]
+        if chunk.problem or (not chunk.data and transfer.offset < file.size):
+            self._settle(transfer, chunk.problem or "it is shorter than it was")
+        else:
+            try:
+                self._write(transfer, chunk.data)
+            except OSError as error:
+                self._settle(transfer, f"it could not be written: {error.strerror or error}")
+        self._go_on(node_id, transfer)
+
+    def take_wanted(self) -> list[tuple[NodeId, CollectResult]]:
+        """Return what nodes are to be asked for."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def take_done(self) -> list[Held]:
+        """Return the attempts of which a node's results are on disk."""
+        done = []
+        while True:
+            try:
+                done.append(self._done.get_nowait())
+            except Empty:
+                return done
+
+    def close(self) -> None:
+        """Finish what is being brought to disk."""
+        self._syncer.shutdown(wait=True)
+
+    def _go_on(self, node_id: NodeId, transfer: _Transfer) -> None:
+        key, files = transfer.found.key, transfer.found.files
+        while transfer.number < len(files):
+            file = files[transfer.number]
+            if sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size > self._cap_bytes:
+                self._settle(transfer, f"results are kept up to {self._cap_bytes} bytes")
+            elif transfer.offset < file.size:
+                part = CollectResult(key=key, number=transfer.number, offset=transfer.offset, size=PART_BYTES)
+                self._wanted.append((node_id, part))
+                return
+            elif transfer.digest.hexdigest() == file.sha256:
+                if not file.size:
+                    self._write(transfer, b"")
+                self._settle(transfer, "")
+            elif transfer.tries < MAX_TRIES:
+                log.warning("result %r of job=%s arrived damaged from %s: fetched again", file.path, key.job_id, node_id)
+                transfer.tries += 1
+                transfer.begin()
+            else:
+                self._settle(transfer, "it arrived with another SHA-256 each time: it changed, or the way is broken")
+        del self._transfers[node_id, key]
+        self._syncer.submit(self._finish, node_id, transfer)
+
+    def _write(self, transfer: _Transfer, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | (0 if transfer.offset else os.O_TRUNC)
+        descriptor = os.open(os.path.join(transfer.directory, str(transfer.number)), flags, 0o600)
+        try:
+            written = os.pwrite(descriptor, data, transfer.offset)
+        finally:
+            os.close(descriptor)
+        transfer.digest.update(data[:written])
+        transfer.offset += written
+
+    def _settle(self, transfer: _Transfer, problem: str) -> None:
+        transfer.kept.append(Kept(file=transfer.found.files[transfer.number], problem=problem, tries=transfer.tries))
+        transfer.tries = 1
+        transfer.begin()
+
+    def _finish(self, node_id: NodeId, transfer: _Transfer) -> None:
+        key = transfer.found.key
+        assert self._store is not None
+        try:
+            index = Index(node_id=node_id, files=tuple(transfer.kept), problems=transfer.found.problems)
+            self._store.finish(key.job_id, key.attempt, index)
+        except OSError as error:
+            log.warning("results of job=%s could not be brought to disk: %s", key.job_id, error)
+        else:
+            self._done.put((node_id, key))
+            self._wake()

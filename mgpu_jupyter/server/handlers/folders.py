@@ -1,0 +1,32 @@
+"""Folders that travel with jobs: what is missing of one, and pieces of it. Everybody has only their own."""
+
+from __future__ import annotations
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.folders import MAX_LIST_BYTES
+from mgpu_jupyter.api import folders
+from mgpu_jupyter.server.handlers.base import Guarded
+
+
+class MissingHandler(Guarded):
+    """Which pieces are not here."""
+
+    path = "folders/missing"
+
+    async def post(self) -> None:
+        """Look for pieces of the one who asks."""
+        wanted = self.read_body(folders.Digests).digests
+        self.answer(folders.Missing(missing=tuple(await self.service.folders.missing(self.person, wanted))))
+
+
+class PiecesHandler(Guarded):
+    """New pieces."""
+
+    path = "folders/pieces"
+
+    async def post(self) -> None:
+        """Keep pieces of the one who sends them."""
+        pieces = self.read_body(folders.Pieces).pieces
+        if any(len(piece) > MAX_LIST_BYTES for piece in pieces):
+            raise InvalidRequest("piece-too-large", f"A piece may have {MAX_LIST_BYTES} bytes: send the folder with mgpu's own client.")
+        self.answer(folders.Digests(digests=tuple(await self.service.folders.put(self.person, pieces))), 201)

@@ -1,0 +1,133 @@
+"""Pieces of folders that users sent, as files: each user's own, known by their SHA-256, up to a cap. Knows nothing of jobs.
+
+What was used last stays longest. A piece is on disk before its digest is told to anybody, and is read whole: it is small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from mgpu_agent.protocol.errors import Conflict, InvalidRequest
+from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.folders import MAX_LIST_BYTES, Folder, decode_folder, digest_of, is_digest
+from mgpu_agent.protocol.places import make_private_dir
+
+DEFAULT_CAP_BYTES = 20 * 1024**3
+YOUNG_S = 3600.0  # between sending a folder and submitting its job
+_KEEP = 0.9
+
+
+class PieceStore:
+    """Pieces below one directory. Safe to use from several threads."""
+
+    def __init__(self, root: Path, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
+        self._root = make_private_dir(root)
+        self._cap_bytes = cap_bytes
+        self._lock = threading.Lock()
+        self._used_bytes = sum(entry.stat().st_size for entry in self._files())
+
+    def missing(self, user: str, digests: Iterable[str]) -> list[str]:
+        """Return which of these a user has not sent; those that are there are young again."""
+        return [digest for digest in digests if not self._touch(user, digest)]
+
+    def put(self, user: str, pieces: Sequence[bytes], in_use: Callable[[], set[str]]) -> list[str]:
+        """Keep pieces of a user and return their digests; `in_use` names folders of jobs that are not over."""
+        digests = [digest_of(data) for data in pieces]
+        new = {digest: data for digest, data in zip(digests, pieces, strict=True) if not self._touch(user, digest)}
+        with self._lock:
+            wanted = sum(map(len, new.values()))
+            if self._used_bytes + wanted > self._cap_bytes:
+                self._make_room(wanted, in_use())
+            directories = set()
+            for digest, data in new.items():
+                directories.add(self._write(user, digest, data))
+            for directory in directories:
+                descriptor = os.open(directory, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
+        return digests
+
+    def read(self, user: str, digest: str) -> bytes | None:
+        """Return a piece of a user, or None if it is not there or not what it was."""
+        if not is_digest(digest):
+            return None
+        with contextlib.suppress(OSError):
+            data = self._path(user, digest).read_bytes()
+            if digest_of(data) == digest:
+                return data
+            self._path(user, digest).unlink()
+        return None
+
+    def folder(self, user: str, digest: str) -> Folder:
+        """Return a folder of which all is there, or refuse it."""
+        data = self.read(user, digest)
+        if data is None or len(data) > MAX_LIST_BYTES:
+            raise Conflict("folder-missing", "The folder of this job is not here (any more): send it again with --sync.")
+        folder = decode_folder(data)
+        if gone := self.missing(user, folder.pieces):
+            raise Conflict(
+                "folder-missing", f"{len(gone)} pieces of the folder of this job are not here (any more): send it again with --sync."
+            )
+        return folder
+
+    def _touch(self, user: str, digest: str) -> bool:
+        if not is_digest(digest):
+            raise InvalidRequest("bad-digest", f"{digest[:80]!r} is no SHA-256 in hexadecimal.")
+        try:
+            os.utime(self._path(user, digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _write(self, user: str, digest: str, data: bytes) -> Path:
+        path = self._path(user, digest)
+        make_private_dir(path.parent.parent)
+        make_private_dir(path.parent)
+        temporary = path.with_name(f".{digest}.{threading.get_ident()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        reach("pieces.write")
+        temporary.replace(path)
+        self._used_bytes += len(data)
+        return path.parent
+
+    def _make_room(self, wanted: int, in_use: set[str]) -> None:
+        """Delete what was not used for longest, but nothing that a job still needs or that came a moment ago."""
+        spared = set(in_use)
+        for entry in self._files():
+            if entry.name in in_use:
+                with contextlib.suppress(OSError, InvalidRequest):
+                    spared.update(decode_folder(Path(entry.path).read_bytes()).pieces)
+        young = time.time() - YOUNG_S
+        for entry in sorted(self._files(), key=lambda one: one.stat().st_mtime):
+            if self._used_bytes + wanted <= _KEEP * self._cap_bytes:
+                return
+            if entry.name not in spared and entry.stat().st_mtime < young:
+                size = entry.stat().st_size
+                os.unlink(entry.path)
+                self._used_bytes -= size
+        if self._used_bytes + wanted > self._cap_bytes:
+            raise Conflict(
+                "folders-full",
+                f"The master keeps {self._cap_bytes} bytes of folders, and all of it is in use: wait until jobs with --sync are over.",
+            )
+
+    def _path(self, user: str, digest: str) -> Path:
+        return self._root / digest_of(user.encode())[:32] / digest[:2] / digest
+
+    def _files(self) -> list[os.DirEntry[str]]:
+        return [
+            file
+            for user in os.scandir(self._root)
+            for part in os.scandir(user.path)
+            for file in os.scandir(part.path)
+            if not file.name.startswith(".")
+        ]

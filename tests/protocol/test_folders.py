@@ -1,0 +1,80 @@
+"""The list of a folder: what it may say, and what is refused wherever it comes from."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.folders import (
+    MAX_ENTRIES,
+    PIECE_BYTES,
+    Entry,
+    Folder,
+    check_folder,
+    decode_folder,
+    digest_of,
+    encode_folder,
+    is_digest,
+)
+
+ONE = digest_of(b"one")
+TWO = digest_of(b"two")
+FOLDER = Folder(
+    (
+        Entry("src", "directory", 0o755),
+        Entry("src/a.py", "file", 0o755, 5, PIECE_BYTES + 3, (ONE, TWO)),
+        Entry("b", "file", 0o600, 6, 3, (TWO,)),
+        Entry("empty"),
+        Entry("src/link", "link", 0o777, target="../b"),
+    )
+)
+
+
+def test_a_folder_comes_back_as_it_was_and_is_named_by_its_content() -> None:
+    assert decode_folder(encode_folder(FOLDER)) == FOLDER
+    assert list(FOLDER.pieces) == [ONE, TWO]
+    assert FOLDER.size == PIECE_BYTES + 6
+    assert is_digest(digest_of(encode_folder(FOLDER)))
+
+
+@pytest.mark.parametrize("text", ["", "0" * 63, "0" * 65, "G" * 64, "A" * 64])
+def test_what_is_no_digest(text: str) -> None:
+    assert not is_digest(text)
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (Entry(""), "no path"),
+        (Entry("/etc/passwd"), "no path"),
+        (Entry("../x"), "no path"),
+        (Entry(".."), "no path"),
+        (Entry("."), "no path"),
+        (Entry("a//b"), "no path"),
+        (Entry("a\0b"), "no path"),
+        (Entry("x" * 5000), "no path"),
+        (Entry("nowhere/x"), "in no directory"),
+        (Entry("b/x"), "in no directory"),
+        (Entry("src/link/x"), "in no directory"),
+        (Entry("b"), "twice"),
+        (Entry("x", mode=0o4755), "mode"),
+        (Entry("x", "link", target="/etc"), "leads out"),
+        (Entry("x", "link", target=".."), "leads out"),
+        (Entry("x", "link", target="src/../../y"), "leads out"),
+        (Entry("x", "link"), "leads out"),
+        (Entry("x", "link", target="a\0"), "leads out"),
+        (Entry("x", "directory", size=1, pieces=(ONE,)), "no file"),
+        (Entry("x", size=1), "other content"),
+        (Entry("x", size=1, pieces=("nonsense",)), "other content"),
+    ],
+)
+def test_nothing_is_outside_of_a_folder(entry: Entry, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        decode_folder(encode_folder(Folder((*FOLDER.entries, entry))))
+
+
+def test_nonsense_and_too_much_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        decode_folder(b"\xc1")
+    with pytest.raises(InvalidRequest, match="may have"):
+        check_folder(Folder(tuple(Entry(str(number)) for number in range(MAX_ENTRIES + 1))))

@@ -1,0 +1,75 @@
+"""Pieces of folders: each user's own, whole or not at all, and let go in time."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mgpu_agent.protocol.errors import Conflict, InvalidRequest
+from mgpu_agent.protocol.folders import Entry, Folder, digest_of, encode_folder
+from mgpu_jupyter.store.pieces import YOUNG_S, PieceStore
+
+
+def none_in_use() -> set[str]:
+    return set()
+
+
+def age(root: Path, digest: str, seconds: float) -> None:
+    (path,) = root.glob(f"*/*/{digest}")
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_a_piece_is_its_users_alone_and_is_sent_once(tmp_path: Path) -> None:
+    store = PieceStore(tmp_path / "pieces")
+    (digest,) = store.put("ann", [b"hello"], none_in_use)
+    assert digest == digest_of(b"hello")
+    assert store.missing("ann", [digest, "0" * 64]) == ["0" * 64]
+    assert store.missing("bob", [digest]) == [digest]
+    assert store.read("ann", digest) == b"hello"
+    assert store.read("bob", digest) is None
+    assert store.read("ann", "../../etc") is None
+    with pytest.raises(InvalidRequest):
+        store.missing("ann", ["../x"])
+    assert PieceStore(tmp_path / "pieces").read("ann", digest) == b"hello"
+
+
+def test_a_piece_that_was_damaged_on_disk_is_missing(tmp_path: Path) -> None:
+    store = PieceStore(tmp_path / "pieces")
+    (digest,) = store.put("ann", [b"hello"], none_in_use)
+    (path,) = (tmp_path / "pieces").glob(f"*/*/{digest}")
+    path.write_bytes(b"hellO")
+    assert store.read("ann", digest) is None
+    assert store.missing("ann", [digest]) == [digest]
+
+
+def test_a_folder_must_be_whole(tmp_path: Path) -> None:
+    store = PieceStore(tmp_path / "pieces")
+    folder = Folder((Entry("x", size=5, pieces=(digest_of(b"hello"),)),))
+    (name,) = store.put("ann", [encode_folder(folder)], none_in_use)
+    with pytest.raises(Conflict, match="1 pieces of the folder"):
+        store.folder("ann", name)
+    store.put("ann", [b"hello"], none_in_use)
+    assert store.folder("ann", name) == folder
+    with pytest.raises(Conflict, match="is not here"):
+        store.folder("bob", name)
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        store.folder("ann", digest_of(b"hello"))
+
+
+def test_what_was_not_used_for_longest_goes_and_what_a_job_needs_stays(tmp_path: Path) -> None:
+    root = tmp_path / "pieces"
+    store = PieceStore(root, cap_bytes=400)
+    needed, old, newer = b"n" * 100, b"o" * 100, b"w" * 100
+    folder = encode_folder(Folder((Entry("x", size=100, pieces=(digest_of(needed),)),)))
+    name, *_ = digests = store.put("ann", [folder, needed, old, newer], none_in_use)
+    for position, digest in enumerate(digests):
+        age(root, digest, 2 * YOUNG_S - position)
+    assert len(folder) < 100
+    store.put("ann", [b"z" * 100], lambda: {name})
+    assert store.missing("ann", digests) == [digest_of(old), digest_of(newer)][: len(store.missing("ann", digests))]
+    assert store.folder("ann", name).size == 100
+    with pytest.raises(Conflict, match="all of it is in use"):
+        store.put("ann", [b"q" * 300], lambda: {name})
