@@ -11,6 +11,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.mgpu-setup
+TORCH_VENV := .venv-torch
+TORCH_STAMP := $(TORCH_VENV)/.mgpu-setup
 SOURCES := mgpu_agent mgpu_jupyter tests
 COVERED := mgpu_agent/protocol,mgpu_agent/core,mgpu_jupyter/scheduler,mgpu_jupyter/model
 
@@ -21,7 +23,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: help setup fmt check test demo lab bench bench-scheduler chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: help setup setup-torch fmt check test demo lab bench bench-scheduler chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -37,8 +39,20 @@ $(STAMP): pyproject.toml
 		|| echo "There is no gcc: tests with the stand-in for NVIDIA's library are skipped." >&2
 	@command -v ip >/dev/null || { $(call debian,iproute2); } \
 		|| echo "There is no ip program: tests with network namespaces are skipped." >&2
+	@command -v iptables >/dev/null || { $(call debian,iptables); } \
+		|| echo "There is no iptables: tests with firewalls are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+setup-torch: $(TORCH_STAMP) ## make .venv-torch, with which tests and the notebook train; mgpu itself does not need it
+
+# Exactly this torch: a plain one brings gigabytes of CUDA. Without it the tests that train are skipped, and say so.
+$(TORCH_STAMP): $(STAMP)
+	@[ -x $(TORCH_VENV)/bin/python ] || $(PYTHON) -m venv --clear $(TORCH_VENV)
+	@$(TORCH_VENV)/bin/python -c 'import torch, accelerate' 2>/dev/null \
+		|| $(TORCH_VENV)/bin/python -m pip install --quiet torch==2.13.0 accelerate \
+		|| echo "torch could not be installed: tests that train are skipped." >&2
 	@touch $@
 
 fmt: $(STAMP) ## format the code and fix what can be fixed by itself
@@ -70,7 +84,7 @@ dist: $(STAMP) ## build runnable single files of the programs of the earlier too
 	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-scheduler.json chaos.json dist build
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-scheduler.json chaos.json dist build
 
 # --- parts of the gate ---------------------------------------------------------------------------
 
@@ -100,7 +114,7 @@ explore: $(STAMP) ## the same with examples nobody has seen yet; what it finds b
 simulate-references: $(STAMP) ## replay real traces and compare with known results; MGPU_TRACES names their folder
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate
 
-e2e: $(STAMP)
+e2e: $(STAMP) $(TORCH_STAMP)
 	@exec $(BIN)/python -m pytest -q tests/e2e
 
 bench-small: $(STAMP)

@@ -254,6 +254,16 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Its number among the processes on its node."""
 
 
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that failed first, not those that fell because of it."""
+
+    rank: int
+    node: NodeId
+    exit_code: int | None = None
+    signal: int | None = None
+    last_lines: tuple[str, ...] = ()
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job as everyone may see it in the queue."""
 
@@ -295,6 +305,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """It runs in a terminal."""
     mismatches: tuple[str, ...] = ()
     """What ran otherwise than was assigned, in sentences; see its trace."""
+    warnings: tuple[str, ...] = ()
+    """What its owner should know of this attempt, for example what is not alike on its nodes."""
+    failure: Failure | None = None
+    """Of one job that failed; lists leave it out."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,9 +104,9 @@ class ShellViewer:
         if job.attempt > self._attempt > 0:
             note(f"mgpu {job.id} runs again (attempt {job.attempt}).")
         self._attempt = max(self._attempt, job.attempt)
-        for placement in job.placements:
-            text = f"mgpu {placement.node}: {placement.note}"
-            if placement.note and text not in self._notes:
+        told = [f"{placement.node}: {placement.note}" for placement in job.placements if placement.note]
+        for text in (f"mgpu {one}" for one in (*told, *job.warnings)):
+            if text not in self._notes:
                 self._notes.add(text)
                 note(text)
 
@@ -188,6 +188,10 @@ def report(outcome: watch.Outcome) -> int:
     status = words.exit_status(job)
     if job.state is JobState.FAILED and job.reason:
         note(f"mgpu {job.id}: {words.printable(job.reason)}")
+        if job.failure is not None and len(job.placements) > 1 and job.failure.last_lines:
+            note(f"The last lines of rank {job.failure.rank}:")
+            for line in job.failure.last_lines:
+                note(f"    {words.printable(line)}")
     if job.state is JobState.COMPLETED or (job.state is JobState.FAILED and job.exit_code is not None):
         note(f"Job {job.id} completed with exit code {status}")
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 MAX_HELD_CHARS = 64 * 1024  # a rank that never ends its line is shown anyway
 TAIL_CHARS = 16 * 1024
@@ -37,8 +37,10 @@ class Labeller:
     A carriage return ends a line too, so that progress bars of several ranks still redraw.
     """
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, is_new: Callable[[int, str], bool] = lambda _rank, _line: True) -> None:
         self._label = label
+        self._is_new = is_new
+        """Tells whether a line is shown at all."""
         self._held: dict[Hashable, str] = {}
 
     def feed(self, rank: int, text: str, source: Hashable = None) -> str:
@@ -52,7 +54,7 @@ class Labeller:
             position = found.end()
         rest = text[position:]
         if len(rest) > MAX_HELD_CHARS:
-            done.append(self._labelled(rank, rest) + "\n")
+            done.append(f"{line}\n" if (line := self._labelled(rank, rest)) else "")
         elif rest:
             self._held[key] = rest
         return "".join(done)
@@ -60,10 +62,13 @@ class Labeller:
     def flush(self, rank: int, source: Hashable = None) -> str:
         """Return the line that the rank never ended."""
         rest = self._held.pop((rank, source), "")
-        return self._labelled(rank, rest) + ("" if rest.endswith("\r") else "\n") if rest else ""
+        line = self._labelled(rank, rest) if rest else ""
+        return line + ("" if rest.endswith("\r") else "\n") if line else ""
 
     def _labelled(self, rank: int, line: str) -> str:
-        return line if line == "\r" else self._label.format(rank) + line
+        if line == "\r":
+            return line
+        return self._label.format(rank) + line if self._is_new(rank, line) else ""
 
 
 class Tail:

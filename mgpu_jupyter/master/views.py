@@ -57,6 +57,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         array_id=job.array.id if job.array else None,
         array_index=job.array.index if job.array else None,
         preempted=job.preempted,
+        warnings=job.warnings,
         partition=job.spec.partition,
         account=job.account,
         qos=job.spec.qos,

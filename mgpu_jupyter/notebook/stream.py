@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import html
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Decoder, Labeller, Tail
+from mgpu_jupyter.client.repeats import Repeats
 from mgpu_jupyter.client.words import first_to_fail, printable, waiting
 from mgpu_jupyter.model.job import JobState
 
@@ -31,6 +32,9 @@ class Notes(Protocol):
 
     def clear_waiting(self) -> None:
         """Take the line about waiting away."""
+
+    def fold(self, summary: str, lines: Sequence[str]) -> None:
+        """Show a line that opens to more where that is possible."""
 
 
 class _Handle(Protocol):
@@ -61,6 +65,12 @@ class RichNotes:
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
             self._handle = None
 
+    def fold(self, summary: str, lines: Sequence[str]) -> None:
+        """Show a line that opens to more."""
+        body = html.escape("\n".join(lines))
+        text = f'<details style="{QUIET}"><summary>{html.escape(summary)}</summary><pre>{body}</pre></details>'
+        _display({"text/plain": printable(summary), "text/html": text}, raw=True)
+
 
 class PlainNotes:
     """Lines on stderr for terminals, where nothing can be taken back: one when the text changes."""
@@ -82,15 +92,21 @@ class PlainNotes:
     def clear_waiting(self) -> None:
         """Leave it: a terminal keeps its lines."""
 
+    def fold(self, summary: str, lines: Sequence[str]) -> None:  # noqa: ARG002 - nothing opens in a terminal
+        """Show the line."""
+        self.say(summary)
+
 
 class CellViewer:
-    """Streams a job into the running cell; `ranks` above one puts the rank before each line."""
+    """Streams a job into the running cell; `ranks` above one puts the rank before each line, and what all say is shown once."""
 
     def __init__(self, notes: Notes, ranks: int, on_submitted: Callable[[Job], None] = lambda _: None) -> None:
         self._notes = notes
         self._on_submitted = on_submitted
         self._decoder = Decoder()
-        self._labels = Labeller("[{}] ") if ranks > 1 else None
+        self._ranks = ranks
+        self._repeats = Repeats()
+        self._labels = Labeller("[{}] ", self._repeats.is_new) if ranks > 1 else None
         self._sources: dict[tuple[int, str], None] = {}
         self._tail = Tail()
         self._said: set[str] = set()
@@ -110,9 +126,9 @@ class CellViewer:
         if job.attempt > self._attempt > 0:
             self._notes.say(f"Runs again (attempt {job.attempt}) · {job.id}")
         self._attempt = max(self._attempt, job.attempt)
-        for placement in job.placements:
-            text = f"{placement.node}: {placement.note}"
-            if placement.note and text not in self._said:
+        told = [f"{placement.node}: {placement.note}" for placement in job.placements if placement.note]
+        for text in (*told, *job.warnings):
+            if text not in self._said:
                 self._said.add(text)
                 self._notes.say(text)
 
@@ -139,6 +155,11 @@ class CellViewer:
                 _write(stream, self._labels.flush(rank, stream))
         self._sources.clear()
         self._notes.clear_waiting()
+        if self._ranks > 1 and (summary := self._repeats.summary(self._ranks)):
+            self._notes.fold(
+                summary, [f"[{rank}] {line}" for rank in self._repeats.folded for line in self._tail.last_lines(rank, KEPT_LINES)]
+            )
+            self._ranks = 1
 
     def last_lines(self, job: models.Job) -> tuple[str, ...]:
         """Return the last lines of the rank that failed first."""

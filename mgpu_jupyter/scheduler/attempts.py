@@ -240,14 +240,15 @@ def _exit_code(status: TaskStatus) -> int:
     return status.exit_code or 0
 
 
-def _first_failed(ended: list[TaskStatus]) -> TaskStatus | None:
+def first_failed(ended: Iterable[TaskStatus]) -> TaskStatus | None:
+    """Return the process that failed first; one that was ended by mgpu is none, unless there is no other."""
     failed = [task for task in ended if _exit_code(task) != 0]
-    return min(failed, key=lambda task: (task.ended_at or 0.0, task.rank), default=None)
+    return min(failed, key=lambda task: (bool(task.reason), task.ended_at or 0.0, task.rank), default=None)
 
 
 def _blame_first(job: Job, ended: list[TaskStatus]) -> Job:
     """Name the rank that ended first, not the one that was heard of first."""
-    first = _first_failed(ended)
+    first = first_failed(ended)
     if first is None or job.reason is None or job.reason.code != EXITED:
         return job
     return replace(job, reason=_failure(job, first))
@@ -255,7 +256,7 @@ def _blame_first(job: Job, ended: list[TaskStatus]) -> Job:
 
 def _job_exit_code(job: Job, ended: list[TaskStatus]) -> int | None:
     """Return the exit code of the rank that failed first; a launch that was refused brought its own."""
-    first = _first_failed(ended)
+    first = first_failed(ended)
     if first is not None:
         return _exit_code(first)
     if job.exit_code is not None:

@@ -33,7 +33,8 @@ def default_environment(job: Job, placement: Placement) -> dict[str, str]:
         return {}
     interface = dict.fromkeys(SOCKET_INTERFACES, placement.interface) if placement.interface else {}
     # Shared by the ranks, as torchrun would: without this every one of them would use all CPUs of the node.
-    threads = {"OMP_NUM_THREADS": str(max(1, placement.cpus // placement.tasks))} if placement.tasks > 1 else {}
+    workers = workers_on(job.spec, len(placement.gpus))
+    threads = {"OMP_NUM_THREADS": str(max(1, placement.cpus // workers))} if workers > 1 else {}
     return interface | threads
 
 

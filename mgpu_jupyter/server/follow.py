@@ -80,7 +80,7 @@ class Follower:
                             yield models.GapFrame(rank=rank, message=f"The rest of rank {rank}'s output is on a node that is away.")
                         missing = []
                     if not missing:
-                        yield models.EndFrame(job=await self._service.job(self._job_id))
+                        yield models.EndFrame(job=await self._service.job(self._job_id, with_lines=True))
                         return
                 wait_s = WHY_S if saved.job.state is JobState.QUEUED or saved.job.state.is_final else PING_S
                 if not await watch.wait(wait_s):
@@ -95,7 +95,7 @@ class Follower:
     async def _state_frame(self, saved: SavedJob) -> models.JobFrame | None:
         if self._told is not None and saved.seq == self._told.seq and saved.job.state is not JobState.QUEUED:
             return None
-        job = await self._service.job(self._job_id)
+        job = await self._service.job(self._job_id, with_lines=True)
         if self._told == job:
             return None
         self._told = job

@@ -44,6 +44,7 @@ from mgpu_jupyter.scheduler.site import Site
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
 from mgpu_jupyter.server.explaining import Explainer
+from mgpu_jupyter.server.failures import failure_of
 from mgpu_jupyter.server.folders import Folders
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
@@ -240,9 +241,12 @@ class Service:
             raise NotFound("no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
         return saved
 
-    async def job(self, job_id: JobId) -> models.Job:
-        """Return a job, with its place and reason while it waits."""
-        return (await self._with_waiting([self.saved_job(job_id)]))[0]
+    async def job(self, job_id: JobId, *, with_lines: bool = False) -> models.Job:
+        """Return a job, with its place and reason while it waits; `with_lines` for those who may read its output."""
+        saved = self.saved_job(job_id)
+        (view,) = await self._with_waiting([saved])
+        failure = failure_of(self.log_root, saved.job, with_lines=with_lines) if saved.job.state is JobState.FAILED else None
+        return view if failure is None else replace(view, failure=failure)
 
     async def _with_waiting(self, page: list[SavedJob]) -> list[models.Job]:
         queued = [saved.job.id for saved in page if saved.job.state is JobState.QUEUED]

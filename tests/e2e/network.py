@@ -24,6 +24,7 @@ class Network:
         self._mark = f"mg{os.getpid() % 100_000}"
         self._subnet = f"10.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
         self.master = f"{self._subnet}.1"
+        self._more: list[str] = []
         self.hosts = {name: f"{self._subnet}.{number}" for number, name in enumerate(names, start=2)}
 
     def __enter__(self) -> Self:
@@ -49,6 +50,29 @@ class Network:
         """Let a host be reached again."""
         _ip("-n", self._namespace(name), "link", "set", "eth0", "up")
 
+    def join_second(self, *names: str) -> dict[str, str]:
+        """Give these hosts a second interface, eth1, on a network of their own; return their addresses there."""
+        bridge = f"{self._mark}b2"
+        _ip("link", "add", bridge, "type", "bridge")
+        _ip("link", "set", bridge, "up")
+        self._more.append(bridge)
+        subnet = self._subnet.replace("10.", "172.", 1)
+        found = {}
+        for number, name in enumerate(names, start=2):
+            outer = f"{self._mark}w{number}"
+            _ip("link", "add", outer, "type", "veth", "peer", "name", "eth1", "netns", self._namespace(name))
+            _ip("link", "set", outer, "master", bridge, "up")
+            found[name] = f"{subnet}.{number}"
+            _ip("-n", self._namespace(name), "address", "add", f"{found[name]}/24", "dev", "eth1")
+            _ip("-n", self._namespace(name), "link", "set", "eth1", "up")
+        return found
+
+    def block(self, name: str, address: str) -> None:
+        """Let a host drop what comes from or goes to an address, as a firewall does."""
+        for words in (("INPUT", "-s"), ("OUTPUT", "-d")):
+            command = self.inside(name, ["iptables", "-w", "-A", words[0], words[1], address, "-j", "DROP"])
+            subprocess.run(command, check=True, capture_output=True, timeout=20)
+
     def _namespace(self, name: str) -> str:
         return f"{self._mark}-{name}"
 
@@ -73,8 +97,9 @@ class Network:
         for name in self.hosts:
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("netns", "delete", self._namespace(name))
-        with contextlib.suppress(subprocess.CalledProcessError):
-            _ip("link", "delete", self._bridge)
+        for bridge in (self._bridge, *self._more):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("link", "delete", bridge)
 
 
 def _ip(*words: str) -> None:

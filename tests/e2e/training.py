@@ -29,16 +29,22 @@ def train(rank: int, world: int, wrap) -> list[float]:
     return [value for parameter in inner.parameters() for value in parameter.detach().flatten().tolist()]
 
 
+def say(line: str) -> None:
+    """Write a line in one piece: ranks below one launcher share its stdout."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     if "RANK" not in os.environ:
-        print("weights", json.dumps(train(0, 1, lambda model: model)))
+        say(f"weights {json.dumps(train(0, 1, lambda model: model))}")
         return
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     weights = train(rank, world, DistributedDataParallel)
-    print(f"rank {rank} of {world} on {os.environ['MGPU_NODE_ID']}", flush=True)
+    say(f"rank {rank} of {world} on {os.environ['MGPU_NODE_ID']}")
     if rank == 0:
-        print("weights", json.dumps(weights), flush=True)
+        say(f"weights {json.dumps(weights)}")
     dist.barrier()
     dist.destroy_process_group()
 

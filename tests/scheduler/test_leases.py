@@ -105,14 +105,23 @@ def test_the_other_ranks_of_a_lost_gang_are_ended_and_waited_for():
     rank = next(placement.rank for placement in job.placements if placement.node_id == "n1")
     silent(cluster)
 
-    save, stop = cluster.tell(TimePassed(at=140.0))
-    assert (save.job.state, save.job.refused, stop) == (
-        JobState.STOPPING,
-        (rank,),
-        StopTask(NodeId("n2"), job.attempt_key, 15.0, GIVEN_UP.text),
-    )
-    commands = cluster.tell(TaskReported(at=150.0, status=ended(job, 1 - rank, exit_code=None, signal=15)))
-    assert commands[-1].job.state is JobState.QUEUED
+    assert cluster.tell(TimePassed(at=119.9)) == []
+    save, *stops = cluster.tell(TimePassed(at=120.0))
+    text = "Nothing was heard of node n1 for 100 s: its lease ran out there."
+    assert (save.job.state, save.job.reason) == (JobState.STOPPING, Reason("node-lost", text))
+    assert stops == [StopTask(NodeId(node), job.attempt_key, 15.0, text) for node in ("n1", "n2")]
+    cluster.tell(TaskReported(at=130.0, status=ended(job, 1 - rank, exit_code=None, signal=15)))
+    assert (cluster.tell(TimePassed(at=130.0)), cluster.job(job.id).open_ranks) == ([], {rank})
+    assert cluster.tell(TimePassed(at=140.0))[-1].job.state is JobState.QUEUED
+
+
+def test_a_gang_that_must_not_run_again_fails_when_a_lease_of_it_ran_out():
+    cluster = Cluster(("n1", 1), ("n2", 1), policy=POLICY)
+    job = running(cluster, nodes=2, requeue=False)
+    silent(cluster)
+    cluster.tell(TimePassed(at=120.0))
+    cluster.tell(TaskReported(at=130.0, status=ended(job, 1, exit_code=None, signal=15)))
+    assert cluster.tell(TimePassed(at=140.0))[-1].job.state is JobState.FAILED
 
 
 def test_what_is_kept_is_waited_for_and_taken_up_again():

@@ -81,6 +81,8 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "qos": "",
         "pty": False,
         "mismatches": [],
+        "warnings": [],
+        "failure": None,
     }
 
 

@@ -119,7 +119,8 @@ class JobHandler(Guarded):
 
     async def get(self, job_id: str) -> None:
         """Show a job."""
-        self.answer(await self.service.job(job_id_of(job_id)))
+        owner = self.service.saved_job(job_id_of(job_id)).job.user
+        self.answer(await self.service.job(job_id_of(job_id), with_lines=self.person.may_touch(owner)))
 
     async def patch(self, job_id: str) -> None:
         """Change what can still be changed."""
