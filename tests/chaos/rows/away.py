@@ -15,7 +15,7 @@ from tests.checker.history import read
 from tests.e2e.cluster import BIN, START_LIMIT_S
 from tests.processes import wait_until
 
-LEASE_S, GRACE_S, MARGIN_S = 2.0, 1.0, 1.0
+LEASE_S, GRACE_S, MARGIN_S = 1.0, 0.5, 0.5
 AWAY_S = LEASE_S + GRACE_S + MARGIN_S
 JOBS = 4
 PLACES = "2x2"
@@ -46,7 +46,7 @@ def leave_alone(directory: Path, times: int, rng: random.Random) -> Findings:
             wait_until(lambda: list(stage.node_states().values()) == ["online", "online"], "both agents are online", START_LIMIT_S)
             away_s = AWAY_S + rng.uniform(0.5, 1.5)
             # Some end while nobody is there, some after.
-            lives_s = [away_s * 0.7 if one % 2 else away_s + 1.5 * start_s + 2.0 for one in range(JOBS)]
+            lives_s = [away_s * 0.7 if one % 2 else away_s + 1.2 * start_s + 1.0 for one in range(JOBS)]
             jobs = [stage.submit(f"job-{number}-{one}", life_s, gpus=1, words=("talk",)) for one, life_s in enumerate(lives_s)]
             wait_until(partial(_have_begun, stage, jobs), "all jobs have begun", 60)
             time.sleep(rng.uniform(0.0, 0.5))

@@ -37,7 +37,7 @@ TRAITS = (
     "--MgpuApp.max_failed_starts=1000",
 )
 GANG_LIMIT_S = FENCE_S + 10.0
-LIVES_S = 0.8
+LIVES_S = 0.6
 OVER_S = 60.0
 SETTLE_S = 60.0
 STAYS_AWAY = 0.15
@@ -65,12 +65,12 @@ class Shape:
 class Gang:
     """One job on several nodes, to be hurt once."""
 
-    def __init__(self, stage: NodeStage, shape: Shape, number: int, rng: random.Random) -> None:
+    def __init__(self, stage: NodeStage, shape: Shape, number: int, rng: random.Random, policy: str) -> None:
         self._stage = stage
         self._shape = shape
         self._rng = rng
         self._asked = time.monotonic()
-        self.job = stage.submit(f"gang-{number}", LIVES_S, on_disconnect="fence", **shape.request)
+        self.job = stage.submit(f"gang-{number}", LIVES_S, on_disconnect=policy, **shape.request)
 
     def wait_for(self, moment: str) -> None:
         """Wait for a moment of this kind; by the clock where nothing can be seen from outside."""
@@ -118,7 +118,7 @@ def _born_at(pid: int) -> int:
 Revive = Callable[[], None]
 
 
-def _hurt(stage: NodeStage, gang: Gang, shape: Shape, kind: str, rng: random.Random) -> Revive | None:
+def _hurt(stage: NodeStage, gang: Gang, shape: Shape, kind: str, rng: random.Random, *, stays_away: bool) -> Revive | None:
     """Do what is to be done; return how to bring back what was taken, or None if there was nothing to hurt."""
     if kind == PROCESS:
         return (lambda: None) if gang.kill_process() else None
@@ -131,7 +131,7 @@ def _hurt(stage: NodeStage, gang: Gang, shape: Shape, kind: str, rng: random.Ran
         if rng.random() < 0.5:
             stage.boot(node)
     away_s = rng.uniform(0.0, 0.5)
-    if kind == AGENT and rng.random() < STAYS_AWAY:
+    if stays_away:
         # Without an agent for longer than the lease, the keeper ends its fenced ranks by itself.
         stage.write("fault", kind=LOST, node=node)
         away_s += FENCE_S
@@ -153,9 +153,11 @@ def hurt_gangs(directory: Path, times: int, rng: random.Random, shape: Shape | N
         assert stage.wait_for_master_or_end(master)
         names = stage.start_nodes(shape.nodes + shape.spare, shape.gpus)
         for number, (kind, moment) in enumerate(itertools.islice(kinds, times)):
-            gang = Gang(stage, shape, number, rng)
+            stays_away = kind == AGENT and rng.random() < STAYS_AWAY
+            # An agent that comes back finds its ranks alive, however long its start takes on a busy machine.
+            gang = Gang(stage, shape, number, rng, "keep" if kind == AGENT and not stays_away else "fence")
             gang.wait_for(moment)
-            revive = _hurt(stage, gang, shape, kind, rng)
+            revive = _hurt(stage, gang, shape, kind, rng, stays_away=stays_away)
             if revive is not None:
                 done[f"{kind}, {moment}"] = done.get(f"{kind}, {moment}", 0) + 1
                 revive()
