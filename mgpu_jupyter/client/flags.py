@@ -108,6 +108,8 @@ def _add_conduct(add: Add) -> None:
     add("--epilog", metavar="CMD", help="run this on each node after the job, however it ended")
     add("--results", action="append", metavar="GLOB", help="collect these files of the job's directory when it has ended (repeatable)")
     add("--sync", metavar="DIR", help="send this folder along: its copy there is the job's directory; .mgpuignore says what stays at home")
+    add("--image", metavar="REF", help="run it in this container image, by podman, docker or apptainer of the node")
+    add("--retries", type=kinds.count("--retries"), metavar="N", help="run again after a non-zero exit, N times at most (default 0)")
     add("--no-requeue", action="store_true", help="do not run again when its node is lost")
     add("--on-disconnect", choices=("keep", "fence"), help="when its node is cut off: let it run on, or end it there and run it elsewhere")
     add("--debug", action="store_true", help="let each process first say on stderr who and where it is")

@@ -50,6 +50,7 @@ EXAMPLE_OF_FIELD = {
     "array": "1-100%8",
     "results": "'out/*.pt'",
     "sweep": "lr=0.1,0.01",
+    "image": "pytorch/pytorch:2.5.1",
     "signal": "USR1@60",
 }
 SAME_IN_SPEC = (
@@ -57,6 +58,7 @@ SAME_IN_SPEC = (
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
     *("priority", "qos", "account", "hold", "dependency", "array", "sweep", "env", "python", "requeue", "on_disconnect"),
     *("distributed", "ntasks_per_node", "sync", "results", "prolog", "epilog"),
+    *("retries", "image"),
     *("pty", "interactive_kill", "signal", "env_setup_cmd", "debug"),
 )
 RENAMED = {

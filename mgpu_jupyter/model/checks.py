@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.model.constraint import parse_constraint
+from mgpu_jupyter.model.image import check_image
 from mgpu_jupyter.model.job import MAX_ARGUMENT_CHARS, MAX_COMMAND_CHARS, MAX_TASKS, JobSpec
 from mgpu_jupyter.model.sweep import check_sweep
 from mgpu_jupyter.model.tasks import tasks_of
@@ -40,6 +41,7 @@ def check(spec: JobSpec) -> JobSpec:
     parse_dependency(spec.dependency)
     parse_array(spec.array)
     check_sweep(spec)
+    check_image(spec)
     if tasks_of(spec) > MAX_TASKS:
         raise InvalidRequest("too-many-tasks", f"This asks for {tasks_of(spec)} processes; mgpu starts at most {MAX_TASKS} for one job.")
     if spec.pty and tasks_of(spec) > 1:

@@ -171,3 +171,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """A shell command that runs on each node before its processes; one that fails puts it back into the queue."""
     epilog: Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=10_000)] = ""
     """The same after they ended, however they did."""
+    retries: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    """How often it runs again after a non-zero exit."""
+    image: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=500)] = ""
+    """Container image that it runs in."""

@@ -128,7 +128,7 @@ def _refused(state: ClusterState, event: LaunchWasRefused, job: Job) -> list[Com
     if job.failed_starts >= state.policy.scheduling.retries.max_failed_starts:
         text = f"It could not be started {job.failed_starts} times; the last time on {event.node_id}: {event.message}"
         return stop_attempt(state, job, StopCause.RANK_FAILED, Reason(event.code, text), at=event.at)
-    job = replace(job, not_before=event.at + _backoff_s(state, job))
+    job = replace(job, not_before=event.at + _backoff_s(state, job, job.failed_starts))
     return stop_attempt(state, job, StopCause.REQUEUE, reason, at=event.at)
 
 
@@ -203,6 +203,9 @@ def _finish(state: ClusterState, at: float, job: Job) -> list[Command]:
         return _requeue(state, job)
     if job.stop is StopCause.RANK_FAILED:
         job = _blame_first(job, ended)
+        if job.reason is not None and job.reason.code == EXITED and job.retried < job.spec.retries:
+            job = replace(job, retried=job.retried + 1)
+            return _requeue(state, replace(job, not_before=ended_at + _backoff_s(state, job, job.retried)))
     return [SaveJob(books.move(state, job, state_=_OUTCOMES[job.stop]))]
 
 
@@ -271,9 +274,9 @@ def _failure(job: Job, status: TaskStatus) -> Reason:
     return Reason(EXITED, f"{who} ended with {how} on {status.node_id}{because}.")
 
 
-def _backoff_s(state: ClusterState, job: Job) -> float:
+def _backoff_s(state: ClusterState, job: Job, failures: int) -> float:
     retries = state.policy.scheduling.retries
-    delay = min(retries.backoff_cap_s, retries.backoff_base_s * 2.0 ** (job.failed_starts - 1))
+    delay = min(retries.backoff_cap_s, retries.backoff_base_s * 2.0 ** (failures - 1))
     # Spread by epoch, so that jobs refused together do not come back together; no random number is needed.
     spread = (job.epoch * 2_654_435_761 % 1_000) / 1_000
     return delay * (1.0 + retries.jitter * (2.0 * spread - 1.0))

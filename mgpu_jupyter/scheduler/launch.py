@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu_agent.protocol.model import HookSpec, LaunchSpec, PythonWish, TaskSpec
+from mgpu_jupyter.model.image import in_container
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.launchers import Launcher, launcher_of, with_flags
 from mgpu_jupyter.model.sweep import variables_of, words_of
@@ -17,6 +18,7 @@ KINDS_OF_LAUNCH = ("--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fs
 def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tuple[HookSpec, ...] = ()) -> LaunchSpec:
     """Return the launch of what one node runs of the job's current attempt."""
     spec = job.spec
+    words = _words(job, placement)
     return LaunchSpec(
         key=job.attempt_key,
         node_id=placement.node_id,
@@ -24,8 +26,8 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tupl
         user=job.user,
         tasks=tuple(TaskSpec(rank=rank, env=task_environment(job, placement, rank)) for rank in placement.ranks),
         gpus=placement.gpus,
-        argv=_words(job, placement),
-        script=spec.script,
+        argv=in_container(spec, words) if spec.image else words,
+        script=None if spec.image else spec.script,
         python=PythonWish(path=spec.python, kernel_path=spec.kernel_python, kernel_version=spec.kernel_python_version),
         env={**node_environment(job, placement), **spec.env, **own_environment(job, placement), **_array_environment(job)},
         cwd=spec.cwd,

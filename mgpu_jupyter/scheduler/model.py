@@ -132,6 +132,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     new_time_limit_s: float | None = None
     preempted: int = 0
     """How often it was ended for another job."""
+    retried: int = 0
+    """How often it ran again after a non-zero exit."""
     prepared: tuple[int, ...] = ()
     """First ranks of the placements whose node said that it can start; all of them, and `Start` may leave."""
     rendezvous: Rendezvous | None = None

@@ -31,12 +31,15 @@ class Stage:
         self.place.mkdir()
         (self.place / "job.sh").write_text(JOB)
         (self.place / "trace.csv").write_text("submit_s,duration_s,gpus\n0,10,4\n1,5,8\n")
-        self._jobs: dict[str, str] = {}
+        engine = self.place / "engines" / "podman"
+        engine.parent.mkdir()
+        engine.write_text('#!/bin/bash\necho "podman $*"\n')
+        engine.chmod(0o755)
         done = cluster.client.submit(["bash", "-c", "echo first; echo second"], gpus=0).wait(60)
         running = cluster.client.submit(["sleep", "3000"], gpus=0, name="goes-on")
         held = cluster.client.submit(["true"], gpus=0, hold=True)
         cluster.wait_until(lambda: running.state == "running", "a job runs")
-        self._jobs = {"DONE": done.id, "RUN": running.id, "HELD": held.id}
+        self._jobs = {"ENGINES": str(engine.parent), "DONE": done.id, "RUN": running.id, "HELD": held.id}
 
     def run(self, line: str) -> Done:
         """Run a line as a person at a shell would."""

@@ -343,3 +343,31 @@ def test_stale_refusals_change_nothing():
     cluster.tell(refusal(job))
     assert cluster.tell(refusal(job)) == []
     assert cluster.tell(refusal(replace(job, id=job_id(77)))) == []
+
+
+def test_a_job_that_fails_runs_again_as_often_as_it_may():
+    cluster = Cluster(("n1", 1))
+    job = cluster.started(retries=1)
+
+    record, again = report(cluster, ended(job, exit_code=3))
+
+    assert isinstance(record, SaveAttempt)
+    assert (again.job.state, again.job.retried, again.job.reason.text) == (JobState.QUEUED, 1, "It ended with exit code 3 on n1.")
+    assert again.job.not_before > record.job.ended_at
+    cluster.tell(TimePassed(at=again.job.not_before))
+    second = next(command.job for command in cluster.schedule(at=again.job.not_before + 1.0) if isinstance(command, SaveJob))
+    (end,) = report(cluster, ended(second, exit_code=4), at=again.job.not_before + 50.0)
+    assert (second.attempt, end.job.state, end.job.exit_code) == (2, JobState.FAILED, 4)
+
+
+def test_a_job_that_was_cancelled_or_never_started_does_not_run_again():
+    cluster = Cluster(("n1", 1))
+    job = cluster.started(retries=3)
+    cluster.tell(CancelRequested(at=15.0, job_id=job.id, by="me"))
+
+    (end,) = report(cluster, ended(job, signal=15, exit_code=None))
+
+    assert end.job.state is JobState.CANCELLED
+    job = cluster.started(retries=3)
+    refusal = LaunchWasRefused(at=30.0, node_id="n1", key=job.attempt_key, code="not-found", message="No.", fault="request", exit_code=127)
+    assert cluster.tell(refusal)[0].job.state is JobState.FAILED

@@ -197,3 +197,10 @@ def test_accelerate_takes_flags_for_what_torchrun_takes_from_variables():
     assert launch_spec(job, job.placements[1], 5.0).argv == tuple(words.split())
     _, job = two_by_two(distributed=True, command=("accelerate", "launch", "--cpu", "train.py"), ntasks_per_node=None)
     assert "--multi_gpu" not in launch_spec(job, job.placements[1], 5.0).argv
+
+
+def test_a_job_with_an_image_is_words_around_its_command():
+    cluster = Cluster(("n1", 1))
+    job = cluster.started(image="me/img:1")
+    spec = launch_spec(job, job.placements[0], 15.0)
+    assert (spec.argv[0], spec.argv[3:], spec.script) == ("bash", ("mgpu-image", "me/img:1", *job.spec.command), None)
