@@ -103,6 +103,7 @@ def _submit_some(stage: Stage, numbers: range, rng: random.Random) -> None:
             "code": rng.choice([0, 0, 0, 3]),
             "gpus": 0 if number % 8 == 5 else rng.choice([0, 1, 1, 2]),
             "nodes": 2 if number % 8 == 5 else 1,
+            "wait_for_nodes": True,  # with one node known and the other on its way, two would be refused
         }
         for number in numbers
     }

@@ -189,7 +189,7 @@ def _start_all(recording: Recording, disk: Disk, facts: Facts, point: Point, dir
         for key, asked in history.asked.items():
             if key not in stage.acknowledged:
                 with contextlib.suppress(MgpuError):
-                    stage.submit(key, 0.1, gpus=0 if asked["ranks"] > 1 else 1, nodes=asked["ranks"])
+                    stage.submit(key, 0.1, gpus=0 if asked["ranks"] > 1 else 1, nodes=asked["ranks"], wait_for_nodes=True)
         stage.drain(DRAIN_S)
         stage.survey()
         problems = stage.judge()
