@@ -129,3 +129,21 @@ def test_nodes_and_cluster_say_who_trusts_whom(site: Site) -> None:
     assert site.cluster.client.cluster().notice == "Every node runs each job as its user."
     with pytest.raises(MgpuError):
         site.of("visitor").join_token()
+
+
+def test_folders_results_and_hooks_are_the_users_and_the_sites_hooks_the_agents(site: Site, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "run.sh").write_text(
+        "#!/bin/sh\nstat -c '%U %a' . run.sh\nid -un > out\nln -s /etc/shadow stolen\ncp /etc/hostname theirs\n"
+    )
+    (project / "run.sh").chmod(0o750)
+    name = site.ann.name
+    job = site.of(name).submit(["./run.sh"], gpus=0, sync=str(project), results=["out", "stolen"], epilog="id -un")
+    assert job.wait(60).state == JobState.COMPLETED, job.info
+    assert job.output().splitlines() == [f"{name} 700", f"{name} 750", name]
+    found = job.wait_for_results()
+    assert [file.path for file in found.files] == ["out"]
+    assert [problem.partition(": ")[2].partition(":")[0] for problem in found.problems] == ["stolen"]
+    (path,) = job.download_results(tmp_path / "here")
+    assert path.read_text() == f"{name}\n"
