@@ -115,7 +115,7 @@ simulate-references: $(STAMP) ## replay real traces and compare with known resul
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate
 
 e2e: $(STAMP) $(TORCH_STAMP)
-	@exec $(BIN)/python -m pytest -q tests/e2e
+	@exec $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --timeout 180 tests/e2e
 
 bench-small: $(STAMP)
 	@$(BIN)/python -m tests.bench --small --out .mgpu/bench-small.json
