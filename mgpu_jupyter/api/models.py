@@ -225,10 +225,23 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
     """Said when the link began to listen on an address."""
 
 
+class ExpectedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that the cluster's file lists and that never joined."""
+
+    id: str
+    state: Literal["expected"] = "expected"
+    host: str = ""
+    address: str = ""
+    port: int | None = None
+    gpu_count: int | None = None
+    gpu_type: str = ""
+
+
 class NodeList(msgspec.Struct, frozen=True, kw_only=True):
-    """All nodes."""
+    """All nodes, and those that should be there."""
 
     nodes: tuple[Node, ...]
+    expected: tuple[ExpectedNode, ...] = ()
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ DEFAULT_PORT = 8080
 
 
 class _Headless(Protocol):
-    def run(self, host: str, port: int, config: str | None, extra: list[str], *, tls: bool, socket: str | None) -> int:
+    def run(self, host: str | None, port: int | None, config: str | None, extra: list[str], *, tls: bool, socket: str | None) -> int:
         """Serve until it is stopped."""
 
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
     values = parser("mgpu_master").read(words[:cut])
     if isinstance(values, Help):
         return show_help(values.text)
-    if not values.port.isdecimal() or int(values.port) > 65535:
+    if values.port is not None and (not values.port.isdecimal() or int(values.port) > 65535):
         raise InvalidRequest("bad-port", f"--port {values.port}: write a port like {DEFAULT_PORT}.")
     if values.socket and values.tls:
         raise InvalidRequest("contradiction", "--socket and --tls exclude each other: a socket does not leave the machine.")
@@ -38,7 +38,12 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
     leave_out_slow_imports()
     headless = cast("_Headless", importlib.import_module("mgpu_jupyter.server.headless"))
     return headless.run(
-        values.host, int(values.port), values.config, _extra(words[cut + 1 :], verbose=values.verbose), tls=values.tls, socket=values.socket
+        values.host,
+        None if values.port is None else int(values.port),
+        values.config,
+        _extra(words[cut + 1 :], verbose=values.verbose),
+        tls=values.tls,
+        socket=values.socket,
     )
 
 
@@ -63,10 +68,10 @@ def parser(prog: str) -> Parser:
         examples=[f"{prog} --port 8080", f"{prog} --host 0.0.0.0 -- --MgpuApp.on_disconnect=fence"],
     )
     add = result.add_argument
-    add("--host", default=DEFAULT_HOST, metavar="H", help=f"address to listen on (default {DEFAULT_HOST}); beyond loopback by HTTPS")
-    add("--port", default=str(DEFAULT_PORT), metavar="P", help=f"port to listen on (default {DEFAULT_PORT})")
+    add("--host", metavar="H", help=f"address to listen on (default {DEFAULT_HOST}); beyond loopback by HTTPS")
+    add("--port", metavar="P", help=f"port to listen on (default {DEFAULT_PORT})")
     add("--tls", action="store_true", help="serve HTTPS on loopback too; beyond loopback it is always HTTPS")
     add("--socket", metavar="PATH", help="serve a UNIX socket, for your own user on this machine, instead of a port")
-    add("--config", metavar="F", help="configuration file")
+    add("--config", metavar="F", help="cluster_config.yaml, or a configuration file of Jupyter's own kind")
     add("--verbose", action="store_true", help="log more")
     return result

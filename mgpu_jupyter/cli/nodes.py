@@ -16,7 +16,7 @@ from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, print
 
 NODE_FIELDS = (
     *("id", "state", "reason", "host", "address", "address_method"),
-    *("orders", "failures", "failures_total", "probe_at", "cpu_percent", "memory_available_bytes", "runs"),
+    *("orders", "failures", "failures_total", "probe_at", "cpu_percent", "memory_available_bytes", "runs", "warnings"),
 )
 GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
 
@@ -31,17 +31,19 @@ def parser(prog: str) -> Parser:
 def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Show all nodes."""
     with make_client() as client:
-        nodes = client.nodes()
+        listed = client.node_list()
+    nodes, expected = listed.nodes, listed.expected
     if not values.json and nodes and on_terminal():
         from mgpu_jupyter.cli.tables import show_nodes
 
         show_nodes(nodes)
+        print("\n".join(_expected_lines(expected)), end="\n" if expected else "")
         return 0
-    print(as_json(nodes) if values.json else as_text(nodes))
+    print(as_json(nodes, expected) if values.json else "\n".join((as_text(nodes), *_expected_lines(expected))))
     return 0
 
 
-def as_json(nodes: Sequence[models.Node]) -> str:
+def as_json(nodes: Sequence[models.Node], expected: Sequence[models.ExpectedNode] = ()) -> str:
     """Return the document of `--json`."""
     documents = [
         {
@@ -50,7 +52,17 @@ def as_json(nodes: Sequence[models.Node]) -> str:
         }
         for node in nodes
     ]
-    return msgspec.json.encode({"nodes": documents}).decode()
+    return msgspec.json.encode({"nodes": documents, **({"expected": expected} if expected else {})}).decode()
+
+
+def _expected_lines(expected: Sequence[models.ExpectedNode]) -> list[str]:
+    """Return one line for each machine that never joined."""
+    lines = []
+    for node in expected:
+        gpus = f"{gpu_count(node.gpu_count)}{f' {printable(node.gpu_type)}' if node.gpu_type else ''}" if node.gpu_count is not None else ""
+        about = [f"host {printable(node.host)}" if node.host else "", gpus]
+        lines.append(" | ".join([f"{node.id}: expected (in the cluster's file; it never joined)", *filter(None, about)]))
+    return lines
 
 
 def as_text(nodes: Sequence[models.Node]) -> str:
@@ -70,6 +82,7 @@ def _node_lines(node: models.Node) -> list[str]:
     found_by = FOUND_BY_WORDS.get(node.address_method, "")
     lines.append(f"  address {printable(node.address)}{f' ({found_by})' if found_by else ''}")
     lines += [f"  {printable(line)}" for line in _who_may(node.orders)]
+    lines += [f"  WARNING: {printable(text)}" for text in node.warnings]
     if node.gpu_note:
         lines.append(f"  {printable(node.gpu_note)}")
     return lines + [_gpu_line(gpu) for gpu in node.gpus]

@@ -46,6 +46,8 @@ def show_nodes(nodes: Sequence[models.Node]) -> None:
     """Show every node and each of its GPUs."""
     for node in nodes:
         draw(Text.assemble((node.id, "bold"), "  ", _state(node.state), f"  {_about(node)}"))
+        for text in node.warnings:
+            draw(Text(f"  WARNING: {printable(text)}", "yellow"))
         table = _table("GPU", "name", "memory", "busy", "held by")
         for gpu in node.gpus:
             busy = "-" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f} %"

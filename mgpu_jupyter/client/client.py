@@ -299,7 +299,11 @@ class Client:
 
     def nodes(self) -> tuple[models.Node, ...]:
         """Return all nodes and their GPUs."""
-        return self.caller.call(Request(path="nodes"), models.NodeList).nodes
+        return self.node_list().nodes
+
+    def node_list(self) -> models.NodeList:
+        """Return all nodes, and those that the cluster's file lists and that never joined."""
+        return self.caller.call(Request(path="nodes"), models.NodeList)
 
     def cluster(self) -> models.Cluster:
         """Return the pool in numbers, and who you are in it."""

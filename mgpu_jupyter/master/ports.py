@@ -214,6 +214,12 @@ class Reader(Protocol):
     def count_active(self) -> dict[str, int]:
         """Return how many jobs are in each state that is not final."""
 
+    def oldest_ended(self, after: int, limit: int) -> list[SavedJob]:
+        """Return jobs that are over with numbers above `after`, the first submitted first."""
+
+    def count_ended(self) -> int:
+        """Return how many jobs are over."""
+
     def answers(self, keys: Sequence[str]) -> list[Record]:
         """Return what was recorded under these names, oldest first."""
 

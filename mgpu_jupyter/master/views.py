@@ -95,8 +95,8 @@ def _quota_view(quota: Quota) -> QuotaInfo:
     return QuotaInfo(gpus=quota.gpus, running=quota.running, queued=quota.queued)
 
 
-def node_view(node: NodeView) -> models.Node:
-    """Return a node as everyone may see it."""
+def node_view(node: NodeView, warnings: tuple[str, ...] = ()) -> models.Node:
+    """Return a node as everyone may see it; `warnings` are added to its own."""
     samples = {sample.uuid: sample for sample in node.samples}
     return models.Node(
         id=node.id,
@@ -122,7 +122,7 @@ def node_view(node: NodeView) -> models.Node:
         cpu_percent=node.load.cpu_percent,
         memory_available_bytes=node.load.memory_available_bytes,
         runs=runs_as_words(node.facts),
-        warnings=(node.mismatch,) if node.mismatch else (),
+        warnings=((node.mismatch,) if node.mismatch else ()) + warnings,
     )
 
 

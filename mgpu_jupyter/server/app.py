@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import logging
 import os
 import re
 import socket
@@ -15,26 +16,30 @@ from weakref import WeakSet
 
 import msgspec
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Dict, Enum, Float, Int, List, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode
 
 from mgpu_agent import __version__
-from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, Unavailable
 from mgpu_agent.protocol.places import check_private_state, find_runtime_file, state_place
 from mgpu_jupyter.api.models import Health as HealthAnswer
 from mgpu_jupyter.api.routes import PREFIX
-from mgpu_jupyter.client.login import load_login
+from mgpu_jupyter.client.login import is_loopback, load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.records import LinkSettings
+from mgpu_jupyter.model.cluster_file import ClusterFile, LoggingPart, Retention
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
 from mgpu_jupyter.model.settings import Health, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
+from mgpu_jupyter.server.cluster_file import VARIABLE, apply, read_cluster_file, site_warnings
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
+from mgpu_jupyter.server.log_file import unwrite_log, write_log
+from mgpu_jupyter.server.retention import keep_tidy
 from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
 from mgpu_jupyter.server.site_settings import load_strategies, read_setting, scheduling_of
-from mgpu_jupyter.server.upstream import Upstream
+from mgpu_jupyter.server.upstream import WAITS, Upstream
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
 from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
 
@@ -100,6 +105,16 @@ class MgpuApp(ExtensionApp):
     prolog = Unicode("", help="Shell command that runs on each node before a job; one that fails puts the job back.").tag(config=True)
     epilog = Unicode("", help="Shell command that runs on each node after a job, however it ended.").tag(config=True)
     hook_limit = Float(60.0, min=0.1, help="Seconds that one prolog or epilog may take.").tag(config=True)
+    retention = Dict(
+        help="How long jobs that are over are kept, with their output: max_age_days, max_output_gb, max_jobs, every_s; for ever if empty."
+    ).tag(config=True)
+    cluster_config = Unicode("", help=f"A cluster_config.yaml; what other settings say goes before. ${VARIABLE} names it too.").tag(
+        config=True
+    )
+    ping_timeout = Float(5.0, min=0.1, help="Seconds in which a node must answer when it is asked who it is.").tag(config=True)
+    relay_connect_timeout = Float(5.0, min=0.1, help="Seconds to connect to a master elsewhere.").tag(config=True)
+    relay_answer_timeout = Float(60.0, min=0.1, help="Seconds in which a master elsewhere must begin to answer.").tag(config=True)
+    relay_health_timeout = Float(5.0, min=0.1, help="Seconds in which a master elsewhere must say how it is.").tag(config=True)
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
     folders_cap = Int(FOLDERS_CAP_BYTES, min=0, help="Bytes of folders (--sync) that are kept for later jobs.").tag(config=True)
@@ -124,13 +139,41 @@ class MgpuApp(ExtensionApp):
     certificate_pin = ""
 
     def initialize_settings(self) -> None:
-        """Let handlers find the extension."""
+        """Read the cluster's file, and let handlers find the extension."""
+        self.warnings: list[str] = []
+        self.cluster_file = ClusterFile()
+        self._file_problem = ""
+        self._read_cluster_file()
+        self._logging: list[logging.Handler] = []
+        self._is_alone, self._server_log = False, logging.getLogger("ServerApp")
+        self._tidying: asyncio.Task[None] | None = None
         self.access = Access(getpass.getuser(), tuple(self.admins))
         self.settings["mgpu_extension"] = self
         self._agents: list[subprocess.Popen[bytes]] = []
         self._environment: dict[str, str | None] = {}
         self.streams: WeakSet[Guarded] = WeakSet()
         self._taking_over: asyncio.Task[None] | None = None
+
+    def _read_cluster_file(self) -> None:
+        """Take over what the file says; a mistake keeps the master from starting and shows in `health`."""
+        path = self.cluster_config or os.environ.get(VARIABLE, "")
+        if not path:
+            return
+        try:
+            self.cluster_file = read_cluster_file(Path(path), load_strategies())
+            apply(self, self.cluster_file)
+        except (InvalidRequest, TraitError) as error:
+            self._file_problem = str(error)
+
+    def _write_log(self) -> None:
+        wanted = self.cluster_file.logging
+        if wanted == LoggingPart():
+            return
+        try:
+            self._logging = write_log(wanted.file, wanted.level, self._server_log)
+        except Unavailable as error:
+            self.warnings.append(error.message)
+            self.log.warning("mgpu: %s", error.message)
 
     def initialize_handlers(self) -> None:
         """Add one route per handler, and one for all else below the prefix."""
@@ -139,6 +182,18 @@ class MgpuApp(ExtensionApp):
 
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
         """Start the master, or relay to one elsewhere; a failure shows in `health` and never stops the server."""
+        if self._file_problem:
+            self.problem = self._file_problem
+            self.log.error("mgpu: %s", self.problem)
+            return
+        self._is_alone, self._server_log = serverapp.starter_app is self, serverapp.log
+        self._write_log()
+        self.warnings += site_warnings(self.cluster_file, serverapp, is_alone=self._is_alone)
+        WAITS.connect_s, WAITS.answer_s, WAITS.health_s = (
+            self.relay_connect_timeout,
+            self.relay_answer_timeout,
+            self.relay_health_timeout,
+        )
         try:
             self.certificate_pin = pin_of_file(Path(serverapp.certfile)) if serverapp.certfile else ""
             check_private_state(state_place().path)
@@ -166,6 +221,9 @@ class MgpuApp(ExtensionApp):
         service = self._make_service(serverapp)
         service.start()
         self.service, self.upstream = service, None
+        retention = read_setting(self.retention, Retention, "retention")
+        if retention != Retention(every_s=retention.every_s):
+            self._tidying = asyncio.get_running_loop().create_task(keep_tidy(service, retention))
         self._agents = local_agents.start(agents, service.place.path, serverapp.port)
         self.log.info("mgpu: master at %s%s, link %s, state %s", server_url(serverapp), PREFIX, service.link_address, service.place.path)
 
@@ -193,6 +251,9 @@ class MgpuApp(ExtensionApp):
         self.problem = "The server is stopping."
         if self._taking_over is not None:
             self._taking_over.cancel()
+        if self._tidying is not None:
+            self._tidying.cancel()
+        unwrite_log(self._logging, self._server_log)
         self._give_to_kernels(**dict.fromkeys(self._environment, ""))
         if service is not None:
             loop = asyncio.get_running_loop()
@@ -206,9 +267,9 @@ class MgpuApp(ExtensionApp):
                 return HealthAnswer(status="failed", version=__version__, message=self.problem)
             return HealthAnswer(status="starting", version=__version__, message="The master is starting.")
         master = self.service.master
-        warnings: tuple[str, ...] = ()
+        warnings = tuple(self.warnings)
         if self.service.place.on_network:
-            warnings = (f"{self.service.place.path} is on a network file system: set MGPU_STATE_DIR to a local disk.",)
+            warnings += (f"{self.service.place.path} is on a network file system: set MGPU_STATE_DIR to a local disk.",)
         problem = master.problem if master.is_alive else "The master's thread ended: see the server's log and restart the server."
         return HealthAnswer(
             status="degraded" if problem else "ok",
@@ -253,6 +314,8 @@ class MgpuApp(ExtensionApp):
             output_cap_bytes=self.output_cap,
             folders_cap_bytes=self.folders_cap,
             follower_timeout_s=self.follower_timeout,
+            ping_timeout_s=self.ping_timeout,
+            expected=self.cluster_file.nodes,
             client_grace_s=self.client_grace,
         )
         return Service(state_place(), settings, url=server_url(serverapp), port=serverapp.port, certificate_pin=self.certificate_pin)
@@ -273,7 +336,9 @@ class MgpuApp(ExtensionApp):
         """Return where other machines reach this server, ending in `/`."""
         if self.public_url:
             return f"{self.public_url.rstrip('/')}/"
-        return server_url(self.serverapp, others=True)
+        serverapp: Any = self.serverapp
+        named = self.cluster_file.cluster.master.host if self._is_alone and not is_loopback(serverapp.ip) else ""
+        return server_url(serverapp, others=True, named=named)
 
     def end_streams_of(self, user: str) -> None:
         """Break off what goes on for a user who was removed."""
@@ -297,11 +362,11 @@ def pattern_of(path: str) -> str:
     return f"/{PREFIX}/{re.sub(r'{[a-z_]+}', '([^/]+)', path)}"
 
 
-def server_url(serverapp: Any, *, others: bool = False) -> str:
-    """Return where programs on this machine (or on others) reach the server, ending in `/`."""
+def server_url(serverapp: Any, *, others: bool = False, named: str = "") -> str:
+    """Return where programs on this machine (or on others) reach the server, ending in `/`; `named` is what a site calls it."""
     if serverapp.sock:
         return unix_url(serverapp.sock, serverapp.base_url)
-    host = serverapp.ip if serverapp.ip not in ANY_ADDRESS else (socket.getfqdn() if others else "127.0.0.1")
+    host = named or serverapp.ip if named or serverapp.ip not in ANY_ADDRESS else (socket.getfqdn() if others else "127.0.0.1")
     scheme = "https" if serverapp.certfile else "http"
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{serverapp.port}{serverapp.base_url}"

@@ -30,18 +30,24 @@ async def purge(service: Service, person: Person, request: upkeep.PurgeRequest) 
     while True:
         page = await service.look(partial(_page, wanted=_those(user, last)))
         old = [saved.job.id for saved in page if saved.job.ended_at is not None and saved.job.ended_at <= before]
-        files = [path for job_id in old for path in log_files(service.log_root, job_id)]
-        jobs, size = jobs + len(old), size + sum(path.stat().st_size for path in files)
-        if old and not request.dry_run:
-            await service.write(partial(_forget, job_ids=old))
-            reach("server.purge")
-            for path in files:
-                path.unlink(missing_ok=True)
-            for directory in (one for job_id in old for one in result_directories(service.place.path / "results", job_id)):
-                rmtree(directory, ignore_errors=True)
+        jobs, size = jobs + len(old), size + await forget(service, old, dry_run=request.dry_run)
         if len(page) < PAGE:
             return upkeep.PurgeAnswer(jobs=jobs, output_bytes=size, dry_run=request.dry_run)
         last = page[-1].job.number
+
+
+async def forget(service: Service, old: list[JobId], *, dry_run: bool = False) -> int:
+    """Forget these jobs, which are over, row first, then their output; return how many bytes that was."""
+    files = [path for job_id in old for path in log_files(service.log_root, job_id)]
+    size = sum(path.stat().st_size for path in files)
+    if old and not dry_run:
+        await service.write(partial(_forget, job_ids=old))
+        reach("server.purge")
+        for path in files:
+            path.unlink(missing_ok=True)
+        for directory in (one for job_id in old for one in result_directories(service.place.path / "results", job_id)):
+            rmtree(directory, ignore_errors=True)
+    return size
 
 
 def _page(reader: Reader, wanted: JobFilter) -> list[SavedJob]:

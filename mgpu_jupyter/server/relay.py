@@ -18,7 +18,7 @@ from tornado.web import RequestHandler
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError, websocket_connect
 
 from mgpu_jupyter.api.routes import PREFIX
-from mgpu_jupyter.server.upstream import CONNECT_S, Asked, Receiver, Upstream, host_of, resolver_of, target_of, tls_of, unreachable
+from mgpu_jupyter.server.upstream import WAITS, Asked, Receiver, Upstream, host_of, resolver_of, target_of, tls_of, unreachable
 
 REQUEST_HEADERS = ("Accept", "Content-Type", "Idempotency-Key", "Last-Event-ID", "If-None-Match")
 OWN_HEADERS = frozenset(
@@ -115,8 +115,8 @@ async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection
         base + target_of(address, target_below(uri)),
         headers={"Authorization": f"mgpu {address.token}"},
         ssl_options=tls_of(address),
-        connect_timeout=CONNECT_S,
-        request_timeout=CONNECT_S * 2,
+        connect_timeout=WAITS.connect_s,
+        request_timeout=WAITS.connect_s * 2,
         follow_redirects=False,
     )
     try:

@@ -36,6 +36,7 @@ from mgpu_jupyter.master.intake import Admitted, Item
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
 from mgpu_jupyter.master.views import job_view
+from mgpu_jupyter.model.cluster_file import ExpectedNode
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy
@@ -76,6 +77,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     follower_timeout_s: float = 60.0
     client_grace_s: float = 30.0
     """How long a job that ends with its client waits for it to come back."""
+    ping_timeout_s: float = 5.0
+    expected: tuple[ExpectedNode, ...] = ()
+    """Machines that the cluster's file lists."""
     strategies: dict[str, Strategy] = {}
     """Ways to pick nodes that the site brought along, by name."""
 
@@ -135,7 +139,7 @@ class Service:
         self.explainer = Explainer(self._ask, store.reader(), self.clock)
         self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
         self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch, strategies=settings.strategies)
-        self.ping = Pings(self.master)
+        self.ping = Pings(self.master, settings.ping_timeout_s)
         self.tracer = Tracer(self._ask, store.reader(), self.clock, self.ping, self.listening.port)
         self._runtime_file = self._publish(url, port, certificate_pin, keys, enrol_keys)
 

@@ -30,7 +30,7 @@ _NAMED: dict[str, type[msgspec.Struct]] = {"partitions": Partition, "accounts": 
 
 def scheduling_of(plain: Table, written: Table, tables: Mapping[str, Table], strategies: Iterable[str]) -> Scheduling:
     """Return the settings: `written` is `MgpuApp.scheduling` and goes before `plain`; `tables` have names of their own."""
-    values = _merged(plain, written)
+    values = merged(plain, written)
     for name, table in tables.items():
         if table:
             if values.get(name):
@@ -41,17 +41,17 @@ def scheduling_of(plain: Table, written: Table, tables: Mapping[str, Table], str
         if isinstance(named, Mapping):
             values[name] = {_name(key, name): read_setting(one, kind, f"{name}[{key!r}]") for key, one in named.items()}
     settings = read_setting(values, Scheduling, "scheduling")
-    _check_names(settings, (*BUILT_IN, *strategies))
+    check_names(settings, (*BUILT_IN, *strategies))
     return settings
 
 
-def _merged(below: Table, above: Table) -> dict[str, object]:
-    """Return both, table within table; what `above` says goes before."""
+def merged(below: Table, above: Table) -> dict[str, object]:
+    """Return both tables, table within table; what `above` says goes before."""
     values = {**below, **above}
     for key, value in above.items():
         other = below.get(key)
         if isinstance(other, Mapping) and isinstance(value, Mapping):
-            values[key] = _merged(other, value)
+            values[key] = merged(other, value)
     return values
 
 
@@ -90,7 +90,7 @@ def read_setting(value: object, kind: type[_T], where: str) -> _T:
             known = _keys_at(kind, path)
             near = get_close_matches(key, known, 1, 0.5)
             hint = f"write {near[0]}" if near else f"it has {', '.join(known)}"
-            raise _wrong(f"there is no key {key}", f"{where}{path}", hint) from error
+            raise _wrong(f"there is no key {key}", f"{where}{path}", hint, key=key) from error
         told = _AT.fullmatch(str(error))
         what, path = (told["what"], told["path"] or "") if told else (str(error), "")
         raise _wrong(what[0].lower() + what[1:].replace("`", ""), f"{where}{path}", "write it anew") from error
@@ -115,7 +115,7 @@ def _name(name: object, table: str) -> str:
         raise _wrong(f"{name!r} cannot be a name", table, "use letters, digits and . _ -") from error
 
 
-def _check_names(settings: Scheduling, strategies: tuple[str, ...]) -> None:
+def check_names(settings: Scheduling, strategies: tuple[str, ...]) -> None:
     """Refuse what names a strategy or account that there is not, and a second default partition."""
     if settings.strategy not in strategies:
         raise _wrong(f"there is no strategy {settings.strategy}", "default_policy", _nearest(settings.strategy, strategies))
@@ -137,5 +137,6 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"write {near[0]}" if near else f"it is one of {', '.join(names)}" if names else "there are none yet"
 
 
-def _wrong(what: str, where: str, hint: str) -> InvalidRequest:
-    return InvalidRequest("bad-setting", f"The setting MgpuApp.{where} is wrong: {what}; {hint}.")
+def _wrong(what: str, where: str, hint: str, *, key: str = "") -> InvalidRequest:
+    details = {"what": what, "where": where, "hint": hint, "key": key}
+    return InvalidRequest("bad-setting", f"The setting MgpuApp.{where} is wrong: {what}; {hint}.", details)

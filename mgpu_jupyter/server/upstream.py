@@ -31,12 +31,21 @@ from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
 from mgpu_jupyter.client.unix import socket_path
 
-CONNECT_S = 5.0
-ANSWER_S = 60.0
-HEALTH_S = 5.0
 CHUNK_BYTES = 64 * 1024
 NO_LIMIT = 1 << 62
 KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+
+
+class Waits(msgspec.Struct):
+    """How long a server that relays waits for the master elsewhere, in seconds."""
+
+    connect_s: float = 5.0
+    answer_s: float = 60.0
+    health_s: float = 5.0
+
+
+WAITS = Waits()
+"""One for the process; set by the extension before it relays."""
 
 
 class Upstream:
@@ -106,7 +115,7 @@ class Upstream:
     async def _health(self) -> Health:
         receiver = _Collected()
         try:
-            await asyncio.wait_for(self.request(Asked(method="GET", target="health"), receiver), HEALTH_S)
+            await asyncio.wait_for(self.request(Asked(method="GET", target="health"), receiver), WAITS.health_s)
             if receiver.status != 200:
                 told = msgspec.json.decode(receiver.body, type=ErrorBody)
                 raise Unavailable(told.code, told.message)
@@ -194,9 +203,9 @@ async def connect(address: Address) -> IOStream:
     """Return a connection whose certificate is the pinned one."""
     parts = urlsplit(address.url)
     if (resolver := resolver_of(address)) is not None:
-        return await TCPClient(resolver=resolver).connect("localhost", 80, timeout=CONNECT_S)
+        return await TCPClient(resolver=resolver).connect("localhost", 80, timeout=WAITS.connect_s)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    stream = await TCPClient().connect(parts.hostname or "", port, ssl_options=tls_of(address), timeout=CONNECT_S)
+    stream = await TCPClient().connect(parts.hostname or "", port, ssl_options=tls_of(address), timeout=WAITS.connect_s)
     stream.set_nodelay(True)
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE.items():
@@ -270,7 +279,7 @@ async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: 
     reading = asyncio.ensure_future(connection.read_response(delegate))
     try:
         beginning = asyncio.ensure_future(delegate.began.wait())
-        await asyncio.wait({reading, beginning}, timeout=ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({reading, beginning}, timeout=WAITS.answer_s, return_when=asyncio.FIRST_COMPLETED)
         beginning.cancel()
         if not delegate.began.is_set() and not reading.done():
             raise TimeoutError
@@ -278,7 +287,7 @@ async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: 
     finally:
         if not reading.done():
             stream.close()
-            await asyncio.wait({reading}, timeout=CONNECT_S)
+            await asyncio.wait({reading}, timeout=WAITS.connect_s)
     if delegate.error is not None:
         raise delegate.error
     if not delegate.is_complete:

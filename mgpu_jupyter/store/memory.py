@@ -195,6 +195,15 @@ class MemoryStore:
                 counts[saved.job.state.value] += 1
         return counts
 
+    def oldest_ended(self, after: int, limit: int) -> list[SavedJob]:
+        """Return jobs that are over with numbers above `after`, the first submitted first."""
+        found = [saved for saved in self._jobs.values() if saved.job.state.is_final and saved.job.number > after]
+        return sorted(found, key=lambda saved: saved.job.number)[:limit]
+
+    def count_ended(self) -> int:
+        """Return how many jobs are over."""
+        return sum(saved.job.state.is_final for saved in self._jobs.values())
+
     def answers(self, keys: Sequence[str]) -> list[Record]:
         """Return what was recorded under these names, oldest first."""
         return [record for key, record in self._answers if key in keys]

@@ -313,6 +313,19 @@ class SqliteReader:
         with _as_unavailable():
             return dict.fromkeys(_ACTIVE, 0) | dict(self._connection.execute(query, _ACTIVE).fetchall())
 
+    def oldest_ended(self, after: int, limit: int) -> list[SavedJob]:
+        """Return jobs that are over with numbers above `after`, the first submitted first."""
+        marks = ", ".join("?" * len(_ACTIVE))
+        query = f"SELECT seq, spec, record FROM jobs WHERE number > ? AND state NOT IN ({marks}) ORDER BY number LIMIT ?"  # noqa: S608 - marks only
+        with _as_unavailable():
+            return [_saved_job(row) for row in self._connection.execute(query, (after, *_ACTIVE, limit))]
+
+    def count_ended(self) -> int:
+        """Return how many jobs are over."""
+        with _as_unavailable():
+            every = int(self._connection.execute("SELECT count(*) FROM jobs").fetchone()[0])
+        return every - sum(self.count_active().values())
+
     def answers(self, keys: Sequence[str]) -> list[Record]:
         """Return what was recorded under these names, oldest first."""
         query = f"SELECT record FROM answers WHERE key IN ({', '.join('?' * len(keys))}) ORDER BY id"  # noqa: S608 - marks only

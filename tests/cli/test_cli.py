@@ -344,8 +344,8 @@ def test_master_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(entry.mgpu_master, ["--socket", "s"], MockTransport()) == 0
     assert called == [
         ("h", 9, "f", ["--debug"], True, None),
-        ("127.0.0.1", 8080, None, [], False, None),
-        ("127.0.0.1", 8080, None, [], False, "s"),
+        (None, None, None, [], False, None),
+        (None, None, None, [], False, "s"),
     ]
 
 

@@ -104,6 +104,7 @@ def test_nodes(capsys: Captured) -> None:
         "cpu_percent": 12.4,
         "memory_available_bytes": 7,
         "runs": "",
+        "warnings": [],
         "gpus": [
             {
                 "index": 1,

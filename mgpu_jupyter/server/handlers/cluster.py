@@ -7,9 +7,11 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.openapi import document
 from mgpu_jupyter.master.doors import Wish
+from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.trust import notice
 from mgpu_jupyter.master.views import free_gpus, node_view, site_view
 from mgpu_jupyter.model.job import NodeState
+from mgpu_jupyter.server.cluster_file import node_warnings
 from mgpu_jupyter.server.handlers.base import Guarded
 from mgpu_jupyter.server.upstream import Upstream
 
@@ -65,17 +67,34 @@ class OpenApiHandler(Guarded):
         self.answer(document())
 
 
-class NodesHandler(Guarded):
+class NodesBase(Guarded):
+    """What handlers of nodes have in common."""
+
+    def view(self, node: NodeView) -> models.Node:
+        """Return a node as everyone may see it, with how it differs from what the cluster's file says."""
+        return node_view(node, node_warnings(self.service.settings.expected, node.facts, node.id))
+
+
+class NodesHandler(NodesBase):
     """All nodes."""
 
     path = "nodes"
 
     def get(self) -> None:
         """List nodes and their GPUs."""
-        self.answer(models.NodeList(nodes=tuple(node_view(node) for node in self.service.master.nodes())))
+        nodes = self.service.master.nodes()
+        known = {node.id for node in nodes}
+        expected = tuple(
+            models.ExpectedNode(
+                id=one.node_id, host=one.hostname, address=one.ip, port=one.port, gpu_count=one.gpu_count, gpu_type=one.gpu_type
+            )
+            for one in self.service.settings.expected
+            if one.node_id not in known
+        )
+        self.answer(models.NodeList(nodes=tuple(self.view(node) for node in nodes), expected=expected))
 
 
-class NodeHandler(Guarded):
+class NodeHandler(NodesBase):
     """One node."""
 
     path = "nodes/{node_id}"
@@ -85,7 +104,7 @@ class NodeHandler(Guarded):
         node = self.service.master.node(NodeId(node_id))
         if node is None:
             raise NotFound("no-such-node", f"There is no node {node_id[:63]!r}: see `mgpu nodes`.")
-        self.answer(node_view(node))
+        self.answer(self.view(node))
 
     async def patch(self, node_id: str) -> None:
         """Do to a node what an administrator asks for."""
