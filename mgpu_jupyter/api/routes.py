@@ -89,6 +89,13 @@ ROUTES: tuple[Route, ...] = (
         response=models.NodeActionAnswer,
     ),
     Route(
+        method="POST",
+        path="nodes/{node_id}/ping",
+        operation="pingNode",
+        summary="Ask a node's agent who it is, through its link, with times and versions",
+        response=traces.NodePing,
+    ),
+    Route(
         method="DELETE",
         path="nodes/{node_id}",
         operation="removeNode",

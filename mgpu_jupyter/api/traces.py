@@ -98,6 +98,27 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """Where the actual value is from, or why it could not be had."""
 
 
+class NodePing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node's agent answered through its link."""
+
+    node_id: str
+    seconds: float
+    """There and back."""
+    host: str
+    address: str
+    agent_version: str
+    master_version: str
+    python: str
+    pid: int
+    started_at: float
+    clock_skew_s: float
+    """How far its clock is ahead of the master's, give or take the way."""
+    link: str
+    """Where it found the master."""
+    warnings: tuple[str, ...] = ()
+    """What is not as it should be: another version, another name or host than it joined with."""
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """The whole way of a job."""
 

@@ -21,18 +21,20 @@ ACTIONS: dict[str, NodeActionName] = {
     "remove": "remove",
     "revoke": "revoke",
 }
+PING = "ping"
 _EXAMPLES = ('drain n1 --reason "new memory on Friday"', "resume n1", "allow n1 --user ann --only")
 _ABOUT = (
     "Administer a node. drain and maintenance: no new jobs, what runs goes on. resume: jobs again. allow and deny: who may use it. "
-    "remove: forget a node that is offline. revoke: refuse it from now on; what it runs is run elsewhere."
+    "remove: forget a node that is offline. revoke: refuse it from now on; what it runs is run elsewhere. "
+    "ping: ask its agent who it is, through the real link."
 )
 
 
 def parser(prog: str) -> Parser:
     """Return the flags."""
-    usage = f'{prog} {"|".join(ACTIONS)} ID [--reason "…"] [--user NAME] [--account NAME]'
+    usage = f'{prog} {"|".join((*ACTIONS, PING))} ID [--reason "…"] [--user NAME] [--account NAME]'
     result = Parser(prog, usage, _ABOUT, examples=[f"{prog} {words}" for words in _EXAMPLES])
-    result.add_argument("action", nargs="?", help=", ".join(ACTIONS))
+    result.add_argument("action", nargs="?", help=", ".join((*ACTIONS, PING)))
     result.add_argument("node_id", nargs="?", metavar="ID", help="the node; see mgpu nodes")
     result.add_argument("--reason", default="", metavar="TEXT", help="shown to everyone beside the node")
     result.add_argument("--user", action="append", default=[], metavar="NAME", help="whom to allow or deny; may be repeated")
@@ -45,6 +47,8 @@ def parser(prog: str) -> Parser:
 
 def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Do it and say what became of the node."""
+    if values.action == PING and values.node_id:
+        return _ping(values, make_client)
     action = _action(values)
     with make_client() as client:
         answer = client.change_node(values.node_id, action, values.reason, users=values.user, accounts=values.account)
@@ -55,11 +59,26 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     return 0
 
 
+def _ping(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
+    """Say how the node answered; exit 1 when something is not as it should be."""
+    with make_client() as client:
+        told = client.ping_node(values.node_id)
+    if values.json:
+        document(told)
+    else:
+        print(f"{told.node_id}: answered in {told.seconds * 1000:.0f} ms from host {printable(told.host)}, {printable(told.address)}")
+        print(f"  agent {printable(told.agent_version)} (master {told.master_version}), pid {told.pid}, {printable(told.python)}")
+        print(f"  its clock is {told.clock_skew_s:+.3f} s from the master's; it reaches the master at {printable(told.link)}")
+        for text in told.warnings:
+            print(f"  WARNING: {printable(text)}")
+    return 1 if told.warnings else 0
+
+
 def _action(values: argparse.Namespace) -> NodeActionName:
     """Return what is asked for, or say what is missing or too much."""
     name, has_names = values.action, bool(values.user or values.account)
-    if name not in ACTIONS:
-        raise InvalidRequest("usage", f"mgpu node knows {', '.join(ACTIONS)}: write for example mgpu node drain ID.")
+    if name not in (*ACTIONS, PING):
+        raise InvalidRequest("usage", f"mgpu node knows {', '.join((*ACTIONS, PING))}: write for example mgpu node drain ID.")
     if not values.node_id:
         raise InvalidRequest("usage", f"Which node? Write mgpu node {name} ID; `mgpu nodes` lists them.")
     if name not in ("allow", "deny") and has_names:

@@ -336,6 +336,10 @@ class Client:
         request = Request(method="PATCH", path=f"nodes/{quote(node_id, safe='')}", body=msgspec.json.encode(change))
         return self.caller.call(request, models.NodeActionAnswer)
 
+    def ping_node(self, node_id: str) -> traces.NodePing:
+        """Ask a node's agent who it is, through its link, with times and versions."""
+        return self.caller.call(Request(method="POST", path=f"nodes/{quote(node_id, safe='')}/ping"), traces.NodePing)
+
     def remove_node(self, node_id: str) -> models.NodeActionAnswer:
         """Forget a node that is offline and holds nothing; for administrators."""
         return self.caller.call(Request(method="DELETE", path=f"nodes/{quote(node_id, safe='')}"), models.NodeActionAnswer)

@@ -10,12 +10,14 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import NotFound, Unavailable
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Pong
 from mgpu_agent.protocol.model import ProcessSeen
 from mgpu_jupyter.api import traces as api
 from mgpu_jupyter.master.master import Master
+from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.ports import Reader
 from mgpu_jupyter.master.trails import Trail, trace_of
 from mgpu_jupyter.scheduler.explain import history
@@ -79,6 +81,31 @@ class Pings:
         except TimeoutError:
             text = f"{node_id} did not answer within {self._timeout_s:g} s: see its agent's log, and networking.ping_timeout."
             raise Unavailable("no-answer", text) from None
+
+
+async def ping_node(ping: Pinger, node: NodeView, clock: Callable[[], float]) -> api.NodePing:
+    """Ask a node who it is, and compare that with what it said when it joined."""
+    told = await ping(node.id)
+    pong, facts = told.pong, node.facts
+    skew_s = pong.at - (clock() - told.seconds / 2)
+    pairs = (("node", node.id, pong.node_id), ("host", facts.host, pong.host), ("address", facts.address, pong.address))
+    warnings = [f"Its agent says {what} {said}, and it joined as {joined}." for what, joined, said in pairs if said != joined]
+    if pong.agent_version != __version__:
+        warnings.append(f"Its agent is version {pong.agent_version}, and the master is {__version__}: install the same on both.")
+    return api.NodePing(
+        node_id=node.id,
+        seconds=told.seconds,
+        host=pong.host,
+        address=pong.address,
+        agent_version=pong.agent_version,
+        master_version=__version__,
+        python=pong.python,
+        pid=pong.pid,
+        started_at=pong.started_at,
+        clock_skew_s=skew_s,
+        link=pong.link,
+        warnings=tuple(warnings),
+    )
 
 
 class Tracer:

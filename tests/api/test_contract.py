@@ -62,6 +62,7 @@ def test_operations_and_paths_are_unique() -> None:
 def test_writes_are_the_routes_that_are_not_get() -> None:
     assert [route.operation for route in ROUTES if route.is_write] == [
         "changeNode",
+        "pingNode",
         "removeNode",
         "addJoinToken",
         "submitJob",

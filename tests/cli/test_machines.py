@@ -18,7 +18,7 @@ from mgpu_jupyter.client.transport import Answer
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.model.settings import Lists
 
-ACTIONS = "drain, resume, maintenance, allow, deny, remove, revoke"
+ACTIONS = "drain, resume, maintenance, allow, deny, remove, revoke, ping"
 Captured = pytest.CaptureFixture[str]
 
 

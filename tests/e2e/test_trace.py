@@ -85,6 +85,14 @@ def test_a_running_job_is_looked_at_where_it_is(two_nodes: Cluster) -> None:
     assert run(two_nodes, "debug_job_tracking", job.id).returncode == 0
 
 
+def test_a_node_answers_through_its_link(two_nodes: Cluster) -> None:
+    told = run(two_nodes, "mgpu", "node", "ping", "n1")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert re.match(rf"n1: answered in \d+ ms from host {host_name()}, 127.0.0.1\n  agent \S+ \(master ", told.stdout)
+    assert json.loads(run(two_nodes, "mgpu", "node", "ping", "n1", "--json").stdout)["pid"] == two_nodes.pid("n1")
+    assert run(two_nodes, "mgpu", "node", "ping", "n9").returncode == 1
+
+
 def test_the_banner_is_told_by_the_process_itself(two_nodes: Cluster) -> None:
     done = run(two_nodes, "mgpu_srun", "--debug", "--gpus", "1", "--", "bash", "-c", "echo $$; pwd; trap -p PIPE; exit 3")
 

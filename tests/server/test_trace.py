@@ -7,6 +7,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
+from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import Unavailable
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.messages import Pong
@@ -101,3 +102,21 @@ def test_without_an_answer_what_was_told_at_the_start_is_compared(running):
     over = replace(running, tasks=(ended(running),))
     assert found(over, None)["pid"] == (True, "1000", "it has ended")
     assert found(replace(running, tasks=()), None) == {}
+
+
+async def test_a_ping_compares_with_what_the_node_joined_with(api, tell, app, monkeypatch):
+    await tell(NodeJoined(at=time.time(), node_id=NodeId("n1"), facts=facts("n1")))
+    assert (await api("nodes/n1/ping", "POST"))[1]["code"] == "node-away"
+    assert (await api("nodes/n9/ping", "POST"))[1]["code"] == "no-such-node"
+
+    async def answered(node_id, key=None):
+        return Answered(replace(PONG, at=app.service.clock() + 3.0, host="other"), 0.5)
+
+    monkeypatch.setattr(app.service, "ping", answered)
+    code, told = await api("nodes/n1/ping", "POST")
+    assert (code, told["seconds"], told["pid"], told["link"]) == (200, 0.5, 7, "tcp://127.0.0.1:8790")
+    assert told["clock_skew_s"] == pytest.approx(3.25, abs=0.5)
+    assert [text.partition(":")[0] for text in told["warnings"]] == [
+        "Its agent says host other, and it joined as host-n1.",
+        f"Its agent is version 1, and the master is {__version__}",
+    ]

@@ -10,6 +10,7 @@ from mgpu_jupyter.server.handlers.cluster import (
     NodeHandler,
     NodesHandler,
     OpenApiHandler,
+    PingHandler,
 )
 from mgpu_jupyter.server.handlers.folders import MissingHandler, PiecesHandler
 from mgpu_jupyter.server.handlers.jobs import (
@@ -35,6 +36,7 @@ ALL: tuple[type[Guarded], ...] = (
     OpenApiHandler,
     NodesHandler,
     NodeHandler,
+    PingHandler,
     JoinTokensHandler,
     JobsHandler,
     BulkHandler,

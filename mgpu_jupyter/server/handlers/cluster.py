@@ -13,6 +13,7 @@ from mgpu_jupyter.master.views import free_gpus, node_view, site_view
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.server.cluster_file import node_warnings
 from mgpu_jupyter.server.handlers.base import Guarded
+from mgpu_jupyter.server.tracing import ping_node
 from mgpu_jupyter.server.upstream import Upstream
 
 
@@ -124,6 +125,19 @@ class NodeHandler(NodesBase):
         self.person.check_is_admin("administer nodes")
         message = await self.service.order_node(self.person, NodeId(node_id), Wish(action="remove"))
         self.answer(models.NodeActionAnswer(node_id=NodeId(node_id), action="remove", message=message))
+
+
+class PingHandler(Guarded):
+    """One node, asked who it is."""
+
+    path = "nodes/{node_id}/ping"
+
+    async def post(self, node_id: str) -> None:
+        """Ask its agent through the link and answer with what it says."""
+        node = self.service.master.node(NodeId(node_id))
+        if node is None:
+            raise NotFound("no-such-node", f"There is no node {node_id[:63]!r}: see `mgpu nodes`.")
+        self.answer(await ping_node(self.service.ping, node, self.service.clock))
 
 
 class JoinTokensHandler(Guarded):
