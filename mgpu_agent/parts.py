@@ -23,6 +23,7 @@ from mgpu_agent.process.environment import base_environment
 from mgpu_agent.process.inotify import ModifiedFiles
 from mgpu_agent.process.keeper_client import KeeperClient
 from mgpu_agent.process.output import OutputShipper
+from mgpu_agent.process.post_office import PostOffice
 from mgpu_agent.process.preparation import Preparation
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
@@ -55,6 +56,8 @@ class Parts(NamedTuple):
     """Says where the master is now."""
     describe: Callable[[str, str], NodeFacts]
     """Says what this machine is, under this boot id and incarnation."""
+    post: PostOffice | None = None
+    """The door for processes of jobs, where there is one."""
 
 
 def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Parts:
@@ -92,4 +95,5 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
         address=found.address,
         look=partial(find_master, config),
         describe=describe,
+        post=PostOffice(),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import CollectResult, Input, Meet, Piece, Resize, ToMaster, Warn
+from mgpu_agent.protocol.messages import CollectResult, Input, Meet, Piece, Posted, Resize, ToMaster, Warn
 from mgpu_agent.protocol.model import HealthChecks, LaunchSpec, OutputMark, TaskStatus
 
 
@@ -63,6 +63,12 @@ class PassOn(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the keeper just this."""
 
     message: Input | Resize | Warn
+
+
+class Deliver(msgspec.Struct, frozen=True, kw_only=True):
+    """Hand this to the processes of its attempt."""
+
+    message: Posted
 
 
 class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +161,7 @@ Command = (
     | RenewLeases
     | StopTasks
     | PassOn
+    | Deliver
     | ForgetTasks
     | FollowOutput
     | SetPace

@@ -6,7 +6,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.meeting import Offer
-from mgpu_agent.protocol.messages import InputAck, Met, ToAgent
+from mgpu_agent.protocol.messages import InputAck, Met, Post, ToAgent
 from mgpu_agent.protocol.model import Ailment, GpuSample, NodeFacts, TaskStatus
 
 
@@ -77,6 +77,13 @@ class InputTaken(msgspec.Struct, frozen=True, kw_only=True):
     ack: InputAck
 
 
+class ParcelPosted(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of a job has something for those of its attempt on another node."""
+
+    at: float
+    parcel: Post
+
+
 class LaunchPrepared(msgspec.Struct, frozen=True, kw_only=True):
     """All that a launch needs is there."""
 
@@ -143,6 +150,7 @@ Event = (
     | KeeperLost
     | TaskChanged
     | InputTaken
+    | ParcelPosted
     | LaunchPrepared
     | PeersMet
     | LaunchFailed

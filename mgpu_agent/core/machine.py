@@ -17,6 +17,7 @@ from mgpu_agent.core.ailing import Ailing
 from mgpu_agent.core.commands import (
     Command,
     Connect,
+    Deliver,
     End,
     MoveOutput,
     ReadGpus,
@@ -43,6 +44,7 @@ from mgpu_agent.core.events import (
     LinkFell,
     LinkRose,
     MasterMoved,
+    ParcelPosted,
     PeersMet,
     TaskChanged,
     Ticked,
@@ -69,6 +71,7 @@ from mgpu_agent.protocol.messages import (
     OutputAck,
     Piece,
     Ping,
+    Posted,
     Prepare,
     Probe,
     Refuse,
@@ -186,6 +189,8 @@ class Machine:
                 return [Send(message=ack)] if self.may_ship else []
             case PeersMet():
                 return self._work.peers_met(event, may_tell=self.may_ship)
+            case ParcelPosted(parcel=parcel):  # one that gets lost is sent again by who needs it
+                return [Send(message=parcel)] if self.may_ship else []
             case Began(boot=boot):
                 self._boot = boot
                 return [Connect(enrolling=self.phase is Phase.ENROLLING)]
@@ -310,6 +315,8 @@ class Machine:
                 return self._work.renew(beat, self._boot)
             case Stop():
                 return self._work.stop(message)
+            case Posted():
+                return [Deliver(message=message)]
             case Input() | Resize() | Warn():
                 return self._work.pass_on(message)
             case Welcome():

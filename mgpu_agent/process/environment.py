@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from mgpu_agent.mpi.parcels import SOCKET_VARIABLE, job_socket
+from mgpu_agent.mpi.setting import program
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, TaskSpec
 
@@ -47,6 +49,8 @@ def task_environment(
     }
     env.update(spec.env)
     env.update(task.env)
+    if spec.mpi:
+        env[SOCKET_VARIABLE] = job_socket(spec.incarnation.rpartition("/")[2])
     if spec.script is not None:
         # A cell imports what lies beside the notebook, although its source runs from the spool.
         python_path = env.get("PYTHONPATH", base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape"))
@@ -78,6 +82,8 @@ def interpreter_words(source: str) -> tuple[str, ...]:
 def command_words(spec: LaunchSpec, script_path: str, python: str) -> tuple[bytes, ...]:
     """Return the words to run: the command itself, or an interpreter and the file of the cell."""
     words = spec.argv if spec.script is None else (*(interpreter_words(spec.script) or (python, "-u")), script_path)
+    if spec.mpi:
+        words = (*program("first"), *words) if any(task.rank == 0 for task in spec.tasks) else program("host")
     if spec.setup:
         words = (
             "bash",

@@ -32,6 +32,7 @@ MASTER = {
     "master.start": "a node is about to be told to start what it prepared",
     "master.stop": "a stop is about to be sent",
     "master.input": "what somebody typed, or the size of their terminal, is about to be sent",
+    "master.post": "a parcel from one node of a job to another is about to be sent on",
     "master.warn": "a warning of the end of a job's time is about to be sent",
     "master.probe": "a trial is about to be asked for",
     "master.ping": "a node is about to be asked who it is",

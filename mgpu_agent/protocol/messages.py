@@ -192,6 +192,14 @@ class CollectResult(msgspec.Struct, frozen=True, kw_only=True, tag="collect_resu
     size: int
 
 
+class Posted(msgspec.Struct, frozen=True, kw_only=True, tag="posted"):
+    """A few bytes from the processes of an attempt on another node to those on yours."""
+
+    key: AttemptKey
+    sender: NodeId
+    data: bytes
+
+
 ToAgent = (
     Welcome
     | Enrolled
@@ -214,6 +222,7 @@ ToAgent = (
     | Warn
     | Piece
     | CollectResult
+    | Posted
 )
 
 # --- agent to master -----------------------------------------------------------------------------
@@ -349,6 +358,14 @@ class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
     """Nothing more is taken."""
 
 
+class Post(msgspec.Struct, frozen=True, kw_only=True, tag="post"):
+    """A few bytes from the processes of an attempt here to those on another node of it. May get lost."""
+
+    key: AttemptKey
+    to: NodeId
+    data: bytes
+
+
 class FetchPieces(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_pieces"):
     """Send these pieces of the folder of this attempt, or say that they are not there."""
 
@@ -393,4 +410,5 @@ ToMaster = (
     | FetchPieces
     | FoundResults
     | ResultChunk
+    | Post
 )

@@ -179,6 +179,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns of files that are collected from its directory when it has ended."""
     hooks: tuple[HookSpec, ...] = ()
     """In the order in which they run."""
+    mpi: bool = False
+    """Rank 0 runs the command, which reaches the other nodes through the agents; the other ranks wait for what it wants there."""
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):

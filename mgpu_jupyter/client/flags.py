@@ -113,6 +113,7 @@ def _add_conduct(add: Add) -> None:
     add("--no-requeue", action="store_true", help="do not run again when its node is lost")
     add("--on-disconnect", choices=("keep", "fence"), help="when its node is cut off: let it run on, or end it there and run it elsewhere")
     add("--debug", action="store_true", help="let each process first say on stderr who and where it is")
+    add("--mpi", action="store_true", help="run the command once, on the first node; mpirun in it reaches the others without ssh")
     add("--env-setup-cmd", metavar="CMD", help="run this in a login shell first; the job goes on in its environment")
     add("--signal", metavar="USR1@60", help="send this signal so many seconds before the time limit")
     add("--interactive", action="store_true", help="stream the output and take stdin (default)")

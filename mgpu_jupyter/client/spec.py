@@ -59,7 +59,7 @@ SAME_IN_SPEC = (
     *("priority", "qos", "account", "hold", "dependency", "array", "sweep", "env", "python", "requeue", "on_disconnect"),
     *("distributed", "ntasks_per_node", "sync", "results", "prolog", "epilog"),
     *("retries", "image"),
-    *("pty", "interactive_kill", "signal", "env_setup_cmd", "debug"),
+    *("mpi", "pty", "interactive_kill", "signal", "env_setup_cmd", "debug"),
 )
 RENAMED = {
     "time_limit": "time_limit_s",

@@ -44,7 +44,9 @@ def check(spec: JobSpec) -> JobSpec:
     check_image(spec)
     if tasks_of(spec) > MAX_TASKS:
         raise InvalidRequest("too-many-tasks", f"This asks for {tasks_of(spec)} processes; mgpu starts at most {MAX_TASKS} for one job.")
-    if spec.pty and tasks_of(spec) > 1:
+    if spec.mpi and spec.distributed:
+        raise InvalidRequest("contradiction", "--mpi and --distributed are two ways to start processes: leave one of the two out.")
+    if spec.pty and not spec.mpi and tasks_of(spec) > 1:
         raise InvalidRequest("one-terminal", "--pty is one terminal for one process: ask for one node.")
     if spec.pty and spec.array:
         raise InvalidRequest("one-terminal", "--pty is one terminal, and --array many jobs: leave one of the two out.")

@@ -151,6 +151,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Warning before the time limit, like `USR1@60`."""
     env_setup_cmd: Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MAX_ARGUMENT_CHARS // 2)] = ""
     """Shell text that runs before the command, in the same environment."""
+    mpi: bool = False
+    """Run the command once, on the first node; `mpirun` in it reaches the others."""
     home: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=255)] = ""
     """The submitting machine: `gpu_ids` without a node means GPUs of that one, if it is a node."""
     distributed: bool = False

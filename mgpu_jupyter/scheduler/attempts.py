@@ -21,14 +21,16 @@ from mgpu_jupyter.scheduler.state import ClusterState
 
 EXITED = "exit"
 GPU_LOST = "gpu-lost"
+FIRST_DONE = "first-done"
 _OUTCOMES = {
     None: JobState.COMPLETED,
     StopCause.CANCELLED: JobState.CANCELLED,
     StopCause.TIMEOUT: JobState.TIMEOUT,
     StopCause.RANK_FAILED: JobState.FAILED,
+    StopCause.FIRST_DONE: JobState.COMPLETED,
 }
 _AGAIN = (StopCause.REQUEUE, StopCause.PREEMPTED)
-_DECIDED = (StopCause.CANCELLED, StopCause.TIMEOUT, *_AGAIN)
+_DECIDED = (StopCause.CANCELLED, StopCause.TIMEOUT, StopCause.FIRST_DONE, *_AGAIN)
 """What becomes of a job that is ended for these is not changed by a node that is lost meanwhile."""
 
 
@@ -169,6 +171,8 @@ def _take_in(state: ClusterState, at: float, job: Job, status: TaskStatus) -> li
         return _lost(state, at, job, f"Node {status.node_id} lost it: {status.reason}.")
     if _exit_code(status) != 0 and job.stop is None:
         return stop_attempt(state, job, StopCause.RANK_FAILED, _failure(job, status), at=at)
+    if job.spec.mpi and status.rank == 0 and job.stop is None and job.live_placements:
+        return stop_attempt(state, job, StopCause.FIRST_DONE, Reason(FIRST_DONE, "Its first process is over."), at=at)
     return _go_on(state, at, job)
 
 
@@ -259,6 +263,8 @@ def _blame_first(job: Job, ended: list[TaskStatus]) -> Job:
 
 def _job_exit_code(job: Job, ended: list[TaskStatus]) -> int | None:
     """Return the exit code of the rank that failed first; a launch that was refused brought its own."""
+    if job.stop is StopCause.FIRST_DONE:
+        return 0
     first = first_failed(ended)
     if first is not None:
         return _exit_code(first)

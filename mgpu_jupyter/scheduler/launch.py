@@ -43,6 +43,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tupl
         folder=spec.sync,
         results=spec.results,
         hooks=hooks,
+        mpi=spec.mpi,
     )
 
 

@@ -33,6 +33,8 @@ class StopCause(StrEnum):
     RANK_FAILED = "rank_failed"
     REQUEUE = "requeue"
     PREEMPTED = "preempted"
+    FIRST_DONE = "first_done"
+    """The one process that counts ended well."""
 
 
 class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):

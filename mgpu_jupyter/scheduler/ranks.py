@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from mgpu_jupyter.model.launchers import launcher_of
-from mgpu_jupyter.model.tasks import workers_on
+from mgpu_jupyter.model.tasks import meets, workers_on
 from mgpu_jupyter.scheduler.model import Job, Placement
 
 SOCKET_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -18,10 +18,12 @@ SOCKET_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 def node_environment(job: Job, placement: Placement) -> dict[str, str]:
     """Return what all processes of one node are told unless the user says otherwise."""
     env: dict[str, str] = {}
-    if job.spec.distributed and job.rendezvous is not None:
+    if job.rendezvous is not None:
         env |= {"MASTER_ADDR": job.rendezvous.address, "MASTER_PORT": str(job.rendezvous.port)}
     if job.spec.distributed and launcher_of(job.spec):
         env |= _launcher_environment(job, placement)
+    if job.spec.mpi:
+        env["MGPU_MPI_HOSTS"] = ",".join(f"{one.node_id}:{workers_on(job.spec, len(one.gpus))}" for one in job.placements)
     if _is_like_srun(job):
         env |= _slurm_of_node(job, placement)
     return env
@@ -29,7 +31,7 @@ def node_environment(job: Job, placement: Placement) -> dict[str, str]:
 
 def default_environment(job: Job, placement: Placement) -> dict[str, str]:
     """Return what all processes of one node are told unless user or node say otherwise."""
-    if not job.spec.distributed:
+    if not meets(job.spec):
         return {}
     interface = dict.fromkeys(SOCKET_INTERFACES, placement.interface) if placement.interface else {}
     # Shared by the ranks, as torchrun would: without this every one of them would use all CPUs of the node.
@@ -77,6 +79,8 @@ def _launcher_environment(job: Job, placement: Placement) -> dict[str, str]:
 
 
 def _is_like_srun(job: Job) -> bool:
+    if job.spec.mpi:  # Open MPI would ask Slurm for its nodes
+        return False
     return job.world_size > 1 or job.spec.ntasks_per_node is not None
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from mgpu_agent.core.commands import Command, PassOn, Send
-from mgpu_agent.core.events import Event, InputTaken, KeeperLost, LinkFell, TaskChanged
-from mgpu_agent.protocol.messages import Input, InputAck, Launch, Resize, Warn
+from mgpu_agent.core.commands import Command, Deliver, PassOn, Send
+from mgpu_agent.core.events import Event, InputTaken, KeeperLost, LinkFell, ParcelPosted, TaskChanged
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.messages import Input, InputAck, Launch, Post, Posted, Resize, Warn
 from tests.agent.test_core import JOINED, KEY, a_machine, a_spec, a_status, said
 
 TYPED = Input(key=KEY, rank=0, writer="w", offset=3, data=b"abc")
 RESIZED = Resize(key=KEY, rank=0, rows=10, columns=20)
 WARNED = Warn(key=KEY, signal=10, serial=100.0)
+PARCEL = Posted(key=KEY, sender=NodeId("n2"), data=b"order")
+OUT = Post(key=KEY, to=NodeId("n2"), data=b"order")
 ACK = InputAck(key=KEY, rank=0, writer="w", offset=6)
 RUNNING = (*JOINED, said(Launch(spec=a_spec())), TaskChanged(at=1.0, status=a_status()))
 OVER = (*RUNNING, TaskChanged(at=2.0, status=a_status(ended=True)))
@@ -30,6 +33,9 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         said(TYPED),
         [Send(message=InputAck(key=KEY, rank=0, writer="w", offset=3, closed=True))],
     ),
+    "a parcel goes to the processes of its attempt": (RUNNING, said(PARCEL), [Deliver(message=PARCEL)]),
+    "a parcel goes out": (RUNNING, ParcelPosted(at=2.0, parcel=OUT), [Send(message=OUT)]),
+    "a parcel does not go out without a connection": ((*RUNNING, LinkFell(at=2.0, may_enrol=True)), ParcelPosted(at=2.0, parcel=OUT), []),
     "the size of a terminal that is gone": (OVER, said(RESIZED), []),
     "what was read is told": (RUNNING, InputTaken(at=2.0, ack=ACK), [Send(message=ACK)]),
     "what was read is not told without a connection": ((*RUNNING, LinkFell(at=2.0, may_enrol=True)), InputTaken(at=2.0, ack=ACK), []),

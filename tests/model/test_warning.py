@@ -34,6 +34,12 @@ def test_others_are_refused_with_a_sentence(text: str) -> None:
 
 def test_one_terminal_is_for_one_process() -> None:
     assert check(a_spec(pty=True)).pty
+    assert check(a_spec(pty=True, mpi=True, nodes=2)).pty
     for spec in (a_spec(pty=True, nodes=2), a_spec(pty=True, array="1-2")):
         with pytest.raises(InvalidRequest, match="--pty"):
             check(spec)
+
+
+def test_processes_are_started_in_one_way() -> None:
+    with pytest.raises(InvalidRequest, match="--mpi and --distributed"):
+        check(a_spec(mpi=True, distributed=True, nodes=2))

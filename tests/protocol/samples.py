@@ -33,6 +33,8 @@ from mgpu_agent.protocol.messages import (
     Piece,
     Ping,
     Pong,
+    Post,
+    Posted,
     Prepare,
     Prepared,
     Probe,
@@ -147,6 +149,7 @@ SPEC = LaunchSpec(
     folder="0" * 64,
     results=("out/*.pt",),
     hooks=(HookSpec("prolog", "module load", True, 30.0),),
+    mpi=True,
 )
 SAMPLE = GpuSample(
     uuid=GPU,
@@ -180,6 +183,7 @@ TO_AGENT: dict[str, ToAgent] = {
     "resize": Resize(key=KEY, rank=0, rows=24, columns=80),
     "warn": Warn(key=KEY, signal=10, serial=1_700_000_000.5),
     "ping": Ping(number=5, key=KEY),
+    "posted": Posted(key=KEY, sender=NODE, data=b"\x00\xffhi"),
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
@@ -238,6 +242,7 @@ TO_MASTER: dict[str, ToMaster] = {
             ),
         ),
     ),
+    "post": Post(key=KEY, to=NODE, data=b"\x00\xffhi"),
 }
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="")
-    plain = replace(SPEC, debug=False, defaults={}, folder="", results=(), hooks=())
+    unmixed = replace(SPEC, mpi=False)
+    plain = replace(unmixed, debug=False, defaults={}, folder="", results=(), hooks=())
     alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
     tasks = (replace(STATUS, collects=False, gpu_memory_peak_bytes=None, gpu_utilisation_percent=None),)
     expected = {
@@ -66,7 +67,8 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "prepare_without_meeting": replace(TO_AGENT["prepare"], spec=plain, meets=False),
         "start_without_spec": replace(TO_AGENT["start"], spec=None),
         "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None),
-        "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(SPEC, debug=False, folder="", results=(), hooks=())),
+        "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(unmixed, debug=False, folder="", results=(), hooks=())),
+        "launch_without_mpi": replace(TO_AGENT["launch"], spec=unmixed),
     }
 
     def decode(name: str, frame: bytes) -> tuple[int, object]:

@@ -1,0 +1,92 @@
+"""How processes of one job on different nodes reach each other: small messages through their agents and the master.
+
+A message may be lost or come twice; whoever needs an answer asks again. Knows nothing of MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+
+import msgspec
+
+SOCKET_VARIABLE = "MGPU_JOB_SOCKET"
+MAX_BYTES = 60 * 1024
+CONNECT_AGAIN_S = 0.2
+
+
+def job_socket(ledger_id: str) -> str:
+    """Return the name of the socket of the agent that keeps this ledger, without the byte in front."""
+    return f"mgpu-jobs-{ledger_id}"
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """What a process hands to its agent: for all processes of the same attempt on that node."""
+
+    to: str
+    data: bytes
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """What an agent hands to the processes of an attempt."""
+
+    sender: str
+    data: bytes
+
+
+class Mailbox:
+    """A process's connection to its agent, which may come and go."""
+
+    def __init__(self, address: str | None = None) -> None:
+        self._address = "\0" + (address if address is not None else os.environ.get(SOCKET_VARIABLE, ""))
+        self._socket: socket.socket | None = None
+
+    def send(self, to: str, data: bytes) -> bool:
+        """Send once; tell whether the agent took it."""
+        if len(data) > MAX_BYTES or not self._connect():
+            return False
+        assert self._socket is not None
+        try:
+            self._socket.send(msgspec.msgpack.encode(Parcel(to, data)))
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def receive(self, timeout_s: float) -> Delivered | None:
+        """Return the next message, or None after the time."""
+        give_up_at = time.monotonic() + timeout_s
+        while (left_s := give_up_at - time.monotonic()) > 0:
+            if not self._connect():
+                time.sleep(min(left_s, CONNECT_AGAIN_S))
+                continue
+            assert self._socket is not None
+            if not select.select([self._socket], [], [], left_s)[0]:
+                return None
+            try:
+                frame = self._socket.recv(2 * MAX_BYTES)
+                if frame:
+                    return msgspec.msgpack.decode(frame, type=Delivered)
+            except (OSError, msgspec.DecodeError):
+                pass
+            self.close()
+        return None
+
+    def close(self) -> None:
+        """Let go of the connection; the next call makes a new one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connect(self) -> bool:
+        if self._socket is None:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                connection.connect(self._address)
+            except OSError:
+                connection.close()
+                return False
+            self._socket = connection
+        return True
