@@ -52,8 +52,8 @@ def _contradicts(operation: str, body: object) -> bool:
 
 
 def _names_what_a_site_gives(spec: JobSpec) -> bool:
-    """Tell whether the request names an account, a partition or a QoS: this cluster has none, and the document is every cluster's."""
-    return bool(spec.account or spec.partition or spec.qos)
+    """Tell whether the request names an account, a partition, a QoS or a folder that was sent: a new cluster has none."""
+    return bool(spec.account or spec.partition or spec.qos or spec.sync)
 
 
 @schemathesis.deserializer("application/x-ndjson")
