@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mgpu_jupyter.client.pin import pin_of_file
+from mgpu_jupyter.server.certificate import load_certificate
 from tests.e2e.cluster import BIN, Cluster
 
 FILE = """\
@@ -36,11 +38,16 @@ def run(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "site.pem", folder / "site.key"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)]
-    subprocess.run(words, check=True, capture_output=True)
-    return certificate, key
+    """Make a certificate that is not the one of the state directory; its key is in a file of its own."""
+    both = load_certificate(folder, "127.0.0.1").read_text()
+    blocks = re.findall(r"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----\n", both, re.DOTALL)
+    assert len(blocks) == 2
+    found = {name: re.search(rf"-----BEGIN {name}-----.*?-----END {name}-----\n", both, re.DOTALL) for name in blocks}
+    paths = {"CERTIFICATE": folder / "site.pem"}
+    for name, block in found.items():
+        assert block is not None
+        paths.setdefault(name, folder / "site.key").write_text(block[0])
+    return folder / "site.pem", folder / "site.key"
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 LIGHT = ("pyzmq", "msgspec", "psutil", "nvidia-ml-py", "rich")
-SERVER = (*LIGHT, "jupyter-server", "cryptography")
+SERVER = (*LIGHT, "jupyter-server", "cryptography", "PyYAML")
 PROGRAMS = {
     "mgpu_srun": LIGHT,
     "mgpu_queue": LIGHT,
