@@ -8,6 +8,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 ARGS ?=
+SEEDS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.mgpu-setup
@@ -64,7 +65,7 @@ check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, c
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
 
 test: $(STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
-	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit properties simulate-references e2e demo bench-small
+	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit properties simulate-small simulate-references e2e demo bench-small
 
 demo: $(STAMP) ## run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
 	@exec $(BIN)/python -m tests.demo.run_quickstart
@@ -111,6 +112,14 @@ properties: $(STAMP) ## random histories of the scheduler, by Hypothesis
 
 explore: $(STAMP) ## the same with examples nobody has seen yet; what it finds becomes a test
 	@HYPOTHESIS_PROFILE=explore exec $(BIN)/python -m pytest -q tests/properties tests/model tests/protocol tests/checker tests/client tests/store
+
+.PHONY: simulate simulate-small
+simulate: $(STAMP) ## a whole cluster in virtual time under a storm of faults, one history for each seed; SEEDS=10000, ARGS="--first 500"
+	@exec $(BIN)/python -m tests.storm --seeds $(SEEDS) $(ARGS)
+
+simulate-small: $(STAMP)
+	@$(BIN)/python -m tests.storm --seeds 300
+	@exec $(BIN)/python -m pytest -q tests/storm
 
 simulate-references: $(STAMP) ## replay real traces and compare with known results; MGPU_TRACES names their folder
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate

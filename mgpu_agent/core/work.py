@@ -109,7 +109,8 @@ class Work:
     def meet(self, message: Meet) -> list[Command]:
         """Go to the other nodes of an attempt, or tell again what came of it."""
         if (preparation := self._prepared.get(message.key)) is None:
-            return [Send(message=_not_prepared(message.key))]
+            # What was started meanwhile needs no meeting: a refusal would have it count as lost while it runs.
+            return [] if message.key in self.attempts else [Send(message=_not_prepared(message.key))]
         if message != preparation.meeting:
             preparation.meeting, preparation.met = message, None
             return [MeetPeers(message=message)]

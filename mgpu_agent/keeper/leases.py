@@ -42,9 +42,17 @@ class Leases:
                 del self._graces[lease_s]
 
     def take_due(self, now: float) -> list[tuple[AttemptKey, float]]:
-        """Return the attempts whose lease has run out, each with its grace; no renewal brings them back."""
+        """Return the attempts whose lease has run out, each with what is left of its grace; no renewal brings them back.
+
+        The grace counts from the end of the lease, not from now: a machine that slept through both has none to give, since the
+        master has waited for no more than that.
+        """
         lengths = [lease_s for lease_s in self._graces if now >= self._alive_at + lease_s]
-        due = [grace for lease_s in lengths for grace in self._graces[lease_s].items()]
+        due = [
+            (key, max(0.0, grace_s - (now - self._alive_at - lease_s)))
+            for lease_s in lengths
+            for key, grace_s in self._graces[lease_s].items()
+        ]
         for key, _ in due:
             self.drop(key)
         return due

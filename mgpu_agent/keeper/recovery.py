@@ -43,7 +43,8 @@ def end_lost_tasks(ledger: Ledger, host: Host, reason: str) -> None:
             signal=int(signal.SIGKILL),
             reason=reason if same_boot else _NEW_BOOT,
             lost=True,
-            sizes=host.sizes(record.spool),
+            # After a power cut the ledger may lack its end: the file may be that of a later job, and then it is not this one's to send.
+            sizes=host.sizes(record.spool) if same_boot else (0, 0),
         )
     ledger.flush()
 

@@ -133,7 +133,7 @@ class Collector:
         """Return the ranks of attempts that each node may forget now."""
         forgettable: dict[NodeId, list[tuple[AttemptKey, int]]] = {}
         checked, self._to_check = self._to_check, set()
-        for task in checked - self._syncing:
+        for task in sorted(checked - self._syncing):
             if self._ends[task].collects and (task.node_id, task.key) not in self._collected:
                 continue
             if self._is_empty(task):

@@ -151,14 +151,14 @@ def _stop_again(state: ClusterState, event: NodeJoined, told: Iterable[AttemptKe
 
 
 def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Placement) -> list[Command]:
-    heard = any(task.rank in placement.ranks for task in job.tasks)
-    if placement.incarnation != event.facts.incarnation or heard:
+    if placement.incarnation != event.facts.incarnation:
         text = f"Node {event.node_id} restarted and lost it."
         return _lost(state, event.at, replace(job, refused=job.refused + job.open_ranks_on(event.node_id)), text)
     if job.state is JobState.STOPPING:
         return [StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), "Stopped before it was started.")]
     if job.is_preparing:
         return gang.ask_again(state, job, placement)
+    # Also when it was heard of: this Hello may be older than that, and what the ledger knows it does not start again.
     return [LaunchTask(launch_spec(job, placement, state.policy.kill_grace_s, hooks_of(job.spec, state.policy)))]
 
 
@@ -278,6 +278,13 @@ def _failure(job: Job, status: TaskStatus) -> Reason:
     who = f"Rank {status.rank}" if job.world_size > 1 else "It"
     because = f" ({status.reason})" if status.reason else ""
     return Reason(EXITED, f"{who} ended with {how} on {status.node_id}{because}.")
+
+
+def with_short_backoff(state: ClusterState, job: Job, at: float) -> Job:
+    """Return a job that waits no longer for its next start than the longest back-off: the clock may have been set back meanwhile."""
+    retries = state.policy.scheduling.retries
+    latest = max(job.spec.begin_at, at + retries.backoff_cap_s * (1.0 + retries.jitter))
+    return job if job.not_before <= latest else replace(job, not_before=latest)
 
 
 def _backoff_s(state: ClusterState, job: Job, failures: int) -> float:

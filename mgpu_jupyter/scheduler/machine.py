@@ -156,7 +156,8 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
         books.recount(state, node)
     jobs = {job.id: job for job in event.jobs}
     for job in sorted(event.jobs, key=lambda job: job.number):
-        books.admit(state, waits.still_open(gang.begun_anew(job), jobs))
+        known = waits.still_open(gang.begun_anew(job), jobs)
+        books.admit(state, attempts.with_short_backoff(state, known, event.at))
         gang.watch(state, state.jobs[job.id])
     for node in state.nodes.values():
         leases.lose_sight(state, node, event.at)

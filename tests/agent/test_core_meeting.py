@@ -47,6 +47,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "what it found is told again": (BACK, said(MEET), [Send(message=MET)]),
     "without a connection it is told when asked": ((*GOING, LinkFell(at=10.5, may_enrol=True)), PeersMet(at=11.0, met=MET), []),
     "nobody goes to a meeting of what is not prepared": (JOINED, said(MEET), [Send(message=REFUSED)]),
+    "a question that comes after the start is no reason to refuse it": ((*BACK, said(Start(key=KEY, spec=FOUND))), said(MEET), []),
     "what was found for nobody is dropped": (JOINED, PeersMet(at=11.0, met=MET), []),
     "Start brings what the meeting brought": (BACK, said(Start(key=KEY, spec=FOUND)), [StartTasks(spec=FOUND)]),
     "so does a whole launch": (BACK, said(Launch(spec=FOUND)), [StartTasks(spec=FOUND)]),

@@ -67,6 +67,17 @@ def test_leases_run_out_from_the_last_moment_at_which_the_master_was_there() -> 
     assert (leases.next_at(), leases.take_due(1e9)) == (None, [])
 
 
+def test_a_machine_that_slept_through_its_lease_has_only_the_rest_of_the_grace_to_give() -> None:
+    leases = Leases()
+    early, late = a_key(1), a_key(2)
+    leases.renew(100.0, now=100.0)
+    leases.add(early, 10.0, 3.0)
+    leases.add(late, 20.0, 3.0)
+
+    assert leases.take_due(112.0) == [(early, 1.0)]
+    assert leases.take_due(500.0) == [(late, 0.0)]
+
+
 def test_a_job_ends_when_its_lease_does_also_without_an_agent(talk: Conversation, keepers: Keepers) -> None:
     begun = boot_clock()
     fenced, kept = a_key(1), a_key(2)

@@ -9,6 +9,7 @@ import pytest
 from mgpu_agent.keeper import ledger as ledger_module
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import StartRefused, TaskRecord
+from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.protocol.failpoints import arm
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 
@@ -52,6 +53,30 @@ def test_what_was_noted_is_there_after_a_restart(tmp_path: Path) -> None:
     ledger = reopened(ledger, tmp_path)
 
     assert (ledger.known(KEY), ledger.unfinished(), ledger.boot_times) == ([ENDED], [], {})
+    ledger.close()
+
+
+class NoMachine:
+    """Nothing runs, and every spool file has something in it."""
+
+    def end_all(self, ledger: Ledger, lost: list[TaskRecord]) -> None:
+        pass
+
+    def sizes(self, stem: str) -> tuple[int, int]:
+        return 78, 5
+
+
+@pytest.mark.parametrize(("boot_id", "sizes"), [("boot", (78, 5)), ("next boot", (0, 0))])
+def test_what_lies_in_a_spool_file_after_a_power_cut_may_be_a_later_jobs(tmp_path: Path, boot_id: str, sizes: tuple[int, int]) -> None:
+    """The ledger's last lines may be gone with the power: those that say that a file was given to somebody else."""
+    ledger = a_ledger(tmp_path)
+    note_start(ledger)
+    ledger = reopened(ledger, tmp_path, boot_id)
+
+    end_lost_tasks(ledger, NoMachine(), "keeper lost")
+
+    (record,) = ledger.known(KEY)
+    assert (record.lost, record.stdout_bytes, record.stderr_bytes) == (True, *sizes)
     ledger.close()
 
 

@@ -4,12 +4,12 @@ All times are seconds since boot. A process is known to have lived from the tick
 it wrote; it may have lived longer, so what these lines contradict is certain, whoever was killed when.
 
 Lines of `told.jsonl`, each with `at`:
-    settings      kill_grace_s, retries, retry_delays_s, gang_limit_s
+    settings      kill_grace_s, retries, retry_delays_s, gang_limit_s, starts_fail
     asked         key, ranks, witness: a submit is about to be sent; `witness` says whether its command writes down its life
     acknowledged  key, job
     state         job, state, attempt, exit_code: what the API said
     unknown       job: the API said that there is no such job
-    fault         kind, node: what the harness did to the cluster
+    fault         kind, node, job: what the harness did to the cluster (`node-lost`), or to one job (`given-up`)
     alive         job, pid: a process that bears the job's mark was seen
 """
 
@@ -38,6 +38,8 @@ class Settings:
     """At least this long between the end of an attempt and the start of its first, second … retry."""
     gang_limit_s: float = 30.0
     """Within this after one rank is gone the others are gone, too."""
+    starts_fail: bool = False
+    """Whether nodes were made to fail starts: then an attempt of which not all ranks began may be followed by another."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Fault:
     kind: str
     node: str
     at: float
+    job: str = ""
+    """The one job that it was done to, if it was only one."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,12 @@ class History:
         return next((self.asked.get(key, {}) for key, known, _ in self.acknowledged if known == job), {})
 
     def was_lost(self, run: Run, until: float = float("inf")) -> bool:
-        """Tell whether the node of this process was taken away after it began, and before `until`."""
-        return any(fault.kind == "node-lost" and fault.node == run.node and run.started_at <= fault.at < until for fault in self.faults)
+        """Tell whether this process was taken away after it began, and before `until`: with its node, or its job by order."""
+        return any(
+            run.started_at <= fault.at < until
+            and ((fault.kind == "node-lost" and fault.node == run.node) or (fault.kind == "given-up" and fault.job == run.job))
+            for fault in self.faults
+        )
 
     def lacked_a_node(self, runs: list[Run], until: float) -> bool:
         """Tell whether ranks of this attempt never came to their first line, and a node was taken away about then."""
@@ -196,7 +204,7 @@ def _take(history: History, line: dict[str, Any]) -> None:
         case "unknown":
             history.unknown.append((line["job"], at))
         case "fault":
-            history.faults.append(Fault(line["kind"], line.get("node", ""), at))
+            history.faults.append(Fault(line["kind"], line.get("node", ""), at, line.get("job", "")))
         case "alive":
             history.alive.append(Seen(line["job"], line["pid"], at))
         case _:

@@ -156,7 +156,8 @@ def retries_are_as_configured(history: History) -> Sentences:
         for earlier, later in pairwise(sorted({run.attempt for run in runs})):
             before = [run for run in runs if run.attempt == earlier]
             began = min(run.started_at for run in runs if run.attempt == later)
-            if any(history.was_lost(run, began) for run in before) or history.lacked_a_node(before, began):
+            is_partial = history.settings.starts_fail and not _is_whole(before)
+            if any(history.was_lost(run, began) for run in before) or history.lacked_a_node(before, began) or is_partial:
                 continue
             if not any(run.ended_by_itself and run.code for run in before):
                 yield f"job {job} ran again as attempt {later} without a cause: {_ends(before)}"
@@ -199,6 +200,11 @@ RULES: dict[int, Callable[[History], Sentences]] = {
 }
 
 
+def _is_whole(runs: list[Run]) -> bool:
+    """Tell whether all ranks of an attempt began."""
+    return {run.rank for run in runs} >= set(range(runs[0].ranks))
+
+
 def _overlap(one: Run, other: Run) -> bool:
     return one.started_at < other.seen_at and other.started_at < one.seen_at
 
@@ -234,7 +240,7 @@ def _code_mismatch(history: History, final: Told, runs: list[Run]) -> Sentences:
             yield f"job {final.job} failed with exit code 0"
         elif codes and final.exit_code is not None and final.exit_code < 128 and final.exit_code not in codes:
             yield f"job {final.job} failed with exit code {final.exit_code}, and its attempt {final.attempt} ended with {codes}"
-        elif codes == [0] and all(run.code == 0 for run in runs) and not any(history.was_lost(run) for run in runs):
+        elif _is_whole(runs) and all(run.code == 0 for run in runs) and not any(history.was_lost(run) for run in runs):
             yield f"job {final.job} failed, and all ranks of its attempt {final.attempt} ended with 0"
 
 

@@ -62,6 +62,14 @@ SOUND = {
         a_told(attempt=2, at=7.0),
         settings=Settings(retries=1, retry_delays_s=(3.0,)),
     ),
+    "run again by order": a_history(*TWICE, Fault("given-up", "", 2.0, "A")),
+    "run again since a rank never began": a_history(
+        replace(GANG[0], code=143),
+        *(replace(run, attempt=2, epoch=2, started_at=3.0, seen_at=4.0) for run in GANG),
+        a_told(attempt=2, at=5.0),
+        settings=Settings(starts_fail=True),
+    ),
+    "failed since a rank never began": a_history(GANG[0], a_told(state="failed", code=None)),
     "killed by a signal": a_history(a_run(code=None), a_told(state="failed", code=137)),
     "a command that writes nothing down": History(asked={"k": {"witness": False}}, acknowledged=[("k", "A", 0.5)], told=[OVER]),
 }
@@ -190,7 +198,15 @@ BROKEN = {
         ["rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) ended with 0"],
     ),
     "9 run again after a loss that never was": (
-        a_history(*TWICE, Fault("node-lost", "n2", 2.0), Fault("agent-killed", "n1", 2.0), Fault("node-lost", "n1", 0.5)),
+        a_history(
+            *TWICE,
+            *(
+                Fault("node-lost", "n2", 2.0),
+                Fault("agent-killed", "n1", 2.0),
+                Fault("node-lost", "n1", 0.5),
+                Fault("given-up", "n1", 2.0, "B"),
+            ),
+        ),
         ["rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) was cut off"],
     ),
     "9 a gang run again whose missing rank no loss explains": (

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.errors import LocalProtocolError
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import LaunchTask, ReportMismatch, SaveAttempt, SaveJob, SaveNode, StopTask
+from mgpu_jupyter.scheduler.commands import LaunchTask, ReportMismatch, SaveJob, SaveNode, StopTask
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     NodeDeclaredLost,
@@ -144,14 +144,16 @@ def test_a_node_with_a_new_incarnation_lost_its_jobs_and_they_run_again():
     assert (again.attempt, again.epoch, again.placements[0].incarnation) == (2, 2, "boot-2/ledger-1")
 
 
-def test_a_task_that_was_heard_and_is_not_told_any_more_is_lost_and_never_started_a_second_time():
+def test_a_task_that_was_heard_and_is_not_told_is_asked_for_again_since_the_hello_may_be_older():
     cluster = Cluster(("n1", 1))
     job = cluster.started()
     report(cluster, status(job))
 
-    commands = cluster.join("n1", 1)
+    _node, launch = cluster.join("n1", 1)
 
-    assert [type(command) for command in commands] == [SaveNode, SaveAttempt, SaveJob]
+    assert launch == LaunchTask(launch_spec(job, job.placements[0], 15.0))
+    assert cluster.job(job.id).state is JobState.RUNNING
+    assert report(cluster, status(job)) == []
 
 
 def test_a_lost_job_that_must_not_run_again_fails():
@@ -295,3 +297,16 @@ def test_a_revoked_node_says_so_after_a_restart_too():
     cluster.tell(StateRecovered(at=1.0, nodes=nodes, reasons={"n1": "Revoked by root."}))
 
     assert [node.reason for node in cluster.state.nodes.values()] == ["Revoked by root.", "It has not connected since the master started."]
+
+
+def test_a_clock_that_was_set_back_before_a_restart_makes_no_back_off_longer():
+    before = Cluster(("n1", 2))
+    refused, asked = before.started(), before.submit(begin_at=1_000_000.0)
+    before.tell(refusal(refused, at=90_000.0))
+    assert before.job(refused.id).not_before > 90_000.0
+
+    after = Cluster()
+    after.tell(StateRecovered(at=3600.0, jobs=tuple(before.state.jobs.values()), nodes=(), epoch=1, number=2))
+
+    assert after.job(refused.id).not_before == 3600.0 + 30.0 * 1.25
+    assert after.job(asked).not_before == 1_000_000.0
