@@ -19,8 +19,6 @@ from mgpu_jupyter.model.settings import Lists
 MAX_BULK = 10_000
 MAX_PAGE = 1_000
 MAX_BODY_BYTES = 16 * 1024 * 1024
-MAX_REASON = 500
-MAX_NAMES = 1_000
 MAX_LISTEN = 16
 MAX_JOIN_TTL_S = 30 * 86_400
 MAX_KEY_CHARS = 200
@@ -140,6 +138,11 @@ class NodeOrders(msgspec.Struct, frozen=True, kw_only=True):
     lists_reason: str = ""
     lists_by: str = ""
     lists_at: float | None = None
+    labels: dict[str, str] = {}
+    """In addition to those that the node brings, and in place of those of the same name."""
+    labels_reason: str = ""
+    labels_by: str = ""
+    labels_at: float | None = None
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,31 +177,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """As whom it runs jobs: `each job as its user`, or `every job as NAME`."""
     warnings: tuple[str, ...] = ()
     """What is not as it was said to be."""
-
-
-NodeActionName = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clear-lists", "remove", "revoke"]
-Names = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...], Meta(max_length=MAX_NAMES)]
-
-
-class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an administrator does to a node, and why."""
-
-    action: NodeActionName
-    """`drain`, `maintenance`: no new jobs, what runs goes on. `resume`: jobs again. `allow`, `deny`: who may use it; `only`: nobody
-    but those named; `clear-lists`: everybody. `remove`: an offline node is forgotten. `revoke`: its key is refused from now on, and
-    what it runs is lost to it."""
-    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
-    users: Names = ()
-    """For `allow`, `deny` and `only`."""
-    accounts: Names = ()
-
-
-class NodeActionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the node."""
-
-    node_id: NodeId
-    action: str
-    message: str
 
 
 class JoinTokenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

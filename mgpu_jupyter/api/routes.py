@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import explanations, folders, models, people, results, traces, upkeep
+from mgpu_jupyter.api import explanations, folders, models, node_actions, people, results, traces, upkeep
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
@@ -84,9 +84,9 @@ ROUTES: tuple[Route, ...] = (
         path="nodes/{node_id}",
         operation="changeNode",
         summary="Administer a node; for administrators",
-        request=models.NodeAction,
+        request=node_actions.NodeAction,
         example={"action": "drain", "reason": "new memory on Friday"},
-        response=models.NodeActionAnswer,
+        response=node_actions.NodeActionAnswer,
     ),
     Route(
         method="POST",
@@ -100,7 +100,7 @@ ROUTES: tuple[Route, ...] = (
         path="nodes/{node_id}",
         operation="removeNode",
         summary="Forget a node that is offline and holds nothing; for administrators",
-        response=models.NodeActionAnswer,
+        response=node_actions.NodeActionAnswer,
     ),
     Route(
         method="POST",

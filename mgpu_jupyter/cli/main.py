@@ -33,7 +33,7 @@ COMMANDS = {
     "requeue": "end running jobs and let them wait again",
     "update": "give jobs another --priority or --time",
     "nodes": "show the nodes and their GPUs",
-    "node": "administer a node: drain, resume, maintenance, allow, deny, remove, revoke, ping",
+    "node": "administer a node: drain, resume, maintenance, allow, deny, label, remove, revoke, ping",
     "explain": "say why a job waits, and what would start it now",
     "trace": "show where and when a job ran, step by step (debug_job_tracking checks it)",
     "logs": "show what a job printed",

@@ -81,6 +81,9 @@ def _node_lines(node: models.Node) -> list[str]:
     lines = [f"{node.id}: {node.state}{reason} | host {printable(node.host)} | {cpus} | {count}"]
     found_by = FOUND_BY_WORDS.get(node.address_method, "")
     lines.append(f"  address {printable(node.address)}{f' ({found_by})' if found_by else ''}")
+    if node.labels:
+        labels = (f"{name}={value}" if value else name for name, value in sorted(node.labels.items()))
+        lines.append(f"  labels {printable(', '.join(labels))}")
     lines += [f"  {printable(line)}" for line in _who_may(node.orders)]
     lines += [f"  WARNING: {printable(text)}" for text in node.warnings]
     if node.gpu_note:

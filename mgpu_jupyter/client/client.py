@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
-from mgpu_jupyter.api import explanations, models, people, traces, upkeep
+from mgpu_jupyter.api import explanations, models, node_actions, people, traces, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
@@ -320,31 +320,34 @@ class Client:
         body = msgspec.json.encode(models.JoinTokenRequest(node_id=node_id, ttl_s=ttl_s, listen=tuple(listen)))
         return self.caller.call(Request(method="POST", path="join-tokens", body=body), models.JoinToken)
 
-    def revoke_node(self, node_id: str, reason: str = "") -> models.NodeActionAnswer:
+    def revoke_node(self, node_id: str, reason: str = "") -> node_actions.NodeActionAnswer:
         """Refuse a node from now on; what it runs is lost to it. For administrators."""
         return self.change_node(node_id, "revoke", reason)
 
     def change_node(
         self,
         node_id: str,
-        action: models.NodeActionName,
+        action: node_actions.NodeActionName,
         reason: str = "",
         *,
         users: Sequence[str] = (),
         accounts: Sequence[str] = (),
-    ) -> models.NodeActionAnswer:
-        """Drain, resume, maintain or remove a node, or say who may use it; for administrators."""
-        change = models.NodeAction(action=action, reason=reason, users=tuple(users), accounts=tuple(accounts))
+        labels: Mapping[str, str | None] | None = None,
+    ) -> node_actions.NodeActionAnswer:
+        """Drain, resume, maintain, label or remove a node, or say who may use it; for administrators."""
+        change = node_actions.NodeAction(
+            action=action, reason=reason, users=tuple(users), accounts=tuple(accounts), labels=dict(labels or {})
+        )
         request = Request(method="PATCH", path=f"nodes/{quote(node_id, safe='')}", body=msgspec.json.encode(change))
-        return self.caller.call(request, models.NodeActionAnswer)
+        return self.caller.call(request, node_actions.NodeActionAnswer)
 
     def ping_node(self, node_id: str) -> traces.NodePing:
         """Ask a node's agent who it is, through its link, with times and versions."""
         return self.caller.call(Request(method="POST", path=f"nodes/{quote(node_id, safe='')}/ping"), traces.NodePing)
 
-    def remove_node(self, node_id: str) -> models.NodeActionAnswer:
+    def remove_node(self, node_id: str) -> node_actions.NodeActionAnswer:
         """Forget a node that is offline and holds nothing; for administrators."""
-        return self.caller.call(Request(method="DELETE", path=f"nodes/{quote(node_id, safe='')}"), models.NodeActionAnswer)
+        return self.caller.call(Request(method="DELETE", path=f"nodes/{quote(node_id, safe='')}"), node_actions.NodeActionAnswer)
 
     def users(self) -> tuple[people.User, ...]:
         """Return the users of a shared master; for administrators."""

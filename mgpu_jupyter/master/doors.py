@@ -72,6 +72,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    labels: dict[str, str | None] = {}
 
 
 def order(node_id: NodeId, by: str, wish: Wish, answer: Answer[str]) -> Call:
@@ -86,6 +87,7 @@ def order(node_id: NodeId, by: str, wish: Wish, answer: Answer[str]) -> Call:
             reason=wish.reason,
             users=wish.users,
             accounts=wish.accounts,
+            labels=wish.labels,
         )
         text = orders.answer(master.state, event)
         master.apply(turn, event)

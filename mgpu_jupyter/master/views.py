@@ -109,7 +109,7 @@ def node_view(node: NodeView, warnings: tuple[str, ...] = ()) -> models.Node:
         memory_bytes=node.facts.memory_bytes,
         gpus=tuple(_gpu_view(node, gpu, samples.get(gpu.uuid, _NO_SAMPLE)) for gpu in node.facts.gpus),
         gpu_note=node.facts.gpu_note,
-        labels=node.facts.labels,
+        labels=node.facts.labels | node.orders.labels,
         rack=node.facts.rack,
         switch=node.facts.switch,
         agent_version=node.facts.agent_version,
@@ -136,6 +136,10 @@ def _orders_view(orders: NodeOrders) -> models.NodeOrders:
         lists_reason=orders.lists_reason,
         lists_by=orders.lists_by,
         lists_at=orders.lists_at or None,
+        labels=orders.labels,
+        labels_reason=orders.labels_reason,
+        labels_by=orders.labels_by,
+        labels_at=orders.labels_at or None,
     )
 
 

@@ -15,7 +15,7 @@ from mgpu_jupyter.model.waits import Dependency
 from mgpu_jupyter.scheduler.model import ArrayPart, Job, Load
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 
-Order = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clear-lists", "remove"]
+Order = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clear-lists", "label", "remove"]
 
 
 class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +138,8 @@ class NodeOrdered(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    labels: dict[str, str | None] = {}
+    """For `label`: values by name; None takes the operator's label off again."""
 
 
 class NodeProbed(msgspec.Struct, frozen=True, kw_only=True):

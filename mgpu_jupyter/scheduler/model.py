@@ -257,6 +257,11 @@ class Node(msgspec.Struct, kw_only=True):
         return self.orders.lists
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What `--constraint` is about: the node's own labels and those that operators gave it."""
+        return self.facts.labels | self.orders.labels
+
+    @property
     def failures(self) -> int:
         """Failed starts in a row."""
         return self.health.failures

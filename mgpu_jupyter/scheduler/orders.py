@@ -1,4 +1,4 @@
-"""What operators order about nodes: drain, maintenance, resume, who may use them, remove. Answers first, then changes; pure."""
+"""What operators order about nodes: drain, maintenance, resume, who may use them, labels, remove. Answers first, then changes; pure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def answer(state: ClusterState, order: NodeOrdered) -> str:
         case "allow" | "deny" | "only" | "clear-lists":
             after = change_lists(node.orders.lists, order)
             return _who_may(order) if after != node.orders.lists else _as_before(order, after)
+        case "label":
+            return _labelled(node, change_labels(node.orders.labels, order))
         case "remove":
             _check_removable(state, node)
             return "It is forgotten, and its key with it; with a line of `mgpu join-token` it can join anew."
@@ -57,6 +59,10 @@ def on_ordered(state: ClusterState, order: NodeOrdered) -> list[Command]:
         node.orders = replace(node.orders, state=wishes[order.action], reason=order.reason, by=order.by, at=order.at)
         if order.action == "resume":
             node.health = replace(node.health, failures=0, trouble="", probe_at=None, probe_delay_s=0.0, probe=0)
+    elif order.action == "label":
+        labels = change_labels(node.orders.labels, order)
+        node.orders = replace(node.orders, labels=labels, labels_reason=order.reason, labels_by=order.by, labels_at=order.at)
+        books.recount(state, node)
     else:
         lists = change_lists(node.orders.lists, order)
         node.orders = replace(node.orders, lists=lists, lists_reason=order.reason, lists_by=order.by, lists_at=order.at)
@@ -82,7 +88,19 @@ def change_lists(lists: Lists, order: NodeOrdered) -> Lists:
             return replace(lists, allow_users=_with(lists.allow_users, users), allow_accounts=_with(lists.allow_accounts, accounts))
 
 
+def change_labels(labels: dict[str, str], order: NodeOrdered) -> dict[str, str]:
+    """Return the labels that operators gave a node after this order."""
+    return {name: value for name, value in {**labels, **order.labels}.items() if value is not None}
+
+
+def _labelled(node: Node, labels: dict[str, str]) -> str:
+    names = ", ".join(f"{name}={value}" if value else name for name, value in sorted((node.facts.labels | labels).items()))
+    return f"It is labelled {names}." if names else "It has no label."
+
+
 def _check_names(order: NodeOrdered) -> None:
+    if (order.action == "label") != bool(order.labels):
+        raise InvalidRequest("labels", f"Labels go with label and nothing else, for example: mgpu node label {order.node_id} room=B2.")
     if order.action in _NAMING and not order.users and not order.accounts:
         raise InvalidRequest("nobody-named", f"Whom? Name users or accounts, for example: mgpu node deny {order.node_id} --user ann.")
     if order.action not in _NAMING and (order.users or order.accounts):

@@ -23,6 +23,11 @@ class NodeOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lists_reason: str = ""
     lists_by: str = ""
     lists_at: float = 0.0
+    labels: dict[str, str] = {}
+    """In addition to those that the node brings, and in place of those of the same name."""
+    labels_reason: str = ""
+    labels_by: str = ""
+    labels_at: float = 0.0
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

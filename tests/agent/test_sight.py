@@ -91,7 +91,9 @@ def test_the_banner_comes_first_and_the_program_keeps_pid_and_signals() -> None:
     assert lines[5] == f"PID: {done.stdout.split()[0]}"
     assert lines[6:8] == [f"Directory: {tempfile.gettempdir()}", "User: ada"]
     assert (lines[8][:6], lines[9], len(lines)) == ("Time: ", "=" * 32, 10)
-    assert done.stdout.split()[1:] == ["SigIgn:", "0" * 16]
+    _, ignored = done.stdout.split()[1:]
+    # Real-time signals may be ignored by whatever started the tests; those with names are as a program expects them.
+    assert int(ignored, 16) & 0x7FFF_FFFF == 0
 
 
 def test_a_banner_without_an_address_or_a_program_says_so() -> None:

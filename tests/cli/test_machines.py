@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import models, node_actions
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, a_node
@@ -18,7 +18,7 @@ from mgpu_jupyter.client.transport import Answer
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.model.settings import Lists
 
-ACTIONS = "drain, resume, maintenance, allow, deny, remove, revoke, ping"
+ACTIONS = "drain, resume, maintenance, allow, deny, label, remove, revoke, ping"
 Captured = pytest.CaptureFixture[str]
 
 
@@ -61,7 +61,10 @@ def test_nodes(capsys: Captured) -> None:
         memory_bytes=1,
         gpus=(gpu, busy),
         address_method="default-route",
-        orders=models.NodeOrders(lists=Lists(allow_users=("ann",), allow_accounts=("lab",), deny_users=("ev\x1be",)), lists_by="root"),
+        orders=models.NodeOrders(
+            lists=Lists(allow_users=("ann",), allow_accounts=("lab",), deny_users=("ev\x1be",)), lists_by="root", labels={"room": "B2"}
+        ),
+        labels={"room": "B2", "fast": ""},
         failures=1,
         failures_total=2,
         cpu_percent=12.4,
@@ -75,6 +78,7 @@ def test_nodes(capsys: Captured) -> None:
         "  GPU 0: Simulated GPU (simulated) | 80 GB | free",
         "r: draining (update) | host h | 4 CPUs, 12 % busy | 2 GPUs, 0 free",
         "  address 192.0.2.7 (the interface of the default route)",
+        "  labels fast, room=B2",
         "  only for ann, account lab (set by root)",
         "  not for ev e (set by root)",
         "  GPU 1: H100 | 57.1 of 80 GB | 89 % busy | RRRR0001 of me",
@@ -97,6 +101,10 @@ def test_nodes(capsys: Captured) -> None:
             "lists_reason": "",
             "lists_by": "root",
             "lists_at": None,
+            "labels": {"room": "B2"},
+            "labels_reason": "",
+            "labels_by": "",
+            "labels_at": None,
         },
         "failures": 1,
         "failures_total": 2,
@@ -169,7 +177,7 @@ def test_join_token_prints_one_line_and_says_the_rest_beside_it(capsys: Captured
 
 def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
     mock = MockTransport()
-    answer = models.NodeActionAnswer(node_id=NodeId("a b"), action="revoke", message="Revoked by me: st\x1bolen.")
+    answer = node_actions.NodeActionAnswer(node_id=NodeId("a b"), action="revoke", message="Revoked by me: st\x1bolen.")
     mock.failures.append(an_answer(answer))
     assert run(entry.mgpu, ["node", "revoke", "a b", "--reason", "stolen"], mock) == 0
 
@@ -189,6 +197,7 @@ def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
         (["resume", "n1"], {"action": "resume"}),
         (["maintenance", "n1"], {"action": "maintenance"}),
         (["remove", "n1"], {"action": "remove"}),
+        (["label", "n1", "room=B2", "fast", "old-"], {"action": "label", "labels": {"room": "B2", "fast": "", "old": None}}),
         (["allow", "n1", "--user", "ann", "--user", "bob"], {"action": "allow", "users": ["ann", "bob"]}),
         (["allow", "n1", "--only", "--account", "lab"], {"action": "only", "accounts": ["lab"]}),
         (["allow", "n1", "--everybody"], {"action": "clear-lists"}),
@@ -197,7 +206,7 @@ def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
 )
 def test_node_actions_are_one_request_each(capsys: Captured, words: list[str], body: dict[str, object]) -> None:
     mock = MockTransport()
-    mock.failures.append(an_answer(models.NodeActionAnswer(node_id=NodeId("n1"), action="x", message="Done.")))
+    mock.failures.append(an_answer(node_actions.NodeActionAnswer(node_id=NodeId("n1"), action="x", message="Done.")))
     assert run(entry.mgpu, ["node", *words], mock) == 0
 
     (request,) = mock.requests
@@ -207,7 +216,7 @@ def test_node_actions_are_one_request_each(capsys: Captured, words: list[str], b
 
 def test_a_node_is_removed_by_the_client() -> None:
     mock = MockTransport()
-    answer = models.NodeActionAnswer(node_id=NodeId("a b"), action="remove", message="It is forgotten.")
+    answer = node_actions.NodeActionAnswer(node_id=NodeId("a b"), action="remove", message="It is forgotten.")
     mock.failures.append(an_answer(answer))
 
     assert Client(transport=mock).remove_node("a b") == answer
@@ -227,6 +236,9 @@ def test_a_node_is_removed_by_the_client() -> None:
         (["node", "revoke", "n1", "--account", "a"], "--user and --account go with allow and deny: leave them out of revoke."),
         (["node", "deny", "n1", "--only", "--user", "a"], "--only and --everybody go with allow: leave them out of deny."),
         (["node", "allow", "n1", "--everybody", "--user", "a"], "--everybody names all: leave --only, --user and --account out."),
+        (["node", "label", "n1"], "Labels go with label: write mgpu node label n1 room=B2, or leave them out."),
+        (["node", "drain", "n1", "room=B2"], "Labels go with label: write mgpu node label n1 room=B2, or leave them out."),
+        (["node", "label", "n1", "=B2"], "=B2 is no label: write NAME=VALUE, or NAME- to take one off."),
         (["node", "revoke"], "Which node? Write mgpu node revoke ID; `mgpu nodes` lists them."),
     ],
 )

@@ -8,7 +8,8 @@ import msgspec
 import schemathesis
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.api.models import BulkSubmit, JobChange, NodeAction
+from mgpu_jupyter.api.models import BulkSubmit, JobChange
+from mgpu_jupyter.api.node_actions import NodeAction
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.server.handlers.base import decode_body
@@ -40,7 +41,8 @@ def _contradicts(operation: str, body: object) -> bool:
             change = decode_body(msgspec.json.encode(body), NodeAction)
             if change.action == "remove":
                 return True
-            return (change.action in ("allow", "deny", "only")) != bool(change.users or change.accounts)
+            names, labels = bool(change.users or change.accounts), bool(change.labels)
+            return (change.action in ("allow", "deny", "only")) != names or (change.action == "label") != labels
         elif operation == "changeJob":
             wanted = decode_body(msgspec.json.encode(body), JobChange)
             return wanted == JobChange() or (wanted.hold and wanted.release)

@@ -52,6 +52,11 @@ SRUN = (
         "n1:0,1\nn2:0,1\n",
     ),
     _row("mgpu_srun --node-gpu-ids 'n1:0,1;n2:1' -- bash -c 'echo $MGPU_NODE_ID:$CUDA_VISIBLE_DEVICES' | sort", "n1:0,1\n", "n2:1\n"),
+    _row("mgpu_srun --nodes 2 --gpus-per-node 1 --distributed -- bash -c 'echo $RANK of $WORLD_SIZE' | sort", "0 of 2\n", "1 of 2\n"),
+    _row("mgpu_srun --gpus 0 --prolog true --epilog true -- echo between", "between\n"),
+    _row("mgpu_srun --gpus 0 --prolog true --epilog 'exit 3' --results '*.txt' -- bash -c 'echo 7 > r.txt; echo made'", "made\n"),
+    _row("d=$(mktemp -d); echo synced > $d/f; mgpu_srun --gpus 0 --sync $d -- cat f; rm -r $d", "synced\n"),
+    _row("j=$(bg --gpus 0 -- true); until_state $j completed; mgpu summary $j && mgpu results $j", "completed"),
     _row("mgpu_srun -w n2 -G 1 -- bash -c 'echo $MGPU_NODE_ID'", "n2\n"),
     _row("mgpu_srun -x n1 -G 1 -- bash -c 'echo $MGPU_NODE_ID'", "n2\n"),
     _row("mgpu_srun --exclude n2 -G 1 -- bash -c 'echo $MGPU_NODE_ID'", "n1\n"),
@@ -215,6 +220,8 @@ JOBS = (
 NODES = (
     _row("mgpu nodes", "n1: online", "GPU 0: Simulated GPU", "n2: online"),
     _row("mgpu nodes --json", '{"nodes":[{"id":"n1","state":"online"', '"simulated":true'),
+    _row("mgpu node ping n1", "n1: answered in ", "its clock is "),
+    _row("mgpu doctor", "n1 is online.", "n2 is online.", "All is well."),
     _row("mgpu node remove n1", code=1, err=("n1",)),
     _row("mgpu node revoke nosuch --reason gone", code=1, err=("nosuch",)),
     _row("mgpu node frobnicate n1", code=2, err=("mgpu node knows",)),
@@ -246,6 +253,13 @@ ALONE = (
     _row("J=$(bg -w n2 --gpus 1 -- true); mgpu explain $J; mgpu_cancel $J", "Not now", "n2", "cancelled successfully."),
     _row("mgpu_srun --prefer n2 -G 1 -- bash -c 'echo $MGPU_NODE_ID'", "n1\n"),
     _row("mgpu node resume n2; mgpu_srun -w n2 --gpus 1 -- bash -c 'echo $MGPU_NODE_ID'", "n2: ", "n2\n"),
+    _row(
+        "mgpu node label n2 room=B2 fast --reason moved; mgpu_srun --constraint 'room=B2&fast' --gpus 1 -- bash -c 'echo on $MGPU_NODE_ID';"
+        " mgpu node label n2 room- fast-",
+        "n2: It is labelled fast, room=B2.",
+        "on n2\n",
+        "n2: It has no label.",
+    ),
     _row("mgpu node maintenance n2 --reason fans --json; mgpu node resume n2", '"action":"maintenance"'),
     _row("mgpu node deny n2 --user eve; mgpu nodes | grep -A3 n2:; mgpu node allow n2 --everybody", "not for eve"),
     _row(

@@ -230,3 +230,29 @@ def test_removing_the_only_node_with_lists_leaves_nobody_out():
     cluster.schedule()
 
     assert cluster.job(waiting).state is JobState.STARTING
+
+
+def test_labels_of_operators_stand_beside_the_nodes_own_and_decide_about_constraints():
+    cluster = Cluster()
+    cluster.join("n1", labels={"room": "A", "old": ""})
+    running = cluster.started(gpus=1)
+    waiting = cluster.submit(gpus=1, constraint="room=B2", wait_for_nodes=True)
+    cluster.schedule()
+    assert cluster.job(waiting).state == JobState.QUEUED
+
+    assert order(cluster, "label", labels={"room": "B2", "fast": ""}, reason="moved") == "It is labelled fast, old, room=B2."
+    cluster.schedule()
+    assert (cluster.job(waiting).state, cluster.job(running.id).state) == (JobState.STARTING, JobState.STARTING)
+    orders = cluster.state.nodes[N1].orders
+    assert (orders.labels, orders.labels_reason, orders.labels_by, orders.labels_at) == ({"room": "B2", "fast": ""}, "moved", "root", 5.0)
+
+    assert order(cluster, "label", labels={"room": None, "fast": None}) == "It is labelled old, room=A."
+    assert cluster.state.nodes[N1].labels == {"room": "A", "old": ""}
+
+
+def test_labels_go_with_label_only_and_label_with_labels():
+    cluster = Cluster(("n1", 1))
+
+    assert refused(cluster, "label")[0] == "labels"
+    assert refused(cluster, "drain", labels={"a": "b"})[0] == "labels"
+    assert order(cluster, "label", labels={"a": None}) == "It has no label."

@@ -66,13 +66,13 @@ class Slot:
         self.host = facts.host
         self.incarnation = facts.incarnation
         self.arch = facts.arch
-        self.labels = facts.labels
+        self.labels = node.labels
         self.rack, self.switch = facts.rack, facts.switch
         self.gpus: tuple[GpuInfo, ...] = facts.gpus
         self.cpus, self.mem_bytes = facts.cpus, facts.memory_bytes
         self.partitions = partitions
         gpus = tuple((gpu.index, gpu.name, gpu.memory_bytes) for gpu in facts.gpus)
-        self.kind = (facts.arch, tuple(sorted(facts.labels.items())), gpus, facts.cpus, facts.memory_bytes, partitions)
+        self.kind = (facts.arch, tuple(sorted(self.labels.items())), gpus, facts.cpus, facts.memory_bytes, partitions)
         """What it is, apart from its name and from who may use it: nodes of one kind could serve the same."""
         self.full_mask = (1 << len(facts.gpus)) - 1
         self.holds: dict[JobId, Hold] = {}
