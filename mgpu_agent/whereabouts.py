@@ -84,6 +84,7 @@ def describe_node(
         rack=config.rack,
         switch=config.switch,
         address_method=found.by,
+        port=config.port,
         runs_as=SUBMITTER if config.run_as_user else _own_account(),
     )
 

@@ -123,6 +123,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How `address` was found; see `FoundBy`."""
     runs_as: str = ""
     """The account that all jobs of this node run as; `SUBMITTER` when each runs as its user, empty when it is not told."""
+    port: int = 0
+    """Announced to peers with `--port`; 0 for none."""
 
 
 class PythonWish(msgspec.Struct, frozen=True, kw_only=True):

@@ -165,6 +165,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_at: float | None = None
     address_method: str = ""
     """How the node found its address: given, way-to-master, default-route, host-name or none."""
+    port: int = 0
+    """Announced with `mgpu_node --port`; 0 for none."""
     orders: NodeOrders = NodeOrders()
     failures: int = 0
     """Failed starts in a row; too many make it unhealthy."""

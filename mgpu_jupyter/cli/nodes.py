@@ -15,7 +15,7 @@ from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, printable
 
 NODE_FIELDS = (
-    *("id", "state", "reason", "host", "address", "address_method"),
+    *("id", "state", "reason", "host", "address", "address_method", "port"),
     *("orders", "failures", "failures_total", "probe_at", "cpu_percent", "memory_available_bytes", "runs", "warnings"),
 )
 GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
@@ -80,7 +80,8 @@ def _node_lines(node: models.Node) -> list[str]:
     cpus = f"{node.cpus} CPUs" if node.cpu_percent is None else f"{node.cpus} CPUs, {node.cpu_percent:.0f} % busy"
     lines = [f"{node.id}: {node.state}{reason} | host {printable(node.host)} | {cpus} | {count}"]
     found_by = FOUND_BY_WORDS.get(node.address_method, "")
-    lines.append(f"  address {printable(node.address)}{f' ({found_by})' if found_by else ''}")
+    port = f", port {node.port}" if node.port else ""
+    lines.append(f"  address {printable(node.address)}{f' ({found_by})' if found_by else ''}{port}")
     if node.labels:
         labels = (f"{name}={value}" if value else name for name, value in sorted(node.labels.items()))
         lines.append(f"  labels {printable(', '.join(labels))}")

@@ -115,6 +115,7 @@ def node_view(node: NodeView, warnings: tuple[str, ...] = ()) -> models.Node:
         agent_version=node.facts.agent_version,
         last_seen_at=node.heard_at,
         address_method=node.facts.address_method,
+        port=node.facts.port,
         orders=_orders_view(node.orders),
         failures=node.health.failures,
         failures_total=node.health.failures_total,

@@ -61,6 +61,7 @@ def test_nodes(capsys: Captured) -> None:
         memory_bytes=1,
         gpus=(gpu, busy),
         address_method="default-route",
+        port=8081,
         orders=models.NodeOrders(
             lists=Lists(allow_users=("ann",), allow_accounts=("lab",), deny_users=("ev\x1be",)), lists_by="root", labels={"room": "B2"}
         ),
@@ -77,7 +78,7 @@ def test_nodes(capsys: Captured) -> None:
         "  address 127.0.0.1",
         "  GPU 0: Simulated GPU (simulated) | 80 GB | free",
         "r: draining (update) | host h | 4 CPUs, 12 % busy | 2 GPUs, 0 free",
-        "  address 192.0.2.7 (the interface of the default route)",
+        "  address 192.0.2.7 (the interface of the default route), port 8081",
         "  labels fast, room=B2",
         "  only for ann, account lab (set by root)",
         "  not for ev e (set by root)",
@@ -92,6 +93,7 @@ def test_nodes(capsys: Captured) -> None:
         "host": "h",
         "address": "192.0.2.7",
         "address_method": "default-route",
+        "port": 8081,
         "orders": {
             "state": None,
             "reason": "",

@@ -100,6 +100,7 @@ FACTS = NodeFacts(
     rack="r1",
     switch="s1",
     address_method="way-to-master",
+    port=8081,
     runs_as="*",
 )
 STATUS = TaskStatus(

@@ -46,7 +46,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     lines = dict(line.split() for line in GOLDEN.with_name("golden_earlier.hex").read_text().splitlines())
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
-    facts = replace(FACTS, runs_as="")
+    facts = replace(FACTS, runs_as="", port=0)
     unmixed = replace(SPEC, mpi=False)
     plain = replace(unmixed, debug=False, defaults={}, folder="", results=(), hooks=())
     alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
