@@ -13,7 +13,7 @@ from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, TaskSpec
 _SECRET_NAMES = frozenset((b"MGPU_TOKEN", b"MGPU_URL", b"JUPYTER_TOKEN", b"CONFIGPROXY_AUTH_TOKEN", b"JUPYTER_PASSWORD"))
 _SECRET_PREFIXES = (b"JPY_", b"JUPYTERHUB_", b"JUPYTER_SERVER_")
 # What describes the agent's own process and would mislead a job.
-_OWN_NAMES = frozenset((b"PWD", b"OLDPWD", b"_", b"SHLVL", b"MGPU_TASK", b"MGPU_FAILPOINTS", b"PYTHONSAFEPATH"))
+_OWN_NAMES = frozenset((b"PWD", b"OLDPWD", b"_", b"SHLVL", b"MGPU_TASK", b"MGPU_FAILPOINTS", b"PYTHONSAFEPATH", b"LINES", b"COLUMNS"))
 
 # The line break ends a comment at the end of what the user wrote; a failed setup ends the job with its code.
 _AFTER_SETUP = 'mgpu_python=$(command -v python)\n{{ {setup}\n}} || exit $?\n{python}exec "$@"'

@@ -27,6 +27,7 @@ _PATH_SCHEMAS = {
     "node_id": {"type": "string", "pattern": NODE_ID_PATTERN},
     "user_name": {"type": "string", "pattern": USER_PATTERN},
 }
+_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$(?!\n)"
 _TEXT_HEADER = {"schema": {"type": "string"}}
 _HEADERS: dict[str, dict[str, Any]] = {
     "submitJob": {"Location": {"description": "Where the job can be looked at", "required": True, **_TEXT_HEADER}},
@@ -50,6 +51,7 @@ def document() -> dict[str, Any]:
     types = [kind for route in ROUTES for kind in (route.request, route.response) if kind is not None]
     schemas, components = msgspec.json.schema_components([*types, ErrorBody], ref_template="#/components/schemas/{name}")
     components["JobSpec"]["oneOf"] = _ONE_THING_TO_RUN
+    components["Pieces"]["properties"]["pieces"]["items"]["pattern"] = _BASE64
     by_type = dict(zip(map(repr, types), schemas, strict=False))
     error = schemas[-1]
     paths: dict[str, dict[str, Any]] = {}

@@ -36,7 +36,7 @@ def environment_of(spec: LaunchSpec, task: TaskSpec, **base: str) -> dict[bytes,
 def test_the_base_has_no_secrets_and_nothing_of_the_agents_own() -> None:
     dropped = (
         b"MGPU_TOKEN MGPU_URL JUPYTER_TOKEN JPY_PARENT_PID JPY_API_TOKEN JUPYTERHUB_API_TOKEN JUPYTERHUB_USER JUPYTER_SERVER_URL "
-        b"CONFIGPROXY_AUTH_TOKEN PWD OLDPWD _ SHLVL MGPU_TASK MGPU_FAILPOINTS"
+        b"CONFIGPROXY_AUTH_TOKEN PWD OLDPWD _ SHLVL MGPU_TASK MGPU_FAILPOINTS LINES COLUMNS"
     ).split()
     kept = {b"PATH": b"/bin", b"HOME": b"/home/u", b"ODD": b"\xff\xfe", b"MGPU_STATE_DIR": b"/s", b"JUPYTER_PATH": b"/j"}
 

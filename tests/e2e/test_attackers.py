@@ -11,7 +11,7 @@ from pathlib import Path
 import zmq
 
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.messages import Heartbeat, Launch, LaunchRefused, Output, Refuse, TaskReport, Welcome
+from mgpu_agent.protocol.messages import Check, Heartbeat, Launch, LaunchRefused, Output, Refuse, TaskReport, Welcome
 from mgpu_agent.protocol.model import STDOUT, TaskStatus
 from tests.e2e.attacker import Connection, enrol, hello
 from tests.e2e.cluster import Cluster, bash
@@ -115,7 +115,7 @@ def test_enrolled_node_that_speaks_for_anothers_job(two_nodes: Cluster, tmp_path
     two_nodes.wait_until(lambda: job.state == "running", "the job runs")
     with Connection(runtime.link_address, keys, runtime.link_public_key.encode()) as sybil:
         sybil.send(hello("sybil"))
-        assert [type(answer) for answer in sybil.receive(10_000)] == [Welcome]
+        assert [type(answer) for answer in sybil.receive(10_000)] == [Welcome, Check]
         for key in (AttemptKey(JobId(job.id), 1, epoch) for epoch in range(1, 4)):
             sybil.send(Output(key=key, rank=0, stream=STDOUT, offset=0, data=b"forged\n"))
             sybil.send(LaunchRefused(key=key, code="forged", message="It cannot run.", fault="request", exit_code=7))

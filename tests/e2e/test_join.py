@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.join import read_join, write_join
-from mgpu_agent.protocol.messages import Enrol, Enrolled, Heartbeat, Refuse, Welcome
+from mgpu_agent.protocol.messages import Check, Enrol, Enrolled, Heartbeat, Refuse, Welcome
 from mgpu_jupyter.client.job import Job
 from tests.e2e import network
 from tests.e2e.attacker import Connection, hello
@@ -182,7 +182,7 @@ def test_the_next_frame_of_a_revoked_key_is_refused_and_a_second_use_of_a_line(t
         assert [(type(answer), answer.code) for answer in door.receive(10_000)] == [(Refuse, "join-refused")]  # type: ignore[union-attr]
     with Connection(line.addresses[0], keys, line.server_key.encode()) as eve:
         eve.send(hello("eve"))
-        assert [type(answer) for answer in eve.receive(10_000)] == [Welcome]
+        assert [type(answer) for answer in eve.receive(10_000)] == [Welcome, Check]
         two_nodes.client.revoke_node("eve", "test")
         eve.send(Heartbeat(at=0.0))
         (refusal,) = eve.receive(10_000)

@@ -115,13 +115,13 @@ def ends_are_forgotten_before_they_are_saved() -> Any:
     """A node is told to forget an end that the master has not committed."""
     from mgpu_jupyter.engines.collect import Collector
 
-    original = Collector.take_end
+    original = Collector.take_ends
 
-    def take_end(self: Any, node_id: Any, status: Any) -> None:
-        original(self, node_id, status)
+    def take_ends(self: Any, node_id: Any, told: Any) -> None:
+        original(self, node_id, told)
         self.committed()
 
-    return patch.object(Collector, "take_end", take_end)
+    return patch.object(Collector, "take_ends", take_ends)
 
 
 MUTANTS = (
