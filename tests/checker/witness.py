@@ -75,8 +75,9 @@ def main(directory: str, seconds: float, *words: str) -> int:
             os.fsync(file)
 
     try:
-        signal.signal(signal.SIGTERM, stop)
         write("start", True, **me)
+        # Not before: one that is told to end before its first line has not begun, and says nothing.
+        signal.signal(signal.SIGTERM, stop)
         print("started", flush=True)
         ends = now() + seconds
         beats = 0
