@@ -43,6 +43,8 @@ $(STAMP): pyproject.toml
 		|| echo "There is no ip program: tests with network namespaces are skipped." >&2
 	@command -v iptables >/dev/null || { $(call debian,iptables); } \
 		|| echo "There is no iptables: tests with firewalls are skipped." >&2
+	@command -v chromium >/dev/null || { $(call debian,chromium fonts-dejavu-core); } \
+		|| echo "There is no chromium: tests in a browser are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
@@ -135,7 +137,7 @@ $(MPI): $(STAMP)
 	@touch $@
 
 e2e: $(STAMP) $(TORCH_STAMP) $(MPI)
-	@exec $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --timeout 180 tests/e2e
+	@exec $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --timeout 180 tests/e2e tests/browser
 
 bench-small: $(STAMP)
 	@$(BIN)/python -m tests.bench --small --out .mgpu/bench-small.json
