@@ -19,6 +19,7 @@ from mgpu_agent.identity import Enrolment
 from mgpu_agent.link import Link
 from mgpu_agent.network.meetings import Meetings
 from mgpu_agent.process.accounts import Accounts
+from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.environment import base_environment
 from mgpu_agent.process.inotify import ModifiedFiles
 from mgpu_agent.process.keeper_client import KeeperClient
@@ -82,7 +83,13 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
         watch=ModifiedFiles(spool.path),
         keeper=KeeperClient(config.directory, base),
         preparation=Preparation(
-            config.node_id, spool, gpus, base, Accounts(config.user_map) if config.run_as_user else None, master=where.target.address
+            config.node_id,
+            spool,
+            gpus,
+            base,
+            Accounts(config.user_map) if config.run_as_user else None,
+            master=where.target.address,
+            runner=RUNNER if config.passage is None else copy_runner(config.passage),
         ),
         shipper=OutputShipper(str(spool.path)),
         link=Link(),

@@ -79,9 +79,9 @@ def interpreter_words(source: str) -> tuple[str, ...]:
     return tuple(first[2:].strip().split(maxsplit=1)) if first.startswith("#!") else ()
 
 
-def command_words(spec: LaunchSpec, script_path: str, python: str) -> tuple[bytes, ...]:
-    """Return the words to run: the command itself, or an interpreter and the file of the cell."""
-    words = spec.argv if spec.script is None else (*(interpreter_words(spec.script) or (python, "-u")), script_path)
+def command_words(spec: LaunchSpec, script_path: str, python: str, runner: str) -> tuple[bytes, ...]:
+    """Return the words to run: the command itself, or an interpreter and the file of the cell; a Python cell goes by `runner`."""
+    words = spec.argv if spec.script is None else (*(interpreter_words(spec.script) or (python, "-u", runner)), script_path)
     if spec.mpi:
         words = (*program("first"), *words) if any(task.rank == 0 for task in spec.tasks) else program("host")
     if spec.setup:

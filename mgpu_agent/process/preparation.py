@@ -11,6 +11,7 @@ from mgpu_agent.keeper.messages import Account, Collect, Hook, RankStart, StartT
 from mgpu_agent.keeper.spawn import NOT_EXECUTABLE, NOT_FOUND
 from mgpu_agent.process.accounts import Accounts, NoAccount
 from mgpu_agent.process.banner import introduced
+from mgpu_agent.process.cells import RUNNER
 from mgpu_agent.process.environment import command_words, interpreter_words, task_environment, visible_devices
 from mgpu_agent.process.interpreter import Interpreters, NoPython
 from mgpu_agent.process.spool import Spool
@@ -40,11 +41,13 @@ class Preparation:
         accounts: Accounts | None = None,
         *,
         master: str = "",
+        runner: str = RUNNER,
     ) -> None:
-        """With `accounts`, jobs run as their users; `master` is where the link leads."""
+        """With `accounts`, jobs run as their users; `master` is where the link leads, `runner` the program that runs Python cells."""
         self._node_id = node_id
         self._spool = spool
         self._master = master
+        self._runner = runner
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
         self._base = base
         self._interpreters = Interpreters()
@@ -82,7 +85,7 @@ class Preparation:
                     return Unprepared("no-python", chosen.message, "node", NOT_FOUND)
                 python = chosen
             script_path = self._spool.write_script(spec.key, spec.script, account)
-        words = command_words(spec, script_path, python)
+        words = command_words(spec, script_path, python, self._runner)
         devices = visible_devices(spec.gpus, self._gpus, by_uuid=by_uuid)
         ranks = tuple(
             RankStart(

@@ -35,8 +35,8 @@ class Spool:
     def __init__(self, node_directory: Path, passage: Path | None = None) -> None:
         """`passage` is where users of their own can get to, if jobs run as these."""
         self.path = make_private_dir(node_directory / "spool")
-        self._scratch = make_private_dir(node_directory / "scratch") if passage is None else _make_passage(passage / "scratch")
-        self._cells = self.path if passage is None else _make_passage(passage / "cells")
+        self._scratch = make_private_dir(node_directory / "scratch") if passage is None else make_passage(passage / "scratch")
+        self._cells = self.path if passage is None else make_passage(passage / "cells")
         self._doomed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._busy_until = 0.0
         self._thread = threading.Thread(target=self._delete_late, name="mgpu-spool", daemon=True)
@@ -150,7 +150,7 @@ def _is_open(path: str, account: Account | None) -> bool:
     return os.path.isdir(path) and os.access(path, os.X_OK)
 
 
-def _make_passage(path: Path) -> Path:
+def make_passage(path: Path) -> Path:
     """Create a directory that all can pass through and only this user can list or change."""
     path.mkdir(mode=0o755, parents=True, exist_ok=True)
     for part in path.parents:

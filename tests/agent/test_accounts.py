@@ -14,6 +14,7 @@ from mgpu_agent.keeper.disguise import disguised, environment_of
 from mgpu_agent.keeper.messages import Account
 from mgpu_agent.keeper.spawn import SpawnFailure, spawn
 from mgpu_agent.process.accounts import Accounts, NoAccount, can_enter
+from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import AttemptKey, JobId
@@ -116,6 +117,11 @@ def test_cells_and_scratch_are_where_their_user_gets_to_and_nobody_else_looks(tm
             with pytest.raises(PermissionError):
                 os.listdir(cell.parent)
         assert stat.S_IMODE(Path(scratch).stat().st_mode) == 0o700
+        runner = Path(copy_runner(place / "n1"))
+        with disguised(ACCOUNT):
+            assert runner.read_text() == Path(RUNNER).read_text()
+            with pytest.raises(PermissionError):
+                runner.write_text("other")
         spool.close()
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)

@@ -101,9 +101,9 @@ def test_interpreter_lines() -> None:
 
 def test_words_to_run() -> None:
     words = [
-        command_words(a_spec(argv=("a", "b c")), "", ""),
-        command_words(a_spec(script="pass"), "/s/x.py", "/py"),
-        command_words(a_spec(script="#!/bin/sh -e\n"), "/s/x", "/py"),
+        command_words(a_spec(argv=("a", "b c")), "", "", "/r"),
+        command_words(a_spec(script="pass"), "/s/x.py", "/py", "/r"),
+        command_words(a_spec(script="#!/bin/sh -e\n"), "/s/x", "/py", "/r"),
     ]
 
-    assert words == [(b"a", b"b c"), (b"/py", b"-u", b"/s/x.py"), (b"/bin/sh", b"-e", b"/s/x")]
+    assert words == [(b"a", b"b c"), (b"/py", b"-u", b"/r", b"/s/x.py"), (b"/bin/sh", b"-e", b"/s/x")]
