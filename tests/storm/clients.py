@@ -34,6 +34,7 @@ class Clients:
         self.jobs: list[JobId] = []
         """Those that were acknowledged, in order."""
         self.held: set[JobId] = set()
+        """Those that somebody holds, and was answered so."""
         self.requeued: set[tuple[str, int]] = set()
         """Attempts that somebody had ended, perhaps before they began."""
         self.refusals: list[str] = []
@@ -85,10 +86,13 @@ class Clients:
         def wanted(at: float, job: JobId, by: str) -> JobChanged:
             return JobChanged(at=at, job_id=job, by=by, **changes)
 
-        if changes.get("held"):
-            self.held.add(job_id)
+        def answered(_: Any) -> None:
+            # Only now: a hold that is still asked for, again and again, may come through after whatever is asked meanwhile.
+            if changes.get("held"):
+                self.held.add(job_id)
+
         make: Make = lambda answer: calls.change(job_id, "root", wanted, is_admin=True, answer=answer)
-        self._ask("root", f"change {job_id} {changes}", make, lambda _: None)
+        self._ask("root", f"change {job_id} {changes}", make, answered)
 
     def release_all(self) -> None:
         """Let every job go on that somebody held."""
