@@ -72,9 +72,12 @@ def reconcile(state: ClusterState, event: NodeJoined) -> list[Command]:
     told = {(status.key, status.rank) for status in event.tasks}
     for job in list(state.jobs.values()):
         for placement in job.live_placements:
-            # All ranks of a node are one launch, so that it knows of all of them or of none.
+            if placement.node_id != event.node_id:
+                continue
+            # All ranks of a node are one launch, so that it knows of all of them or of none. Only a ledger whose end was lost with the
+            # power may know of some: in its new incarnation nothing of the others can run.
             is_told = any((job.attempt_key, rank) in told for rank in placement.ranks) or job.attempt_key in event.prepared
-            if placement.node_id == event.node_id and not is_told:
+            if not is_told or placement.incarnation != event.facts.incarnation:
                 commands += _not_told(state, event, state.jobs[job.id], placement)
     return commands + _stop_again(state, event, dict.fromkeys(status.key for status in event.tasks))
 

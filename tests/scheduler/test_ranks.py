@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.commands import LaunchTask, StopTask
-from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeDeclaredLost, NodeJoined, TaskReported
+from mgpu_jupyter.scheduler.events import CancelRequested, LaunchWasRefused, NodeDeclaredLost, NodeJoined, TaskReported
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Policy
 from tests.builders import Cluster, ended, facts, status
@@ -98,6 +98,29 @@ def test_a_node_that_tells_of_one_rank_is_asked_for_no_other():
     assert not [command for command in rejoin(status(job, 0)) if isinstance(command, LaunchTask)]
     rejoin(incarnation="boot-2/ledger-1")
     assert cluster.job(job.id).refused == (0, 1)
+
+
+def test_ranks_that_a_ledger_lost_with_the_power_are_lost_too():
+    """A ledger that was cut off within one launch knows of some of its ranks; in a new boot nothing of the others can run."""
+    cluster = Cluster(("n1", 4))
+    job = cluster.started(gpus=1, ntasks_per_node=2)
+    report(cluster, status(job, 0), status(job, 1))
+    told = ended(job, 0, lost=True, reason="The node was started anew.", exit_code=None, signal=9)
+
+    record, save = cluster.join("n1", 4, at=30.0, incarnation="boot-2/ledger-1", tasks=(told,))[-2:]
+
+    assert (record.job.refused, save.job.state, save.job.placements) == ((1,), JobState.QUEUED, ())
+
+
+def test_ranks_that_a_cancelled_job_lost_with_the_power_do_not_keep_it():
+    cluster = Cluster(("n1", 4))
+    job = cluster.started(gpus=1, ntasks_per_node=2)
+    report(cluster, status(job, 0), status(job, 1))
+    cluster.tell(CancelRequested(at=25.0, job_id=job.id, by="ann"))
+
+    *_, save = cluster.join("n1", 4, at=30.0, incarnation="boot-2/ledger-1", tasks=(ended(job, 0, lost=True, signal=9),))
+
+    assert save.job.state is JobState.CANCELLED
 
 
 # --- what processes are told -----------------------------------------------------------------------
