@@ -8,8 +8,9 @@ from mgpu_agent import __version__
 
 if TYPE_CHECKING:
     from mgpu_jupyter.client import Client, Job
+    from mgpu_jupyter.client.gather import gather, gather_async
 
-__all__ = ["Client", "Job", "__version__"]
+__all__ = ["Client", "Job", "__version__", "gather", "gather_async"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from mgpu_jupyter import client
 
         return getattr(client, name)
+    if name in ("gather", "gather_async"):
+        from mgpu_jupyter.client import gather as gathering
+
+        return getattr(gathering, name)
     raise AttributeError(f"module 'mgpu_jupyter' has no attribute {name!r}")
 
 

@@ -14,6 +14,7 @@ from mgpu_agent.protocol.ids import NODE_ID_PATTERN, GpuUuid, JobId, NodeId
 from mgpu_jupyter.api.input import ResizeFrame, StdinAckFrame, StdinFrame
 from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.origin import Origin
 from mgpu_jupyter.model.settings import Lists
 
 MAX_BULK = 10_000
@@ -302,6 +303,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What its owner should know of this attempt, for example what is not alike on its nodes."""
     failure: Failure | None = None
     """Of one job that failed; lists leave it out."""
+    origin: Origin | None = None
+    """The notebook and cell that it came from, as digests."""
+    sweep: dict[str, str] = {}
+    """Its values, when it is one job of a sweep."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):

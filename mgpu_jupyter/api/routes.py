@@ -127,6 +127,7 @@ ROUTES: tuple[Route, ...] = (
             Parameter(name="user", help="Only jobs of this user."),
             Parameter(name="name", help="Only jobs of this name."),
             Parameter(name="array", help="Only jobs of the array of this id."),
+            Parameter(name="notebook", help="Only your own jobs that came from this notebook (`origin.notebook`)."),
             Parameter(
                 name="since",
                 schema={"type": "number", "minimum": 0, "maximum": models.MAX_TIME_S},
@@ -246,6 +247,7 @@ ROUTES: tuple[Route, ...] = (
                 schema=_whole(1, models.MAX_OUTPUT_LIMIT),
                 help="At most this many bytes; 1 MiB if left out (no limit with follow).",
             ),
+            Parameter(name="tail", schema=_whole(0, models.MAX_OFFSET), help="Plain bytes: start so many before what is the end now."),
             Parameter(
                 name="follow",
                 schema={"type": "string", "enum": ["0", "1", "false", "true"]},

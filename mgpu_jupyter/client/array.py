@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -9,6 +10,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import JobState
 
@@ -48,6 +50,22 @@ class JobArray(Job):
             job.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         self.refresh()
         return self
+
+    def wait_unless(self, left: threading.Event) -> None:
+        """Wait until all are over, or somebody left."""
+        for job in self.jobs:
+            if not left.is_set():
+                job.wait_unless(left)
+        self.refresh()
+
+    def table(self) -> SweepTable:
+        """Return what became of each job: its values if this is a sweep, state, time, exit code, and what it brought."""
+        self.refresh()
+        return SweepTable(self.jobs)
+
+    def tail(self, lines: int = 10, rank: int = 0) -> str:
+        """Return the last lines of each job, one after the other."""
+        return "".join(job.tail(lines, rank) for job in self.jobs)
 
     def output(self, rank: int | None = None) -> str:
         """Return what the jobs printed so far, one after the other."""

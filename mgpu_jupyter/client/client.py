@@ -255,6 +255,7 @@ class Client:
         name: str | None = None,
         since: float | None = None,
         array: str | None = None,
+        notebook: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Job]:
         """Iterate over jobs, newest first; `state` may be `active`, and `limit` bounds how many come in all."""
@@ -270,6 +271,8 @@ class Client:
             query["since"] = repr(since)
         if array is not None:
             query["array"] = array
+        if notebook is not None:
+            query["notebook"] = notebook
         while left is None or left > 0:
             query["limit"] = str(models.MAX_PAGE if left is None else min(left, models.MAX_PAGE))
             page = self.caller.call(Request(path="jobs", query=dict(query)), models.JobList)
@@ -279,6 +282,16 @@ class Client:
                 return
             query["cursor"] = page.next_cursor
             left = None if left is None else left - len(page.jobs)
+
+    def array(self, array_id: str) -> JobArray:
+        """Return the array (or sweep) of that id."""
+        found = list(self.jobs(array=job_id_of(array_id)))
+        if not found:
+            raise NotFound("no-such-job", f"There is no array {array_id}: see `mgpu_queue --all`.")
+        array = JobArray(self.caller, job_id_of(array_id), tuple(job.id for job in reversed(found)))
+        for job, seen in zip(array.jobs, reversed(found), strict=True):
+            job.snapshot = seen.snapshot
+        return array
 
     def explain(self, job_id: str) -> explanations.Explanation:
         """Return why a job waits, what would start it now, and what it was told before."""

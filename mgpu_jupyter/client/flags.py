@@ -95,7 +95,8 @@ def _add_times(add: Add) -> None:
     add("--hold", "-H", action="store_true", help="wait until it is released")
     add("--dependency", "-d", metavar="AFTER", help="wait for other jobs: after, afterok, afterany or afternotok, like afterok:ID:ID")
     add("--array", "-a", metavar="RANGE", help="many jobs, like 1-100%%8 (8 at once), 0,3,7 or 0-20:5; returns at once")
-    add("--sweep", action="append", metavar="NAME=V,V", help="many jobs, one for each value, or combination if given more than once")
+    sweep = "many jobs, one for each value, or combination if given more than once; %%8 at the end lets 8 run at once"
+    add("--sweep", action="append", metavar="NAME=V,V", help=sweep)
 
 
 def _add_conduct(add: Add) -> None:

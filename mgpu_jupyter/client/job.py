@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import explanations, models, traces
 from mgpu_jupyter.api.results import ResultList, Summary
+from mgpu_jupyter.client import front
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.lines import Labeller
@@ -19,13 +23,17 @@ from mgpu_jupyter.client.results import download, wait_for_results
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import MAX_TASKS, JobState
 
+TAIL_BYTES = 64 * 1024
 OUTPUT_PAGE_BYTES = 4 * 1024 * 1024
 NO_RANK = MAX_TASKS
 """A rank that no job has: its stream tells the changes of the job and carries no output."""
 
 
 class Job:
-    """One job: `id state exit_code info`, and `wait cancel hold release update requeue output follow explain trace`."""
+    """One job: `id state exit_code info`, and `wait cancel hold release update requeue output tail follow attach explain trace`.
+
+    `await job` gives the job when it is over.
+    """
 
     def __init__(self, caller: Caller, job_id: str, info: models.Job | None = None) -> None:
         self.id = JobId(job_id)
@@ -79,6 +87,45 @@ class Job:
             except TimeoutError:
                 raise TimeoutError(f"Job {self.id} is not over after {timeout} s; it goes on.") from None
         return self
+
+    def __await__(self) -> Generator[object, None, Self]:
+        """Wait for its end beside everything else that the event loop does; giving up leaves the job alone."""
+        return self._over().__await__()
+
+    async def _over(self) -> Self:
+        loop, over, left = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        trouble: list[BaseException] = []
+
+        def watch() -> None:
+            try:
+                self.wait_unless(left)
+            except BaseException as error:  # noqa: BLE001 - handed to whoever awaits
+                trouble.append(error)
+            if not left.is_set():
+                loop.call_soon_threadsafe(over.set)
+
+        # A thread of its own, and a daemon: one of the loop's pool would keep the interpreter from ending as long as the job runs.
+        threading.Thread(target=watch, name=f"mgpu-await-{self.id}", daemon=True).start()
+        try:
+            await over.wait()
+        finally:
+            left.set()
+        if trouble:
+            raise trouble[0]
+        return self
+
+    def wait_unless(self, left: threading.Event) -> None:
+        """Wait until it is over, or somebody left; the server's pings are when that is looked at."""
+        if self.info.state.is_final:
+            return
+        with self.follow(rank=NO_RANK) as frames:
+            for frame in frames:
+                if left.is_set():
+                    return
+                if isinstance(frame, models.JobFrame | models.EndFrame):
+                    self.snapshot = frame.job
+                    if frame.job.state.is_final:
+                        return
 
     def cancel(self, *, retry_s: float | None = None) -> models.CancelAnswer:
         """Cancel the job; the end follows by itself, and a second time is no error."""
@@ -154,6 +201,23 @@ class Job:
                 return b"".join(parts)
             parts.append(data)
             offset += len(data)
+
+    def tail(self, lines: int = 10, rank: int = 0) -> str:
+        """Return the last lines of one rank's output, without fetching all of it."""
+        size = TAIL_BYTES
+        while True:
+            query = {"rank": str(rank), "tail": str(size), "limit": str(size)}
+            headers = {"Accept": "application/octet-stream"}
+            data = self._caller.send(Request(path=f"jobs/{self.id}/output", query=query, headers=headers)).body
+            found = data.decode("utf-8", "replace").splitlines(keepends=True)
+            if len(found) > lines or len(data) < size or size >= models.MAX_OUTPUT_LIMIT:
+                return "".join(found[-lines:]) if lines > 0 else ""
+            size *= 8
+
+    def attach(self, rank: int | None = None) -> Self:
+        """Show its output from the start and go on live until it is over; an interrupt leaves it, and it goes on."""
+        front.now().attach(self, rank)
+        return self
 
     def follow(self, offsets: Mapping[int, int] | None = None, *, rank: int | None = None) -> Follow:
         """Iterate over output and changes from the start (or `offsets`, by rank) to the job's end, across lost connections."""

@@ -17,6 +17,7 @@ from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.transport import Answer, Request, Stream
 from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.sweep import combination
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.model.waits import parse_array
 
@@ -92,6 +93,8 @@ class _Entry:
             placements=placements if started else (),
             array_id=self.array_id,
             array_index=self.array_index,
+            origin=self.spec.origin,
+            sweep=combination(self.spec.sweep, self.array_index) if self.spec.sweep and self.array_index is not None else {},
         )
 
     @property
@@ -269,6 +272,7 @@ class MockTransport:
         if way == ["GET", "output"]:
             rank, offset = int(query.get("rank", "0")), int(query.get("offset", "0"))
             data = b"".join(say.data for say in entry.play.output if say.rank == rank)
+            offset = max(offset, len(data) - int(query["tail"])) if "tail" in query else offset
             return Answer(status=200, body=data[offset : offset + int(query.get("limit", "1048576"))])
         view = entry.view(entry.now)
         return _json(trace(view) if way == ["GET", "trace"] else view)
@@ -282,6 +286,7 @@ class MockTransport:
             and query.get("user", view.user) == view.user
             and query.get("name", view.name) == view.name
             and query.get("array", view.array_id) == view.array_id
+            and ("notebook" not in query or (view.origin is not None and view.origin.notebook == query["notebook"]))
         ]
         start, size = int(query.get("cursor", "0")), int(query.get("limit", "100"))
         more = str(start + size) if len(views) > start + size else None

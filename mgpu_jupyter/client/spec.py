@@ -114,8 +114,9 @@ def spec_of(command: Sequence[str] | str | None, script: str | None, keywords: M
             fields[RENAMED.get(key, key)] = READERS[key](value) if key in READERS and isinstance(value, str) else value
     _read_memory(fields)
     if sweep := fields.get("sweep"):
-        fields["sweep"] = kinds.sweep(sweep)
-        fields["array"] = array_of(kinds.sweep(sweep), str(fields.get("array") or ""))
+        lines, limit = kinds.sweep_limit(sweep)
+        fields["sweep"] = found = kinds.sweep(lines)
+        fields["array"] = array_of(found, str(fields.get("array") or limit))
     if (begin := fields.get("begin_at")) is not None:
         fields["begin_at"] = _begin(begin, here.now)
     if fields.get("gpu_ids") and not any(fields.get(field) for field in NODE_FIELDS):

@@ -20,6 +20,7 @@ _INDICES = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 _DELAY = re.compile(r"now(?:\+(\d{1,9})(second|minute|hour|day|week)?s?)?", re.ASCII)
 _DELAYS = {None: 1, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 7 * 86_400}
 _DAY = re.compile(r"(tomorrow|\d{4}-\d\d-\d\d)(?:t(.+))?", re.ASCII)
+_LIMIT = re.compile(r"(.*)(%\d{1,9})", re.ASCII | re.DOTALL)
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
 _CLOCK_WORDS = {"midnight": time(0), "noon": time(12)}
 
@@ -58,6 +59,14 @@ def priority(text: str) -> int:
 def names(text: str) -> tuple[str, ...]:
     """Return the names of a list with commas."""
     return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+
+
+def sweep_limit(given: object) -> tuple[object, str]:
+    """Return the lines of a sweep without a `%8` at the end of the last one, and that limit of how many run at once."""
+    lines = [given] if isinstance(given, str) else given
+    if not isinstance(lines, Sequence) or not lines or (found := _LIMIT.fullmatch(str(lines[-1]))) is None:
+        return given, ""
+    return [*lines[:-1], found[1]] if found[1] else lines[:-1], found[2]
 
 
 def sweep(given: object) -> dict[str, tuple[str, ...]]:

@@ -116,6 +116,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     since: float | None = None
     array: str | None = None
+    notebook: str | None = None
     before: int | None = None
     limit: int = 100
 

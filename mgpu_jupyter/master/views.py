@@ -14,7 +14,7 @@ from mgpu_jupyter.master.ports import SavedJob
 from mgpu_jupyter.master.trust import runs_as_words
 from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.model.settings import Quota
-from mgpu_jupyter.model.sweep import words_of
+from mgpu_jupyter.model.sweep import combination, words_of
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.explain.waiting import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
@@ -63,6 +63,8 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         qos=job.spec.qos,
         pty=job.spec.pty,
         mismatches=job.mismatches,
+        origin=job.spec.origin,
+        sweep=combination(job.spec.sweep, job.array.index) if job.spec.sweep and job.array else {},
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN
+from mgpu_jupyter.model.origin import Origin
 
 MAX_SCRIPT_CHARS = 4 * 1024 * 1024
 MAX_ARGUMENTS = 10_000
@@ -177,3 +178,5 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """How often it runs again after a non-zero exit."""
     image: Annotated[str, Meta(pattern=PLAIN_PATTERN, max_length=500)] = ""
     """Container image that it runs in."""
+    origin: Origin | None = None
+    """The notebook and cell that it came from, by which they find it again."""

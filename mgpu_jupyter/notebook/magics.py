@@ -21,12 +21,13 @@ from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import parse
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.parser import Help, Parser
+from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes
-from mgpu_jupyter.notebook.tables import Answer, Queue, Table, nodes_table
+from mgpu_jupyter.notebook.tables import Answer, Queue, nodes_table
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,39 +9,12 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.api.explanations import Explanation
 from mgpu_jupyter.client.listing import as_text, folded
 from mgpu_jupyter.client.reasons import as_lines, clock, start_line, where
-from mgpu_jupyter.client.words import duration, ending, gpu_count, gpu_name, holder, memory, ordinal, printable, ran_for
+from mgpu_jupyter.client.table import Table
+from mgpu_jupyter.client.words import duration, ending, gpu_count, gpu_name, holder, memory, ordinal, ran_for
 from mgpu_jupyter.model.job import JobState
 
 RUNNING, WAITING, OVER = range(3)
 NO_NODES = "No machines yet: run `mgpu_node --node-id NAME` on a machine with GPUs."
-CELL = "text-align: left; padding: 2px 12px 2px 0; vertical-align: top"
-
-
-class Table:
-    """Rows of text under headings; IPython shows the HTML where it can, and the text elsewhere."""
-
-    def __init__(self, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-        self.caption = caption
-        self.headings = tuple(headings)
-        self.rows = tuple(tuple(row) for row in rows)
-        self._empty = empty
-
-    def __repr__(self) -> str:
-        if not self.rows:
-            return f"{self.caption}\n{self._empty}" if self.caption else self._empty
-        rows = [self.headings, *(tuple(printable(cell) for cell in row) for row in self.rows)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(self.headings))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join(([self.caption] if self.caption else []) + lines)
-
-    def _repr_html_(self) -> str:
-        """Return the table as HTML."""
-        caption = f"<div>{html.escape(self.caption)}</div>" if self.caption else ""
-        if not self.rows:
-            return f"{caption}<div>{html.escape(self._empty)}</div>"
-        head = "".join(f'<th style="{CELL}">{html.escape(heading)}</th>' for heading in self.headings)
-        body = "".join("<tr>" + "".join(f'<td style="{CELL}">{html.escape(cell)}</td>' for cell in row) + "</tr>" for row in self.rows)
-        return f"{caption}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 class Queue:

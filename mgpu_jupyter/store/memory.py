@@ -178,6 +178,7 @@ class MemoryStore:
             and wanted.user in (None, saved.job.user)
             and wanted.name in (None, saved.job.spec.name)
             and wanted.array in (None, saved.job.array.id if saved.job.array else None)
+            and wanted.notebook in (None, saved.job.spec.origin.notebook if saved.job.spec.origin else None)
             and (wanted.since is None or saved.job.submitted_at >= wanted.since)
             and (wanted.before is None or saved.job.number < wanted.before)
         ]

@@ -90,6 +90,11 @@ STEPS: tuple[str, ...] = (
         PRIMARY KEY (job_id, attempt, step, who)
     ) WITHOUT ROWID;
     """,
+    # 9: a notebook finds its jobs again.
+    """
+    ALTER TABLE jobs ADD COLUMN notebook TEXT;
+    CREATE INDEX jobs_by_notebook ON jobs (notebook, number) WHERE notebook IS NOT NULL;
+    """,
 )
 
 

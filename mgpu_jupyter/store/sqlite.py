@@ -48,8 +48,8 @@ _facts_decoder = msgspec.msgpack.Decoder(NodeFacts)
 _notes_decoder = msgspec.msgpack.Decoder(NodeNotes)
 
 _INSERT_JOB = """
-    INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record, array_id)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record, array_id, notebook)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _BIND_KEY = """
     INSERT INTO nodes (id, public_key) VALUES (?, ?)
@@ -129,7 +129,8 @@ class SqliteStore:
                 spec = _encoder.encode(job.spec)
                 array = job.array.id if job.array else None
                 about = (job.number, job.id, job.user, job.spec.name, job.state, job.submitted_at, job.key)
-                inserts.append((*about, saved.seq, spec, record, array))
+                notebook = (job.spec.origin.notebook if job.spec.origin else "") or None
+                inserts.append((*about, saved.seq, spec, record, array, notebook))
             else:
                 updates.append((job.state, saved.seq, record, job.number))
         attempts = [(job.id, job.attempt, job.epoch, _encoder.encode(replace(job, spec=_NO_SPEC))) for job in batch.attempts]
@@ -289,6 +290,7 @@ class SqliteReader:
             ("user", "=", wanted.user),
             ("name", "=", wanted.name),
             ("array_id", "=", wanted.array),
+            ("notebook", "=", wanted.notebook),
             ("submitted_at", ">=", wanted.since),
             ("number", "<", wanted.before),
         ):

@@ -93,7 +93,7 @@ def test_submit_has_every_keyword() -> None:
 
 
 def test_every_field_of_a_request_can_be_said() -> None:
-    by_itself = {"command", "script", "kernel_python", "kernel_python_version", "home", "stdin", "terminal"}
+    by_itself = {"command", "script", "kernel_python", "kernel_python_version", "home", "stdin", "terminal", "origin"}
     assert {*SAME_IN_SPEC, *RENAMED.values()} == set(JobSpec.__struct_fields__) - by_itself
 
 

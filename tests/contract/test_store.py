@@ -21,7 +21,8 @@ from mgpu_jupyter.master.ports import (
     TokenRow,
     UserRow,
 )
-from mgpu_jupyter.model.job import JobState, NodeState
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.origin import Origin, digest
 from mgpu_jupyter.model.settings import Lists
 from mgpu_jupyter.scheduler.explain.answer import Excluded, Record, UnitAnswer
 from mgpu_jupyter.scheduler.model import ArrayPart, Job, Reason
@@ -250,6 +251,15 @@ def test_the_jobs_of_an_array_are_found_by_its_id(store):
     assert store.find_array(job_id(3)) == []
     assert [saved.job for saved in store.reader().jobs(JobFilter(array="ARRAY001"))] == [second, running]
     assert {job.array for job in store.recover().jobs} == {part, replace(part, index=1), None}
+
+
+def test_the_jobs_of_a_notebook_are_found_again(store):
+    notebook = digest("host", "/a.ipynb")
+    first = a_job(1, spec=JobSpec(command=("x",), origin=Origin(notebook=notebook)))
+    save(store, first, a_job(2, spec=JobSpec(command=("x",), origin=Origin(source=notebook))), a_job(3))
+
+    assert [saved.job for saved in store.reader().jobs(JobFilter(notebook=notebook))] == [first]
+    assert store.reader().jobs(JobFilter(notebook=notebook, user="nobody")) == []
 
 
 def test_jobs_are_forgotten_whole_and_their_numbers_are_not_given_again(store):

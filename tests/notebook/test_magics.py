@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.errors import Unavailable
 from mgpu_jupyter.client import Job
 from mgpu_jupyter.client.mock import Play, Say, a_node, lost
+from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.notebook import JobCancelled, JobFailed
 from mgpu_jupyter.notebook.stream import RichNotes
-from mgpu_jupyter.notebook.tables import Queue, Table, nodes_table
+from mgpu_jupyter.notebook.tables import Queue, nodes_table
 from tests.notebook.conftest import Shell
 
 Captured = pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ from mgpu_jupyter.api.models import MAX_BODY_BYTES, BulkItem, BulkSubmit
 from mgpu_jupyter.api.openapi import document
 from mgpu_jupyter.api.routes import NDJSON, PREFIX, ROUTES
 from mgpu_jupyter.master.ports import LogKey
+from mgpu_jupyter.model.origin import Origin
 from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
 from mgpu_jupyter.store.logs import LogWriter, cut_marker
 from tests.builders import a_spec, ended, facts, status
@@ -83,6 +84,8 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "mismatches": [],
         "warnings": [],
         "failure": None,
+        "origin": None,
+        "sweep": {},
     }
 
 
@@ -159,6 +162,22 @@ async def test_lists_are_paged_newest_first_and_filtered(api):
     ):
         code, body = await api("jobs", params=params)
         assert (code, body["code"]) == (400, expected)
+
+
+async def test_a_notebook_finds_its_own_jobs(api):
+    notebook = "0123456789abcdef" * 2
+    found = await submit(api, origin=Origin(notebook=notebook, source="f" * 32))
+    await submit(api)
+    _, listed = await api("jobs", params={"notebook": notebook})
+    assert [(job["id"], job["origin"]) for job in listed["jobs"]] == [(found, {"notebook": notebook, "source": "f" * 32})]
+    assert (await api("jobs", params={"notebook": notebook, "user": "nobody"}))[1]["jobs"] == []
+    assert (await api("jobs", params={"notebook": "f" * 32}))[1]["jobs"] == []
+
+
+async def test_a_job_of_a_sweep_tells_its_values(api):
+    _, first = await api("jobs", "POST", a_spec(sweep={"lr": ("0.1", "0.01"), "seed": ("1",)}, array="0-1"))
+    _, listed = await api("jobs", params={"array": first["array_id"]})
+    assert [job["sweep"] for job in listed["jobs"]] == [{"lr": "0.01", "seed": "1"}, {"lr": "0.1", "seed": "1"}]
 
 
 async def test_cancelling_twice_is_no_error(api):

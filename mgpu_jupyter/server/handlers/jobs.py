@@ -45,12 +45,15 @@ class JobsHandler(Taking):
 
     async def get(self) -> None:
         """List a page of jobs, newest first."""
+        notebook = self.query("notebook", str, "") or None
         wanted = JobFilter(
             states=_states(self.query("state", str, "")),
-            user=self.query("user", str, "") or None,
+            # The jobs of a notebook are those of whoever asks: others may have a notebook of the same name.
+            user=self.query("user", str, "") or (None if notebook is None else self.person.name),
             name=self.query("name", str, "") or None,
             since=self._since(),
             array=self.query("array", str, "") or None,
+            notebook=notebook,
             before=_read_cursor(self.query("cursor", str, "")),
             limit=self.number("limit", DEFAULT_PAGE, 1, models.MAX_PAGE),
         )

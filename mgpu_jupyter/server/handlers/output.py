@@ -36,6 +36,7 @@ class OutputHandler(Guarded):
         follow = self.query("follow", bool, default=False)
         offset = self.number("offset", 0, 0, models.MAX_OFFSET)
         limit = self.number("limit", DEFAULT_LIMIT, 1, models.MAX_OUTPUT_LIMIT)
+        tail = self.number("tail", 0, 0, models.MAX_OFFSET)
         wants_frames = NDJSON in self.request.headers.get("Accept", "")
         offsets = parse_offsets(self.query("offsets", str, "")) or ({max(rank, 0): offset} if offset else {})
         only = rank if rank >= 0 else (None if wants_frames else 0)
@@ -43,7 +44,7 @@ class OutputHandler(Guarded):
         follower = Follower(self.service, job.id, rank=only, position=position)
         self.set_header("X-Accel-Buffering", "no")
         if not follow and not wants_frames:
-            await self._send_bytes(job.id, max(rank, 0), offset, limit)
+            await self._send_bytes(job.id, max(rank, 0), offset, limit, tail)
             return
         self.set_header("Content-Type", NDJSON if wants_frames else "application/octet-stream")
         if follow:
@@ -54,11 +55,13 @@ class OutputHandler(Guarded):
                     return
             self.finish()
 
-    async def _send_bytes(self, job_id: JobId, rank: int, offset: int, limit: int) -> None:
+    async def _send_bytes(self, job_id: JobId, rank: int, offset: int, limit: int, tail: int) -> None:
         job = self.service.saved_job(job_id).job
         root, key = self.service.log_root, LogKey(job.id, job.attempt, rank)
         complete = job.state.is_final and rank not in missing_ranks(root, job)
         size = log_size(root, key)
+        if tail:
+            offset = max(offset, size - tail)
         end = max(offset, min(size, offset + limit))
         self.set_header("Content-Type", "application/octet-stream")
         self.set_header("Content-Length", str(end - offset))

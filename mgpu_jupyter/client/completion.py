@@ -1,0 +1,183 @@
+"""What may stand next behind a parser's flags: flags, values, and names that only the master knows. For shells and notebooks alike.
+
+Never says what went wrong: no master simply means no names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.parser import Parser
+from mgpu_jupyter.client.timeouts import Timeouts
+from mgpu_jupyter.model.policies import MEANINGS
+from mgpu_jupyter.model.waits import After
+
+QUICK = Timeouts(connect_s=1.0, request_s=2.0, retry_s=0.0)
+RECENT = 50
+OF_ENDED = frozenset(("logs", "attach", "rerun", "explain", "trace", "client"))
+"""Commands that take jobs which are over as well."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """What a word could become, and a few words about it where that helps."""
+
+    text: str
+    about: str = ""
+
+
+class Asked:
+    """The names that the master knows, fetched when they are wanted; `fresh_s` long an answer is good, and so is none."""
+
+    def __init__(self, make_client: Callable[[], Client], *, timeouts: Timeouts = QUICK, fresh_s: float = 0.0) -> None:
+        self._make = make_client
+        self._timeouts = timeouts
+        self._fresh_s = fresh_s
+        self._known: dict[str, tuple[float, list[Candidate]]] = {}
+
+    def nodes(self) -> list[Candidate]:
+        """Return the names of nodes."""
+        return self._ask("nodes", lambda client: [Candidate(node.id, node.state.value) for node in client.nodes()])
+
+    def jobs(self, *, ended: bool = False) -> list[Candidate]:
+        """Return ids of jobs, newest first; with `ended` those that are over as well."""
+        state = None if ended else "active"
+        return self._ask(f"jobs {ended}", lambda client: [_job(job.snapshot) for job in client.jobs(state=state, limit=RECENT)])
+
+    def users(self) -> list[Candidate]:
+        """Return users who have jobs."""
+        return self._ask("users", lambda client: _plain(sorted({job.snapshot.user for job in client.jobs(limit=RECENT) if job.snapshot})))
+
+    def site(self, what: str) -> list[Candidate]:
+        """Return the names of partitions, accounts, classes of service or strategies."""
+        return self._ask(what, lambda client: _plain(getattr(client.cluster(), what)))
+
+    def _ask(self, what: str, question: Callable[[Client], list[Candidate]]) -> list[Candidate]:
+        at, known = self._known.get(what, (-self._fresh_s, []))
+        if time.monotonic() - at < self._fresh_s:
+            return known
+        try:
+            with self._make() as client:
+                client.use(self._timeouts)
+                known = question(client)
+        except MgpuError:
+            known = []
+        self._known[what] = (time.monotonic(), known)
+        return known
+
+
+Values = Callable[[argparse.Action, str], list[Candidate] | None]
+"""More values of a flag than the parser and the master know, or None."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What is being completed: the words before, the word itself, and what its command knows."""
+
+    before: Sequence[str]
+    current: str
+    asked: Asked
+    actions: tuple[str, ...] = ()
+    """Subcommands of the command."""
+    ended: bool = False
+    """Whether jobs that are over are meant as well."""
+    more: Values = lambda _action, _current: None
+
+
+def complete(parser: Parser, place: Place) -> list[Candidate]:
+    """Return what the current word could become."""
+    if "--" in place.before:
+        return []
+    flag, equals, value = place.current.partition("=")
+    if equals and flag.startswith("--"):
+        return [msgspec.structs.replace(one, text=f"{flag}={one.text}") for one in _values(_action(parser, flag), value, place)]
+    if place.before and parser.takes_value(place.before[-1]):
+        return _values(_action(parser, place.before[-1]), place.current, place)
+    if place.current.startswith("-"):
+        return _fitting(_flags(parser), place.current)
+    return _positional(parser, place)
+
+
+def _positional(parser: Parser, place: Place) -> list[Candidate]:
+    """Return what may stand in the place of a word that is no flag."""
+    places = [action for action in parser.actions if not action.option_strings]
+    if not places:
+        return []
+    before = place.before
+    taken = sum(not word.startswith("-") and not (at and parser.takes_value(before[at - 1])) for at, word in enumerate(before))
+    action = places[min(taken, len(places) - 1)]
+    if taken >= len(places) and action.nargs not in ("*", "+"):
+        return []
+    if action.dest == "action":
+        return _fitting(_plain(action.choices or place.actions), place.current)
+    return _values(action, place.current, place)
+
+
+def _values(action: argparse.Action | None, current: str, place: Place) -> list[Candidate]:  # noqa: PLR0911 - one branch per kind of name
+    """Return values that a flag or word could have."""
+    if action is None:
+        return []
+    if action.choices:
+        return _fitting(_plain(action.choices), current)
+    asked = place.asked
+    match action.dest:
+        case "nodelist" | "exclude" | "prefer":
+            begun, comma, last = current.rpartition(",")
+            taken = begun.split(",")
+            return [_behind(f"{begun}{comma}", one) for one in _fitting(asked.nodes(), last) if one.text not in taken]
+        case "node_gpu_ids":
+            begun, semicolon, last = current.rpartition(";")
+            return [_behind(f"{begun}{semicolon}", one, ":") for one in _fitting(asked.nodes(), last)]
+        case "node_id":
+            return _fitting(asked.nodes(), current)
+        case "dependency":
+            begun, colon, last = current.rpartition(":")
+            if not colon:
+                return [_behind("", one, ":") for one in _fitting(_plain(After), current)]
+            return [_behind(f"{begun}:", one) for one in _fitting(asked.jobs(ended=place.ended), last)]
+        case "partition" | "account":
+            return _fitting(asked.site(f"{action.dest}s"), current)
+        case "qos":
+            return _fitting(asked.site("qos"), current)
+        case "policy":
+            is_order = action.metavar == "NAME" and "queue" in (action.help or "")
+            return _fitting(_plain(MEANINGS) if is_order else asked.site("strategies"), current)
+        case "user":
+            return _fitting(asked.users(), current)
+        case "job" | "jobs":
+            return _fitting(asked.jobs(ended=place.ended), current.upper())
+    return place.more(action, current) or []
+
+
+def _flags(parser: Parser) -> list[Candidate]:
+    return [
+        Candidate(name, (action.help or "").replace("%%", "%"))
+        for action in parser.actions
+        for name in action.option_strings
+        if name.startswith("--")
+    ]
+
+
+def _job(info: object) -> Candidate:
+    name = getattr(info, "name", "")
+    return Candidate(getattr(info, "id", ""), f"{getattr(info, 'state', '')}{f' {name}' if name else ''}")
+
+
+def _behind(begun: str, one: Candidate, end: str = "") -> Candidate:
+    return msgspec.structs.replace(one, text=f"{begun}{one.text}{end}")
+
+
+def _plain(words: Iterable[object]) -> list[Candidate]:
+    return [Candidate(str(word)) for word in words]
+
+
+def _fitting(words: Iterable[Candidate], current: str) -> list[Candidate]:
+    return [word for word in words if word.text.startswith(current)]
+
+
+def _action(parser: Parser, flag: str) -> argparse.Action | None:
+    return next((action for action in parser.actions if flag in action.option_strings), None)

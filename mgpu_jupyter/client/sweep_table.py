@@ -1,0 +1,115 @@
+"""What became of the jobs of a sweep or array: one row each. Asks for the last lines of those that are over, once, when they are wanted."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.lines import Tail
+from mgpu_jupyter.client.table import Table
+from mgpu_jupyter.client.words import duration, exit_status, ran_for
+from mgpu_jupyter.model.job import JobState
+
+LAST_LINE = "last line"
+HEADINGS = {"job": "Job", "state": "State", "seconds": "Time", "exit_code": "Exit", LAST_LINE: "Last line"}
+SHOWN_CHARS = 80
+LAST_LINES = 5
+"""So many lines are looked through for one that is not empty."""
+
+
+class SweepTable:
+    """Rows of a sweep: values, state, seconds, exit code, and the last line that was printed or the variables of `--out`.
+
+    A table where it is shown; `to_dicts()` and `to_pandas()` for what comes next.
+    """
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self.jobs = tuple(jobs)
+        self._rows: list[dict[str, object]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        """Iterate over the rows as dictionaries."""
+        return iter(self.to_dicts())
+
+    def __getitem__(self, index: int) -> dict[str, object]:
+        """Return one row as a dictionary."""
+        return self.to_dicts()[index]
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Return the rows; values of the sweep are numbers where they are written so."""
+        if self._rows is None or any(job.snapshot is None or not job.snapshot.state.is_final for job in self.jobs):
+            self._rows = [_row(job) for job in self.jobs]
+        return [dict(row) for row in self._rows]
+
+    def to_pandas(self) -> Any:
+        """Return a pandas data frame."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise MgpuError("no-pandas", "pandas is not installed here: `pip install pandas`, or take `.to_dicts()`.") from None
+        return pandas.DataFrame(self.to_dicts())
+
+    def table(self) -> Table:
+        """Return it as text for people."""
+        rows = self.to_dicts()
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        headings = [HEADINGS.get(name, name) for name in columns]
+        cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
+        done = sum(row["state"] == JobState.COMPLETED for row in rows)
+        return Table(f"{done} of {len(rows)} completed", headings, cells, "No jobs.")
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML."""
+        return self.table()._repr_html_()
+
+
+def value_of(text: str) -> object:
+    """Return a value of a sweep as a Python cell finds it: a number where it is written as one, else the text."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+    return found if isinstance(found, int | float | bool) or found is None else text
+
+
+def _row(job: Job) -> dict[str, object]:
+    info = job.info
+    row: dict[str, object] = {name: value_of(text) for name, text in info.sweep.items()}
+    if not row and info.array_index is not None:
+        row["index"] = info.array_index
+    row |= {
+        "job": str(job.id),
+        "state": info.state.value,
+        "seconds": ran_for(info) if info.state.is_final else None,
+        "exit_code": exit_status(info) if info.state.is_final else None,
+    }
+    return row | _brought(job)
+
+
+def _brought(job: Job) -> dict[str, object]:
+    """Return what the job brought back."""
+    seen = Tail()
+    try:
+        seen.feed(0, job.tail(LAST_LINES))
+    except MgpuError:  # its output may be gone; the rest of the table is worth having
+        return {LAST_LINE: ""}
+    return {LAST_LINE: "".join(seen.last_lines(0, 1))}
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if name == "seconds" and isinstance(value, float):
+        return duration(value)
+    text = str(value) if isinstance(value, str | int | float) else repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
