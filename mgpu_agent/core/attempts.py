@@ -33,6 +33,13 @@ class Attempt:
             self.open_ranks.discard(status.rank)
         return known != status
 
+    def pids_by_gpu(self) -> Iterator[tuple[GpuUuid, int]]:
+        """Yield the GPUs, each with the process that it is for: processes share them in the order of their ranks."""
+        ranks = sorted(self.statuses.keys() | self.open_ranks)
+        for place, uuid in enumerate(self.gpus):
+            status = self.statuses.get(ranks[place * len(ranks) // len(self.gpus)])
+            yield uuid, status.pid if status is not None and status.ended_at is None else 0
+
 
 class Attempts:
     """Every attempt that is not forgotten."""
@@ -113,12 +120,8 @@ class Attempts:
         return next((key for key, attempt in self._open.items() if wanted.intersection(attempt.gpus)), None)
 
     def held_gpus(self) -> dict[GpuUuid, int]:
-        """Return the GPUs of live attempts, each with a pid that uses it (0 before the start)."""
-        held: dict[GpuUuid, int] = {}
-        for attempt in self._open.values():
-            pid = next((status.pid for status in attempt.statuses.values() if status.ended_at is None), 0)
-            held.update(dict.fromkeys(attempt.gpus, pid))
-        return held
+        """Return the GPUs of live attempts, each with the pid that it is for (0 before its start and after its end)."""
+        return {uuid: pid for attempt in self._open.values() for uuid, pid in attempt.pids_by_gpu()}
 
     def gpus_by_attempt(self) -> dict[AttemptKey, tuple[GpuUuid, ...]]:
         """Return the GPUs of each live attempt that has some."""

@@ -1,6 +1,8 @@
 """Simulated GPUs, for machines without any and for demonstrations. They say that they are simulated and compute nothing.
 
-Readings move smoothly towards what a busy or an idle GPU would show, so that charts look as they do on real machines.
+Readings move smoothly towards what a busy or an idle GPU would show, so that charts look as they do on real machines. A GPU is as busy
+as the process that it is for wants it: 90 % while it lives, or what `MGPU_SIMULATED_BUSY` in its environment says, one number in
+percent for each GPU of the job on this node (`90,60,0,0`), the last of them for all that follow.
 """
 
 from __future__ import annotations
@@ -9,11 +11,50 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
+import msgspec
+import psutil
+
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample
 
 MEMORY_BYTES = 24 * 1024**3
+BUSY = b"MGPU_SIMULATED_BUSY"
+_GPUS = b"MGPU_GPUS"
 _RISE_S = 4.0  # a reading is two thirds of the way to its target after this long
+_USUAL_LOAD = 0.9
+
+
+class Pretender(msgspec.Struct, frozen=True):
+    """A process that simulated GPUs are for, and how busy it wants them."""
+
+    name: str = ""
+    loads: Mapping[str, float] = {}
+    """By UUID; one that is not named is as busy as usual."""
+
+
+_NOBODY = Pretender()
+
+
+def pretender(pid: int) -> Pretender | None:
+    """Read what a process is; None when it cannot be told, or not yet."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
+        name = psutil.Process(pid).name()
+    except (OSError, psutil.Error):
+        return None
+    if _GPUS not in environment:  # it has not become its program yet
+        return None
+    wanted = [_load(word) for word in environment.get(BUSY, b"").split(b",") if word.strip()]
+    gpus = environment[_GPUS].decode(errors="replace").split(",")
+    return Pretender(name, {uuid: wanted[min(place, len(wanted) - 1)] for place, uuid in enumerate(gpus)} if wanted else {})
+
+
+def _load(word: bytes) -> float:
+    try:
+        return max(0.0, min(1.0, float(word) / 100.0))
+    except ValueError:
+        return _USUAL_LOAD
 
 
 class _Level:
@@ -32,11 +73,14 @@ class _Gpu:
         self.info = info
         self._load = _Level(0.0)
         self._warmth = _Level(0.0)
+        self._pid = 0
 
-    def sample(self, pid: int | None, now: float, elapsed_s: float) -> GpuSample:
-        busy = pid is not None
+    def sample(self, pid: int, process: Pretender, now: float, elapsed_s: float) -> GpuSample:
+        if pid and pid != self._pid:  # what the process before left is gone
+            self._load = _Level(0.0)
+        self._pid = pid
         wave = math.sin(now / 7.0 + self.info.index * 1.7)
-        load = self._load.follow(0.9 if busy else 0.0, elapsed_s)
+        load = self._load.follow(process.loads.get(self.info.uuid, _USUAL_LOAD) if pid else 0.0, elapsed_s)
         warmth = self._warmth.follow(load, elapsed_s / 5.0)
         memory = int(MEMORY_BYTES * (0.01 + 0.6 * load))
         return GpuSample(
@@ -45,16 +89,24 @@ class _Gpu:
             memory_used_bytes=memory,
             temperature_c=round(34.0 + wave + 38.0 * warmth, 1),
             power_w=round(22.0 + 1.5 * wave + 250.0 * load, 1),
-            processes=(GpuProcess(pid=pid, memory_bytes=memory),) if pid else (),
+            processes=(GpuProcess(pid=pid, memory_bytes=memory, name=process.name),) if pid else (),
         )
 
 
 class FakeGpuSource:
     """A number of simulated GPUs with names that stay the same for a node."""
 
-    def __init__(self, node_id: NodeId, count: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        count: int,
+        clock: Callable[[], float] = time.monotonic,
+        look: Callable[[int], Pretender | None] = pretender,
+    ) -> None:
         self._clock = clock
+        self._look = look
         self._read_at = clock()
+        self._processes: dict[int, Pretender] = {}
         self._gpus = [
             _Gpu(
                 GpuInfo(
@@ -79,10 +131,11 @@ class FakeGpuSource:
         return f"{len(self._gpus)} simulated GPUs: jobs run, but compute on no GPU."
 
     def sample(self, held: Mapping[GpuUuid, int]) -> tuple[GpuSample, ...]:
-        """Return readings that rise while a job holds the GPU."""
+        """Return readings that rise while a process of a job is there that the GPU is for."""
         now = self._clock()
         elapsed_s, self._read_at = now - self._read_at, now
-        return tuple(gpu.sample(held.get(gpu.info.uuid), now, elapsed_s) for gpu in self._gpus)
+        self._processes = {pid: known for pid in {*held.values()} - {0} if (known := self._processes.get(pid) or self._look(pid))}
+        return tuple(gpu.sample(pid := held.get(gpu.info.uuid, 0), self._processes.get(pid, _NOBODY), now, elapsed_s) for gpu in self._gpus)
 
     def close(self) -> None:
         """Do nothing: there is nothing to give back."""

@@ -50,7 +50,7 @@ class NvmlGpuSource:
         """How often the library was initialised anew while a GPU is there that says nothing."""
         self._lost: dict[GpuUuid, str] = {}
         """What was said of a GPU when it was lost; it stays lost until it answers."""
-        self._people: dict[tuple[int, float], tuple[str, bool]] = {}
+        self._people: dict[tuple[int, float], tuple[str, str]] = {}
         self._open_first()
 
     @property
@@ -177,22 +177,22 @@ class NvmlGpuSource:
                 if pid not in seen:
                     seen.add(pid)
                     used = process.usedGpuMemory
-                    user, is_service = self._person(pid)
+                    user, name = self._person(pid)
                     memory_bytes = None if used is None else int(used)
-                    yield GpuProcess(pid=pid, user=user, memory_bytes=memory_bytes, passive=is_display or is_service)
+                    yield GpuProcess(pid=pid, user=user, memory_bytes=memory_bytes, passive=is_display or name in _SERVICES, name=name)
 
-    def _person(self, pid: int) -> tuple[str | None, bool]:
-        """Return who runs a process, and whether it is a service; a name service is asked once per process, not at every reading."""
+    def _person(self, pid: int) -> tuple[str | None, str]:
+        """Return who runs a process, and its program; a name service is asked once per process, not at every reading."""
         try:
             process = psutil.Process(pid)
             key = (pid, process.create_time())
             if key not in self._people:
                 if len(self._people) >= _PEOPLE_REMEMBERED:
                     self._people.clear()
-                self._people[key] = (process.username(), process.name() in _SERVICES)
+                self._people[key] = (process.username(), process.name())
             return self._people[key]
         except (psutil.Error, OSError):
-            return None, False
+            return None, ""
 
 
 def open_nvml(limit_s: float = OPEN_S) -> GpuSource:

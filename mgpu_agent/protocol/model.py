@@ -41,6 +41,8 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     """No process of a job of this node."""
     passive: bool = False
     """A display or a service of the driver: it is shown, and keeps nobody off the GPU."""
+    name: str = ""
+    """Of its program."""
 
 
 class Trouble:

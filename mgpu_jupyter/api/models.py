@@ -99,6 +99,8 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     outside: bool = False
     """No process of a job of that node."""
+    name: str = ""
+    """Of its program."""
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +113,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool
     job_id: JobId | None = None
     user: str | None = None
+    rank: int | None = None
+    """The process of the job that it is for, where that follows from their numbers."""
     utilisation_percent: float | None = None
     memory_used_bytes: int | None = None
     temperature_c: float | None = None
@@ -429,4 +433,3 @@ class PingFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
 JobStreamFrame = OutputFrame | JobFrame | GapFrame | EndFrame | PingFrame
 JobSocketFrame = JobStreamFrame | StdinAckFrame
 ClientFrame = StdinFrame | ResizeFrame | PingFrame
-EventFrame = JobFrame | NodeFrame | ReadyFrame | PingFrame

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import explanations, folders, models, node_actions, people, results, traces, upkeep
+from mgpu_jupyter.api import explanations, folders, live, models, node_actions, people, results, traces, upkeep
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
@@ -71,14 +71,35 @@ _ATTEMPT = Parameter(
     schema=_whole(0, models.MAX_OFFSET),
     help="The attempt that the offsets belong to; a newer one is sent from its start.",
 )
+_FLAG: dict[str, object] = {"type": "string", "enum": ["0", "1", "false", "true"]}
+_SPAN = Parameter(
+    name="span", schema=_whole(live.LEAST_SPAN_S, live.MAX_SPAN_S), help="How far to look back, in seconds; the older, the coarser."
+)
+_POINTS = Parameter(name="points", schema=_whole(1, live.MAX_POINTS), help="At most this many points; 300 if left out.")
 _SINCE = Parameter(name="since", schema=_whole(-1, models.MAX_OFFSET), help="Send all that changed after this sequence number first.")
 
 ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="health", operation="getHealth", summary="State of the master", response=models.Health),
     Route(method="GET", path="cluster", operation="getCluster", summary="The pool in numbers", response=models.Cluster),
+    Route(
+        method="GET",
+        path="cluster/history",
+        operation="getClusterHistory",
+        summary="GPUs in use and busy, waiting jobs, wait times and ends over a time; a day if no span is given",
+        response=live.ClusterHistory,
+        query=(_SPAN, _POINTS),
+    ),
     Route(method="GET", path="openapi.json", operation="getOpenApi", summary="This document"),
     Route(method="GET", path="nodes", operation="listNodes", summary="All nodes and their GPUs", response=models.NodeList),
     Route(method="GET", path="nodes/{node_id}", operation="getNode", summary="One node", response=models.Node),
+    Route(
+        method="GET",
+        path="nodes/{node_id}/history",
+        operation="getNodeHistory",
+        summary="Readings of one node and its GPUs over a time; ten minutes if no span is given",
+        response=live.NodeHistory,
+        query=(_SPAN, _POINTS),
+    ),
     Route(
         method="PATCH",
         path="nodes/{node_id}",
@@ -184,7 +205,7 @@ ROUTES: tuple[Route, ...] = (
         query=(
             Parameter(
                 name="verify",
-                schema={"type": "string", "enum": ["0", "1", "false", "true"]},
+                schema=_FLAG,
                 help="Ask its nodes what is there now, and compare.",
             ),
         ),
@@ -250,7 +271,7 @@ ROUTES: tuple[Route, ...] = (
             Parameter(name="tail", schema=_whole(0, models.MAX_OFFSET), help="Plain bytes: start so many before what is the end now."),
             Parameter(
                 name="follow",
-                schema={"type": "string", "enum": ["0", "1", "false", "true"]},
+                schema=_FLAG,
                 help="Stay until the job is over and all its output was sent.",
             ),
             _OFFSETS,
@@ -283,6 +304,14 @@ ROUTES: tuple[Route, ...] = (
         operation="getSummary",
         summary="What a job asked for, had and used",
         response=results.Summary,
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/usage",
+        operation="getUsage",
+        summary="How busy each GPU of a job was while it ran: asked for 4, used 1.3",
+        response=live.JobUsage,
+        query=(_POINTS,),
     ),
     Route(
         method="POST",
@@ -343,9 +372,19 @@ ROUTES: tuple[Route, ...] = (
         method="GET",
         path="events",
         operation="streamEvents",
-        summary="Changes of jobs and nodes, resumable",
+        summary="Changes of jobs and nodes, resumable; on request readings and the order of the queue, as differences",
         kind=Kind.WEBSOCKET,
-        response=models.EventFrame,
-        query=(_SINCE,),
+        response=live.EventFrame,
+        query=(
+            _SINCE,
+            Parameter(
+                name="samples", schema=_FLAG, help="Send readings as frames `samples`, and `node` only when more than these changed."
+            ),
+            Parameter(
+                name="queue",
+                schema=_whole(0, models.MAX_OFFSET),
+                help="Send the queue as frames `queue`: 1 for all of it first, or the `version` that you have.",
+            ),
+        ),
     ),
 )

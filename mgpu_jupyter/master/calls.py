@@ -116,6 +116,17 @@ def write(change: Callable[[Store], _T], answer: Answer[_T]) -> Call:
     return answering(lambda master, _: change(master.store), answer)
 
 
+def forget(job_ids: Sequence[JobId], answer: Answer[int]) -> Call:
+    """Return a call that deletes all that is kept of jobs that are over; the answer is how many."""
+
+    def run(master: Master, _: Turn) -> int:
+        master.store.forget_jobs(job_ids)
+        master.note_gone(jobs=tuple(job_ids))
+        return len(job_ids)
+
+    return answering(run, answer)
+
+
 def answering(run: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
     """Return a call whose result, or refusal, is told after the commit."""
 

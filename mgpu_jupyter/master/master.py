@@ -12,10 +12,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_jupyter.master.marks import MARKS_WAIT_S, Mark
 from mgpu_jupyter.master.node_views import NodeView, view_of
 from mgpu_jupyter.master.ports import ChangeSink, Engine, Store
@@ -35,8 +36,19 @@ CALLS_PER_TURN = 512
 SEQ_PER_EPOCH = 1 << 28  # a run makes fewer changes than this, and epoch × this stays exact in JavaScript
 FAILED_TURN_PAUSE_S = 0.2
 
+GONE_REMEMBERED = 1_000
+"""So many removals can still be told to those who come back."""
+
 Call = Callable[["Master", Turn], None]
 """Runs inside a turn; adds what answers it to the turn's replies."""
+
+
+class Gone(NamedTuple):
+    """What was removed at once."""
+
+    seq: int
+    nodes: tuple[NodeId, ...]
+    jobs: tuple[JobId, ...]
 
 
 class Master:
@@ -66,6 +78,8 @@ class Master:
         """Steps of jobs that were seen and are not written yet."""
         self._inbox: deque[tuple[Call, Callable[[MgpuError], None]]] = deque()
         self._nodes: dict[NodeId, NodeView] = {}
+        self._shown_seq = self._jobs_seq = self._seq
+        self._gone: tuple[Gone, ...] = ()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mgpu-master", daemon=True)
 
@@ -97,8 +111,20 @@ class Master:
 
     @property
     def seq(self) -> int:
-        """The number of the newest change."""
-        return self._seq
+        """The number of the newest change that is committed and shown, as are all before it."""
+        return self._shown_seq
+
+    @property
+    def jobs_seq(self) -> int:
+        """A number that no change of a job is above; ask for `seq` first."""
+        return self._jobs_seq
+
+    def gone_since(self, seq: int) -> list[Gone] | None:
+        """Return what was removed after `seq`, or None when that is not known any more."""
+        gone = self._gone
+        if not self.epoch * SEQ_PER_EPOCH <= seq <= self._seq or (len(gone) == GONE_REMEMBERED and gone[0].seq > seq):
+            return None
+        return [one for one in gone if one.seq > seq]
 
     def nodes(self) -> list[NodeView]:
         """Return all nodes as they were after the newest turn."""
@@ -113,6 +139,10 @@ class Master:
     def apply(self, turn: Turn, event: Event) -> None:
         """Let the scheduler decide about one event."""
         turn.take(self.state, handle(self.state, event), self._next_seq)
+
+    def note_gone(self, *, nodes: tuple[NodeId, ...] = (), jobs: tuple[JobId, ...] = ()) -> None:
+        """Remember what was removed, for those who watch."""
+        self._gone = (*self._gone, Gone(self._next_seq(), nodes, jobs))[-GONE_REMEMBERED:]
 
     def turn(self, timeout_s: float = 0.0) -> None:
         """Take one turn: wait, decide, commit, send, answer."""
@@ -193,6 +223,8 @@ class Master:
         reach("master.sent")
         for mismatch in turn.mismatches:
             log.error("job_id=%s mismatch: %s", mismatch.job.id, mismatch.text)
+        if turn.batch.jobs:
+            self._jobs_seq = self._seq
         self._show_nodes(turn.touched | sampled)
         if turn.replies or turn.batch.jobs or turn.touched or sampled:
             reach("master.reply.before")
@@ -209,9 +241,12 @@ class Master:
             node = self.state.nodes.get(node_id)
             if node is not None:
                 samples, load = self.engine.samples(node_id), self.engine.load(node_id)
-                self._nodes[node_id] = view_of(self.state, node, samples, self._next_seq(), self.clock(), load=load)
-            else:
-                self._nodes.pop(node_id, None)
+                before = self._nodes.get(node_id)
+                view = view_of(self.state, node, samples, self._next_seq(), self.clock(), load=load, before=before)
+                self._nodes[node_id] = view
+            elif self._nodes.pop(node_id, None) is not None:
+                self.note_gone(nodes=(node_id,))
+        self._shown_seq = self._seq
 
     # --- the thread -----------------------------------------------------------------------------
 

@@ -164,6 +164,7 @@ def _gpu_view(node: NodeView, gpu: GpuInfo, sample: GpuSample) -> models.Gpu:
         simulated=gpu.simulated,
         job_id=node.holders.get(gpu.uuid),
         user=node.users.get(gpu.uuid),
+        rank=node.ranks.get(gpu.uuid),
         utilisation_percent=sample.utilisation_percent,
         memory_used_bytes=sample.memory_used_bytes,
         temperature_c=sample.temperature_c,
@@ -171,7 +172,8 @@ def _gpu_view(node: NodeView, gpu: GpuInfo, sample: GpuSample) -> models.Gpu:
         state=state,
         reason=trouble.text if trouble is not None and state != "held" else "",
         processes=tuple(
-            models.GpuProcess(pid=one.pid, user=one.user, memory_bytes=one.memory_bytes, outside=one.outside) for one in sample.processes
+            models.GpuProcess(pid=one.pid, user=one.user, memory_bytes=one.memory_bytes, outside=one.outside, name=one.name)
+            for one in sample.processes
         ),
         mig_parent=gpu.mig_parent,
         nvlinks=gpu.nvlinks,

@@ -41,6 +41,9 @@ class Hub:
         self._loop = loop
         self._replies: deque[Callable[[], None]] = deque()
         self._changed: deque[JobId] = deque()
+        self._jobs: deque[SavedJob] = deque()
+        self.on_jobs: Callable[[list[SavedJob]], None] | None = None
+        """Hears of every job that changed, on the loop."""
         self._is_scheduled = False
         self._watches: dict[JobId, set[Watch]] = {}
         self._typists: dict[tuple[JobId, str], Callable[[InputAck], None]] = {}
@@ -49,6 +52,7 @@ class Hub:
         """Pass on replies to requests, changed jobs, and jobs whose output grew."""
         self._replies.extend(replies)
         self._changed.extend(saved.job.id for saved in jobs)
+        self._jobs.extend(jobs)
         self._changed.extend(grown)
         self._changed.append(ANY_JOB)
         if not self._is_scheduled:
@@ -98,6 +102,9 @@ class Hub:
         self._is_scheduled = False
         while self._replies:
             self._replies.popleft()()
+        jobs = [self._jobs.popleft() for _ in range(len(self._jobs))]
+        if jobs and self.on_jobs is not None:
+            self.on_jobs(jobs)
         while self._changed:
             for watch in self._watches.get(self._changed.popleft(), ()):
                 watch.raise_flag()

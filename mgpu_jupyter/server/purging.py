@@ -8,7 +8,7 @@ from shutil import rmtree
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import upkeep
-from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob, Store
+from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob
 from mgpu_jupyter.model.job import FINAL_STATES
 from mgpu_jupyter.server.access import Person
 from mgpu_jupyter.server.service import Service
@@ -41,7 +41,7 @@ async def forget(service: Service, old: list[JobId], *, dry_run: bool = False) -
     files = [path for job_id in old for path in log_files(service.log_root, job_id)]
     size = sum(path.stat().st_size for path in files)
     if old and not dry_run:
-        await service.write(partial(_forget, job_ids=old))
+        await service.forget_jobs(old)
         reach("server.purge")
         for path in files:
             path.unlink(missing_ok=True)
@@ -52,10 +52,6 @@ async def forget(service: Service, old: list[JobId], *, dry_run: bool = False) -
 
 def _page(reader: Reader, wanted: JobFilter) -> list[SavedJob]:
     return reader.jobs(wanted)
-
-
-def _forget(store: Store, job_ids: list[JobId]) -> None:
-    store.forget_jobs(job_ids)
 
 
 def _those(user: str | None, before: int | None) -> JobFilter:

@@ -33,7 +33,7 @@ from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.doors import kept_addresses
 from mgpu_jupyter.master.intake import Admitted, Item
-from mgpu_jupyter.master.master import Call, Master
+from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Call, Master
 from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.cluster_file import ExpectedNode
@@ -50,6 +50,8 @@ from mgpu_jupyter.server.folders import Folders
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
 from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
+from mgpu_jupyter.server.live.board import Board
+from mgpu_jupyter.server.live.live import Live
 from mgpu_jupyter.server.presence import Presence
 from mgpu_jupyter.server.tracing import Pings, Tracer
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
@@ -139,6 +141,8 @@ class Service:
         self.explainer = Explainer(self._ask, store.reader(), self.clock)
         self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
         self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch, strategies=settings.strategies)
+        board = Board(self._ask, self.hub, self.clock, epoch * SEQ_PER_EPOCH)
+        self.live = Live(self.master, self.hub, board, self.log_root, self._reader_thread)
         self.ping = Pings(self.master, settings.ping_timeout_s)
         self.tracer = Tracer(self._ask, store.reader(), self.clock, self.ping, self.listening.port)
         self._runtime_file = self._publish(url, port, certificate_pin, keys, enrol_keys)
@@ -152,11 +156,13 @@ class Service:
         """Begin to take turns."""
         self.master.start()
         self.presence.start()
+        self.live.start(self.look)
 
     def stop(self) -> None:
         """End the master; jobs go on on their nodes."""
         self._runtime_file.unlink(missing_ok=True)
         self._loop.call_soon_threadsafe(self.presence.stop)
+        self._loop.call_soon_threadsafe(self.live.stop)
         self.master.stop()
         self._reader_thread.shutdown(wait=True)
         self.explainer.close()
@@ -217,6 +223,10 @@ class Service:
     async def _end_alone(self, job_id: JobId) -> list[Job]:
         by = f"mgpu: its client was gone for {self.settings.client_grace_s:g} s"
         return await self._call(lambda answer: calls.cancel(job_id, by, is_admin=True, answer=answer))
+
+    async def forget_jobs(self, job_ids: Sequence[JobId]) -> int:
+        """Delete all that is kept of jobs that are over; returns when that is saved."""
+        return await self._call(lambda answer: calls.forget(job_ids, answer))
 
     async def write(self, change: Callable[[Store], _T]) -> _T:
         """Write to the store beside the jobs; returns when it is saved."""

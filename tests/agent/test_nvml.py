@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mgpu_agent.gpu.nvml import NvmlGpuSource, open_nvml
@@ -67,9 +68,9 @@ def test_a_reading_names_processes_users_and_memory(load: Load) -> None:
         temperature_c=71.0,
         power_w=243.5,
         processes=(
-            GpuProcess(pid=os.getpid(), user=getpass.getuser(), memory_bytes=5 * GIB),
+            GpuProcess(pid=os.getpid(), user=getpass.getuser(), memory_bytes=5 * GIB, name=psutil.Process().name()),
             GpuProcess(pid=2**30, user=None, memory_bytes=7),
-            GpuProcess(pid=1, user="root", memory_bytes=11, passive=True),
+            GpuProcess(pid=1, user="root", memory_bytes=11, passive=True, name=psutil.Process(1).name()),
         ),
     )
 
@@ -124,7 +125,7 @@ def test_mig_instances_stand_in_place_of_their_gpu(load: Load) -> None:
         info(1016, "MIG-1", name="A100 MIG 1g.5gb", memory_bytes=5 * GIB, mig_parent="GPU-00000001"),
         info(1017, "MIG-2", name="A100 MIG 1g.5gb", memory_bytes=5 * GIB, mig_parent="GPU-00000001"),
     )
-    process = GpuProcess(pid=os.getpid(), user=getpass.getuser(), memory_bytes=1)
+    process = GpuProcess(pid=os.getpid(), user=getpass.getuser(), memory_bytes=1, name=psutil.Process().name())
     assert source.sample({})[1:] == tuple(
         GpuSample(uuid=GpuUuid(f"MIG-{number}"), memory_used_bytes=number, temperature_c=40.0, power_w=50.0, processes=(process,))
         for number in (1, 2)
@@ -352,7 +353,7 @@ def test_an_agent_puts_its_gpu_out_before_it_tells_the_end(master: SmallMaster, 
     master.order.clear()
     go.touch()
     master.wait_end(key)
-    assert inside[0].processes == (GpuProcess(pid=pid, user=getpass.getuser(), memory_bytes=GIB),)
+    assert inside[0].processes == (GpuProcess(pid=pid, user=getpass.getuser(), memory_bytes=GIB, name="sh"),)
     assert master.order.index("Heartbeat") < master.order.index("TaskReport")
     still_there = GpuTrouble(Trouble.MEMORY, f"A process of its last job is still on it (pid {pid}).")
     master.wait(lambda: any(sample.trouble == still_there for sample in heartbeats_of(master, Trouble.MEMORY)))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import live, models
 from mgpu_jupyter.api.routes import ROUTES, Kind
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 
@@ -105,10 +105,26 @@ def test_every_body_has_a_json_schema() -> None:
         (models.JobStreamFrame, models.GapFrame(rank=1, message="its node is lost"), "gap"),
         (models.JobStreamFrame, models.EndFrame(job=JOB), "end"),
         (models.JobStreamFrame, models.PingFrame(), "ping"),
-        (models.EventFrame, models.JobFrame(seq=4, job=JOB), "job"),
-        (models.EventFrame, models.NodeFrame(seq=5, node=NODE), "node"),
-        (models.EventFrame, models.ReadyFrame(seq=6), "ready"),
-        (models.EventFrame, models.PingFrame(), "ping"),
+        (live.EventFrame, models.JobFrame(seq=4, job=JOB), "job"),
+        (live.EventFrame, models.NodeFrame(seq=5, node=NODE), "node"),
+        (live.EventFrame, models.ReadyFrame(seq=6), "ready"),
+        (live.EventFrame, models.PingFrame(), "ping"),
+        (live.EventFrame, live.SamplesFrame(at=1.5, nodes={NODE.id: live.NodeReading(cpu=3, gpus={"0": (9, 8, None, 7)})}), "samples"),
+        (
+            live.EventFrame,
+            live.QueueFrame(
+                version=9,
+                base=8,
+                removed=(JOB.id,),
+                inserted=((0, (JOB.id,)),),
+                reasons={"1": live.Why("busy", "Waits.")},
+                why={JOB.id: 1},
+                expected={JOB.id: None},
+            ),
+            "queue",
+        ),
+        (live.EventFrame, live.GoneFrame(seq=7, nodes=(NODE.id,), jobs=(JOB.id,)), "gone"),
+        (live.EventFrame, live.ResetFrame(seq=8, message="Again."), "reset"),
     ],
 )
 def test_frames_survive_json(union: typing.Any, frame: msgspec.Struct, kind: str) -> None:

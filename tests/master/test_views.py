@@ -34,7 +34,7 @@ def test_the_state_of_a_gpu(kind, is_held, state, reason):
     job = cluster.started() if is_held else None
     troubles = {} if kind is None else {"GPU-n1-0": GpuTrouble(kind, "Told.")}
     cluster.tell(GpusChanged(at=1.0, node_id=NodeId("n1"), troubles=troubles))
-    process = GpuProcess(pid=3, user="bob", memory_bytes=9, outside=True)
+    process = GpuProcess(pid=3, user="bob", memory_bytes=9, outside=True, name="python")
     sample = GpuSample(uuid="GPU-n1-0", power_w=7.0, processes=(process,))
     node = cluster.state.nodes[NodeId("n1")]
     node.facts = replace(node.facts, gpus=(replace(node.facts.gpus[0], nvlinks={"GPU-n1-1": 2}, mig_parent="GPU-p"),))
@@ -49,10 +49,11 @@ def test_the_state_of_a_gpu(kind, is_held, state, reason):
             simulated=True,
             job_id=job.id if job else None,
             user="ann" if job else None,
+            rank=0 if job else None,
             power_w=7.0,
             state=state,
             reason=reason,
-            processes=(models.GpuProcess(pid=3, user="bob", memory_bytes=9, outside=True),),
+            processes=(models.GpuProcess(pid=3, user="bob", memory_bytes=9, outside=True, name="python"),),
             mig_parent="GPU-p",
             nvlinks={"GPU-n1-1": 2},
         ),

@@ -158,7 +158,7 @@ SAMPLE = GpuSample(
     memory_used_bytes=2**30,
     temperature_c=60.0,
     power_w=250.0,
-    processes=(GpuProcess(pid=1, user="ada", memory_bytes=5, outside=True, passive=True),),
+    processes=(GpuProcess(pid=1, user="ada", memory_bytes=5, outside=True, passive=True, name="python"),),
     trouble=GpuTrouble(Trouble.OUTSIDE, "pid 1 of ada"),
 )
 

@@ -45,6 +45,7 @@ def test_golden_bytes() -> None:
 def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_know() -> None:
     lines = dict(line.split() for line in GOLDEN.with_name("golden_earlier.hex").read_text().splitlines())
     sample = replace(SAMPLE, processes=(GpuProcess(pid=1, user="ada", memory_bytes=5),), trouble=None)
+    nameless = replace(SAMPLE, processes=(replace(SAMPLE.processes[0], name=""),))
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="", port=0)
     unmixed = replace(SPEC, mpi=False)
@@ -56,9 +57,13 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
             TO_MASTER["hello"], tasks=tasks, facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0
         ),
         "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0),
-        "heartbeat_with_trouble": replace(TO_MASTER["heartbeat"], cpu_percent=None, memory_available_bytes=None, beat=0.0),
-        "hello_without_beat": replace(TO_MASTER["hello"], tasks=tasks, facts=facts, prepared=(), beat=0.0),
-        "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], beat=0.0),
+        "heartbeat_with_trouble": replace(
+            TO_MASTER["heartbeat"], samples=(nameless,), cpu_percent=None, memory_available_bytes=None, beat=0.0
+        ),
+        "hello_without_beat": replace(TO_MASTER["hello"], tasks=tasks, facts=facts, samples=(nameless,), prepared=(), beat=0.0),
+        "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], samples=(nameless,), beat=0.0),
+        "hello_without_program": replace(TO_MASTER["hello"], samples=(nameless,)),
+        "heartbeat_without_program": replace(TO_MASTER["heartbeat"], samples=(nameless,)),
         "welcome_without_beat": replace(TO_AGENT["welcome"], beat=0.0),
         "forget_without_ranks": replace(TO_AGENT["forget"], ranks=()),
         "launch_without_lease": replace(TO_AGENT["launch"], spec=replace(alone, lease_s=0.0)),

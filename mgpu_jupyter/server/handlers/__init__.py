@@ -13,6 +13,7 @@ from mgpu_jupyter.server.handlers.cluster import (
     PingHandler,
 )
 from mgpu_jupyter.server.handlers.folders import MissingHandler, PiecesHandler
+from mgpu_jupyter.server.handlers.histories import ClusterHistoryHandler, NodeHistoryHandler, UsageHandler
 from mgpu_jupyter.server.handlers.jobs import (
     BulkHandler,
     CancelHandler,
@@ -33,9 +34,11 @@ from mgpu_jupyter.server.handlers.users import UserHandler, UsersHandler
 ALL: tuple[type[Guarded], ...] = (
     HealthHandler,
     ClusterHandler,
+    ClusterHistoryHandler,
     OpenApiHandler,
     NodesHandler,
     NodeHandler,
+    NodeHistoryHandler,
     PingHandler,
     JoinTokensHandler,
     JobsHandler,
@@ -52,6 +55,7 @@ ALL: tuple[type[Guarded], ...] = (
     ResultsHandler,
     ResultHandler,
     SummaryHandler,
+    UsageHandler,
     MissingHandler,
     PiecesHandler,
     UsersHandler,

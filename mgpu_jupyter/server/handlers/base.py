@@ -14,9 +14,10 @@ from jupyter_server.base.handlers import JupyterHandler
 from tornado.web import HTTPError
 
 from mgpu_agent.protocol.errors import Forbidden, InvalidRequest, MgpuError, NotFound, Unauthorised, Unavailable
-from mgpu_agent.protocol.ids import JOB_ID_PATTERN, JobId
+from mgpu_agent.protocol.ids import JOB_ID_PATTERN, JobId, NodeId
 from mgpu_jupyter.api.models import MAX_BODY_BYTES
 from mgpu_jupyter.api.routes import ROUTES
+from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.model.job import PLAIN_PATTERN
 from mgpu_jupyter.server.access import SCHEME, Person
 from mgpu_jupyter.server.errors import answer_for
@@ -187,6 +188,13 @@ class Guarded(JupyterHandler):
         if value is None:
             raise InvalidRequest("invalid", f"The parameter {name} is no {_WORDS[kind]}: see openapi.json.")
         return value  # type: ignore[return-value]
+
+    def node(self, node_id: str) -> NodeView:
+        """Return a node of the master, or say that there is none."""
+        node = self.service.master.node(NodeId(node_id))
+        if node is None:
+            raise NotFound("no-such-node", f"There is no node {node_id[:63]!r}: see `mgpu nodes`.")
+        return node
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """Return a query parameter as a whole number within bounds, or refuse it."""

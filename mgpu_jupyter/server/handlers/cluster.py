@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu_agent.protocol.errors import InvalidRequest, NotFound
+from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models, node_actions
 from mgpu_jupyter.api.openapi import document
@@ -102,10 +102,7 @@ class NodeHandler(NodesBase):
 
     def get(self, node_id: str) -> None:
         """Show a node and its GPUs."""
-        node = self.service.master.node(NodeId(node_id))
-        if node is None:
-            raise NotFound("no-such-node", f"There is no node {node_id[:63]!r}: see `mgpu nodes`.")
-        self.answer(self.view(node))
+        self.answer(self.view(self.node(node_id)))
 
     async def patch(self, node_id: str) -> None:
         """Do to a node what an administrator asks for."""
@@ -134,10 +131,7 @@ class PingHandler(Guarded):
 
     async def post(self, node_id: str) -> None:
         """Ask its agent through the link and answer with what it says."""
-        node = self.service.master.node(NodeId(node_id))
-        if node is None:
-            raise NotFound("no-such-node", f"There is no node {node_id[:63]!r}: see `mgpu nodes`.")
-        self.answer(await ping_node(self.service.ping, node, self.service.clock))
+        self.answer(await ping_node(self.service.ping, self.node(node_id), self.service.clock))
 
 
 class JoinTokensHandler(Guarded):

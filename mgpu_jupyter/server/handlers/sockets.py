@@ -17,18 +17,16 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, W
 
 from mgpu_agent.protocol.errors import Forbidden, InvalidRequest, MgpuError, Unavailable
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import live, models
 from mgpu_jupyter.api.input import WRITER_PATTERN
-from mgpu_jupyter.master.views import node_view
 from mgpu_jupyter.server.errors import answer_for
-from mgpu_jupyter.server.follow import PING_S, Follower, Position, parse_offsets
+from mgpu_jupyter.server.follow import Follower, Position, parse_offsets
 from mgpu_jupyter.server.handlers.base import RESOURCE, Guarded, job_id_of
+from mgpu_jupyter.server.live.events import EventStream, Wanted
 from mgpu_jupyter.server.relay import Refused, open_socket, pump
 from mgpu_jupyter.server.typing_in import Typist
 from mgpu_jupyter.server.upstream import Upstream
 
-EVENT_PAGE = 500
-EVENT_PAUSE_S = 0.1  # changes that come closer together are sent as one
 SWITCHING_PROTOCOLS = 101
 CLOSE_INTERNAL = 1011
 CLOSE_NORMAL = 1000
@@ -93,7 +91,7 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
     def get_compression_options(self) -> None:
         """Do without compression: it costs more memory per reader than it saves."""
 
-    def frames(self) -> AsyncIterator[models.JobSocketFrame | models.EventFrame]:
+    def frames(self) -> AsyncIterator[models.JobSocketFrame | live.EventFrame]:
         """Yield what is to be sent."""
         raise AssertionError(f"{type(self).__name__} sends nothing")
 
@@ -101,7 +99,7 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
         await self._send_frames(self.frames())
         self.close(CLOSE_NORMAL)
 
-    async def _send_frames(self, frames: AsyncIterator[models.JobSocketFrame | models.EventFrame]) -> None:
+    async def _send_frames(self, frames: AsyncIterator[models.JobSocketFrame | live.EventFrame]) -> None:
         timeout_s = self.service.settings.follower_timeout_s
         try:
             async for frame in frames:
@@ -175,7 +173,7 @@ class JobStreamHandler(Socket):
         rank = self.number("rank", 0, 0, models.MAX_RANK) if self.get_query_argument("rank", None) is not None else None
         return rank, parse_offsets(self.query("offsets", str, "")), self.number("attempt", -1, -1, models.MAX_OFFSET)
 
-    async def frames(self) -> AsyncIterator[models.JobSocketFrame | models.EventFrame]:
+    async def frames(self) -> AsyncIterator[models.JobSocketFrame | live.EventFrame]:
         """Follow the job."""
         job = self.service.saved_job(JobId(self.path_args[0])).job
         rank, offsets, attempt = self._position()
@@ -192,36 +190,19 @@ class EventsHandler(Socket):
 
     path = "events"
 
-    async def frames(self) -> AsyncIterator[models.JobSocketFrame | models.EventFrame]:
-        """Send what changed after `since`, then go on live."""
-        seq = self.number("since", -1, -1, models.MAX_OFFSET)
-        if seq < 0:
-            seq = self.service.master.seq
-        ready = False
-        with self.service.hub.watch() as watch:
-            while True:
-                target = self.service.master.seq
-                async for frame in self._changes(seq):
-                    seq = max(seq, frame.seq)
-                    yield frame
-                if not ready:
-                    ready = True
-                    seq = max(seq, target)
-                    yield models.ReadyFrame(seq=seq)
-                if await watch.wait(PING_S):
-                    await asyncio.sleep(EVENT_PAUSE_S)
-                else:
-                    yield models.PingFrame()
+    async def get(self) -> None:
+        """Refuse before the upgrade what cannot be read."""
+        if self._upstream is None:
+            self._wanted()
+        await super().get()
 
-    async def _changes(self, seq: int) -> AsyncIterator[models.JobFrame | models.NodeFrame]:
-        """Yield what changed, merged in the order of sequence numbers, so that any of them is a place to resume from."""
-        nodes = sorted((node for node in self.service.master.nodes() if node.seq > seq), key=lambda node: node.seq)
-        while page := await self.service.changed_since(seq, EVENT_PAGE):
-            for job in page:
-                while nodes and nodes[0].seq < job.seq:
-                    node = nodes.pop(0)
-                    yield models.NodeFrame(seq=node.seq, node=node_view(node))
-                yield models.JobFrame(seq=job.seq, job=job)
-            seq = page[-1].seq
-        for node in nodes:
-            yield models.NodeFrame(seq=node.seq, node=node_view(node))
+    def _wanted(self) -> Wanted:
+        return Wanted(
+            since=self.number("since", -1, -1, models.MAX_OFFSET),
+            samples=self.query("samples", bool, False),
+            queue=self.number("queue", 0, 0, models.MAX_OFFSET),
+        )
+
+    def frames(self) -> AsyncIterator[models.JobSocketFrame | live.EventFrame]:
+        """Send what changed after `since`, then go on live."""
+        return EventStream(self.service, self._wanted()).frames()

@@ -1,0 +1,130 @@
+"""The queue as numbered versions, and what changed between two of them. Pure; who asks for versions is another module's business."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Mapping, Sequence
+
+import msgspec
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.api.live import QueueFrame, Why
+from mgpu_jupyter.master.waiting_room import WaitingRoom
+
+
+class Version(msgspec.Struct, frozen=True):
+    """The queue as it was once."""
+
+    number: int
+    order: tuple[JobId, ...] = ()
+    why: Mapping[JobId, int] = {}
+    reasons: Mapping[int, Why] = {}
+    expected: Mapping[JobId, float] = {}
+
+
+class Numbers:
+    """Gives reasons numbers that stay while the reason does."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._next = 1
+
+    def version(self, number: int, room: WaitingRoom) -> Version:
+        """Return what was seen as a version."""
+        numbers: dict[Hashable, int] = {}
+        for key in room.reasons:
+            numbers[key] = self._numbers.get(key) or self._new()
+        self._numbers = numbers
+        return Version(
+            number,
+            tuple(room.order),
+            dict(zip(room.order, map(numbers.__getitem__, room.keys), strict=True)),
+            {numbers[key]: Why(reason.code, reason.text) for key, reason in room.reasons.items()},
+            {job_id: round(start, 0) for job_id, start in room.expected.items()},
+        )
+
+    def _new(self) -> int:
+        number, self._next = self._next, self._next + 1
+        return number
+
+
+def is_same(one: Version, other: Version) -> bool:
+    """Tell whether two versions say the same."""
+    return (one.order, one.why, one.reasons, one.expected) == (other.order, other.why, other.reasons, other.expected)
+
+
+def whole(version: Version) -> QueueFrame:
+    """Return all of a version."""
+    return QueueFrame(
+        version=version.number,
+        inserted=((0, version.order),) if version.order else (),
+        reasons={str(number): one for number, one in version.reasons.items()},
+        why=dict(version.why),
+        expected=dict(version.expected),
+    )
+
+
+def difference(old: Version, new: Version) -> QueueFrame:
+    """Return what makes the new version of the old one; as large as what changed."""
+    stay = _stay(old, new)
+    expected: dict[JobId, float | None] = {job_id: start for job_id, start in new.expected.items() if old.expected.get(job_id) != start}
+    expected.update(dict.fromkeys((job_id for job_id in old.expected if job_id in new.why and job_id not in new.expected), None))
+    return QueueFrame(
+        version=new.number,
+        base=old.number,
+        removed=() if len(stay) == len(old.order) else tuple(job_id for job_id in old.order if job_id not in stay),
+        inserted=() if len(stay) == len(new.order) else tuple(_runs(new.order, stay)),
+        reasons={str(number): one for number, one in new.reasons.items() if old.reasons.get(number) != one},
+        why=dict(new.why.items() - old.why.items()),
+        expected=expected,
+    )
+
+
+def _stay(old: Version, new: Version) -> set[JobId]:
+    """Return the jobs that keep their place among each other; as many as possible, so that as few as possible move."""
+    before = [job_id for job_id in old.order if job_id in new.why]
+    after = [job_id for job_id in new.order if job_id in old.why]
+    if before == after:
+        return set(after)
+    start, end = 0, len(before)
+    while before[start] == after[start]:
+        start += 1
+    while before[end - 1] == after[end - 1]:
+        end -= 1
+    place = {job_id: index for index, job_id in enumerate(before[start:end])}
+    middle = after[start:end]
+    rising = _rising([place[job_id] for job_id in middle])
+    return {*after[:start], *after[end:], *(middle[index] for index in rising)}
+
+
+def _rising(numbers: Sequence[int]) -> list[int]:
+    """Return the indices of a longest rising sequence."""
+    tails: list[int] = []
+    at: list[int] = []
+    before: list[int] = [-1] * len(numbers)
+    for index, number in enumerate(numbers):
+        place = bisect_left(tails, number)
+        before[index] = at[place - 1] if place else -1
+        tails[place : place + 1] = [number]
+        at[place : place + 1] = [index]
+    found: list[int] = []
+    index = at[-1]
+    while index >= 0:
+        found.append(index)
+        index = before[index]
+    return found
+
+
+def _runs(order: Sequence[JobId], stay: set[JobId]) -> list[tuple[int, tuple[JobId, ...]]]:
+    runs: list[tuple[int, tuple[JobId, ...]]] = []
+    begun: int | None = None
+    for index, job_id in enumerate(order):
+        if job_id in stay:
+            if begun is not None:
+                runs.append((begun, tuple(order[begun:index])))
+                begun = None
+        elif begun is None:
+            begun = index
+    if begun is not None:
+        runs.append((begun, tuple(order[begun:])))
+    return runs
