@@ -25,6 +25,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     """Explain it, submit nothing."""
     json: bool = False
+    again: bool = False
+    """In a notebook: run it even if the job of this very cell still runs."""
     variable: str | None = None
     """In a notebook: the variable that is to hold the job."""
     master_host: str | None = None
@@ -41,6 +43,8 @@ def srun_parser(prog: str, *, in_notebook: bool = False) -> Parser:
     _add_times(parser.add_argument_group("when").add_argument)
     _add_conduct(parser.add_argument_group("how").add_argument)
     if in_notebook:
+        again = "run a second one while this cell's job still runs, without asking"
+        parser.add_argument("--again", action="store_true", help=again)
         parser.add_argument("--as", dest="variable", type=kinds.identifier, metavar="NAME", help="put the job into this variable")
     else:
         group = parser.add_argument_group("which master").add_argument
@@ -149,9 +153,10 @@ def parse(
     spec = spec_of(command or None, cell, keywords, here or Here.real())
     return Submission(
         spec=spec,
-        background=values.background or bool(spec.array),
+        background=values.background or (bool(spec.array) and not (in_notebook and spec.sweep and not values.json)),
         dry_run=values.dry_run,
         json=values.json,
+        again=in_notebook and values.again,
         variable=values.variable if in_notebook else None,
         master_host=None if in_notebook else values.master_host,
         master_port=None if in_notebook else values.master_port,

@@ -108,18 +108,20 @@ class Gathered(Sequence[Job]):
         return self.table()._repr_html_()
 
 
-def gather(jobs: Iterable[Job] | Job, *, timeout: float | None = None, check: bool = False, bar: bool = True) -> Gathered:
+def gather(
+    jobs: Iterable[Job] | Job, *, timeout: float | None = None, check: bool = False, bar: bool = True, cancel: bool = False
+) -> Gathered:
     """Wait until all jobs (of arrays: all of each) are over, with one progress bar, and return them in their order.
 
     `check` raises `JobsFailed` at the end if some did not complete; more than `timeout` seconds raise `TimeoutError`. An interrupt
-    leaves the jobs running and says so. `await gather_async(jobs)` does the same without blocking the kernel.
+    leaves the jobs running and says so (with `cancel` it ends them). `await gather_async(jobs)` does the same without blocking the kernel.
     """
     watched = _Watched(jobs, timeout, shows=bar)
     try:
         while (pause_s := watched.look()) is not None:
             time.sleep(pause_s)
     except KeyboardInterrupt:
-        raise watched.interrupted() from None
+        raise watched.interrupted(cancel=cancel) from None
     finally:
         watched.close()
     return watched.gathered.check() if check else watched.gathered
@@ -213,11 +215,16 @@ class _Watched:
         self._pause_s = LEAST_PAUSE_S if changed else min(2 * self._pause_s, MOST_PAUSE_S)
         return self._pause_s if self._deadline is None else max(0.0, min(self._pause_s, self._deadline - time.monotonic()))
 
-    def interrupted(self) -> KeyboardInterrupt:
-        """Say that the jobs go on, and return the interrupt that says it too."""
-        ids = [str(job.id) for job in self._jobs if job.snapshot is None or not job.snapshot.state.is_final]
-        shown = " ".join(ids[:NAMED]) + (" …" if len(ids) > NAMED else "")
-        text = f"Left {len(ids)} job{'' if len(ids) == 1 else 's'} running; they go on. `mgpu_cancel {shown}` ends them."
+    def interrupted(self, *, cancel: bool = False) -> KeyboardInterrupt:
+        """Say that the jobs go on, or end them; return the interrupt that says it too."""
+        left = [job for job in self._jobs if job.snapshot is None or not job.snapshot.state.is_final]
+        jobs = f"{len(left)} job{'' if len(left) == 1 else 's'}"
+        shown = " ".join(str(job.id) for job in left[:NAMED]) + (" …" if len(left) > NAMED else "")
+        text = f"Left {jobs} running; they go on. `mgpu_cancel {shown}` ends them."
+        if cancel:
+            for job in left:
+                job.cancel()
+            text = f"Cancelled {jobs} that had not ended: {shown}."
         if self._bar is not None:
             self._bar.say(text)
         return KeyboardInterrupt(text)

@@ -14,18 +14,27 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
 from IPython.core.error import UsageError
+from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
-from mgpu_jupyter.client import choice, trails, watch, words
+from mgpu_jupyter.client import choice, front, trails, watch, words
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import parse
+from mgpu_jupyter.client.flags import Submission, parse
 from mgpu_jupyter.client.job import Job
-from mgpu_jupyter.client.parser import Help, Parser
+from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.tasks import tasks_of
+from mgpu_jupyter.notebook import parsers
+from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, logs
+from mgpu_jupyter.notebook.completing import install
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
+from mgpu_jupyter.notebook.front import NotebookFront, show_bundle
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
+from mgpu_jupyter.notebook.live_job import LiveJobs
+from mgpu_jupyter.notebook.offer import offer
+from mgpu_jupyter.notebook.remember import Memory
 from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes
 from mgpu_jupyter.notebook.tables import Answer, Queue, nodes_table
 
@@ -48,12 +57,9 @@ class Shell(Protocol):
 def load(ipython: Shell) -> None:
     """Register the magics with a shell."""
     magics = MgpuMagics(ipython)
-    ipython.register_magic_function(magics.mgpu_srun, "line_cell", "mgpu_srun")
-    ipython.register_magic_function(magics.mgpu_queue, "line", "mgpu_queue")
-    ipython.register_magic_function(magics.mgpu_nodes, "line", "mgpu_nodes")
-    ipython.register_magic_function(magics.mgpu_cancel, "line", "mgpu_cancel")
-    ipython.register_magic_function(magics.mgpu_explain, "line", "mgpu_explain")
-    ipython.register_magic_function(magics.mgpu_trace, "line", "mgpu_trace")
+    for name in parsers.PARSERS:
+        ipython.register_magic_function(helped(getattr(magics, name), name), "line_cell" if name == "mgpu_srun" else "line", name)
+    magics.take_place()
 
 
 def _short(magic: Callable[P, T]) -> Callable[P, T]:
@@ -71,6 +77,17 @@ def _short(magic: Callable[P, T]) -> Callable[P, T]:
     return shown
 
 
+def helped(magic: Callable[P, T], name: str) -> Callable[P, T]:
+    """Return a magic of which `?` shows examples and all flags."""
+
+    @wraps(magic)
+    def with_help(*args: P.args, **kwargs: P.kwargs) -> T:
+        return magic(*args, **kwargs)
+
+    with_help.__doc__ = parsers.doc_of(name)
+    return with_help
+
+
 def _unaltered(magic: Callable[P, T]) -> Callable[P, T]:
     """Keep IPython from rewriting the line, as its own `no_var_expand` does."""
     magic.__dict__["_ipython_magic_no_var_expand"] = True
@@ -84,10 +101,18 @@ class MgpuMagics:
         self._shell = shell
         self._make_client = make_client
         self._client: Client | None = None
+        self._memory = Memory(shell)
+        # Only a kernel's front end can replace what it shows; a terminal prints each update anew.
+        self._is_rich = getattr(shell, "kernel", None) is not None
+
+    def take_place(self) -> None:
+        """Show jobs, bars and completions the kernel's way from now on."""
+        front.use(NotebookFront(lambda job, rank: self._show(attach(job, rank, self._viewer, self._notes())), is_rich=self._is_rich))
+        install(self._shell, self._make_client, LiveJobs(is_rich=self._is_rich))
 
     @_unaltered
     @_short
-    def mgpu_srun(self, line: str, cell: str | None = None) -> Job | Answer | dict[str, object] | None:
+    def mgpu_srun(self, line: str, cell: str | None = None) -> Job | Answer | SweepTable | dict[str, object] | None:
         """Run a command (`%mgpu_srun --gpus 2 -- python train.py`) or the cell's body (`%%mgpu_srun --gpus 2`) on GPUs of the pool.
 
         Output streams into the cell; interrupting the kernel cancels the job; a job that fails fails the cell. With `--background` it
@@ -103,19 +128,43 @@ class MgpuMagics:
         if request.dry_run:
             told = self.client.dry_run_spec(request.spec)
             return msgspec.to_builtins(told) if request.json else Answer(told, time.time())
-        if request.background:
-            job = self.client.submit_spec(request.spec)
-            self._keep(request.variable, job)
+        spec = replace(request.spec, origin=self._memory.origin(words_of_line, cell))
+        request = replace(request, spec=spec)
+        if not (request.again or request.json) and (running := self._memory.still_runs(self.client, spec.origin)) is not None:
+            raise offer(running, lambda: self._take_up(running, request), lambda: self._show(self._start(request)), is_rich=self._is_rich)
+        return self._start(request)
+
+    def _start(self, request: Submission) -> Job | SweepTable | dict[str, object] | None:
+        """Submit what a cell asks for, and watch it unless it is for the background."""
+        if request.spec.sweep and not request.background:
+            return attach(self._submit(request), None, self._viewer, self._notes(), cancel=True)
+        if request.background or request.spec.array:
+            job = self._submit(request)
             return {"job_id": job.id, "state": job.state.value} if request.json else job
         self._run(request.spec, request.variable)
         return None
 
+    def _submit(self, request: Submission) -> Job:
+        job = self.client.submit_spec(request.spec)
+        self._submitted(request.variable, job)
+        return job
+
+    def _take_up(self, job: Job, request: Submission) -> None:
+        """Go on with a job that an earlier run of the cell submitted."""
+        self._keep(request.variable, job)
+        if request.background:
+            self._show(job)
+        else:
+            self._show(attach(job, None, self._viewer, self._notes()))
+
+    def _show(self, value: object) -> None:
+        if value is not None:
+            show_bundle(value, raw=False)
+
     @_short
     def mgpu_queue(self, line: str = "") -> Queue | None:
         """Show running and waiting jobs; `--all` those that ended too, `-u USER` one user's."""
-        parser = Parser("%mgpu_queue", "%mgpu_queue [--all] [-u USER]", "Show running and waiting jobs.")
-        choice.add_selection(parser)
-        values = parser.read(split_words(line))
+        values = parsers.queue("%mgpu_queue").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
             return None
@@ -125,7 +174,7 @@ class MgpuMagics:
     @_short
     def mgpu_nodes(self, line: str = "") -> Table | None:
         """Show the nodes and their GPUs."""
-        values = Parser("%mgpu_nodes", "%mgpu_nodes", "Show the nodes and their GPUs.").read(split_words(line))
+        values = parsers.nodes("%mgpu_nodes").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
             return None
@@ -150,9 +199,7 @@ class MgpuMagics:
     @_short
     def mgpu_explain(self, line: str) -> Answer | None:
         """Say why a job waits, what would start it now, and what it was told before: `%mgpu_explain ID`."""
-        parser = Parser("%mgpu_explain", "%mgpu_explain JOB", "Say why a job waits, and what would start it now.")
-        parser.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
-        values = parser.read(split_words(line))
+        values = parsers.explain("%mgpu_explain").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
             return None
@@ -163,10 +210,7 @@ class MgpuMagics:
     @_short
     def mgpu_trace(self, line: str) -> None:
         """Show where and when a job ran, step by step: `%mgpu_trace ID`; `--verify` asks its nodes and compares."""
-        parser = Parser("%mgpu_trace", "%mgpu_trace JOB [--verify]", "Show the whole way of a job: when, where, by which process.")
-        parser.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
-        parser.add_argument("--verify", action="store_true", help="compare what was assigned with what is there now")
-        values = parser.read(split_words(line))
+        values = parsers.trace("%mgpu_trace").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
             return
@@ -174,6 +218,26 @@ class MgpuMagics:
             raise InvalidRequest("usage", "Name the job, as in `%mgpu_trace R4T8W2ZB`.")
         trace = self.client.trace(values.job, verify=values.verify)
         print("\n".join(trails.as_lines(trace)))  # noqa: T201 - lines are what was asked for
+
+    @_short
+    def mgpu_attach(self, line: str = "") -> Table | SweepTable | None:
+        """Show a job from its first byte and go on live: `%mgpu_attach ID`; without an id, the jobs of this notebook."""
+        values = parsers.attach("%mgpu_attach").read(split_words(line))
+        if isinstance(values, Help):
+            _show(values)
+            return None
+        if not values.job:
+            return jobs_of(self.client, self._memory.notebook)
+        return attach(find(self.client, values.job), values.rank, self._viewer, self._notes())
+
+    @_short
+    def mgpu_logs(self, line: str) -> None:
+        """Show what a job printed so far: `%mgpu_logs ID`, `--rank R` of one rank, `--tail N` the last lines."""
+        values = parsers.logs("%mgpu_logs").read(split_words(line))
+        if isinstance(values, Help):
+            _show(values)
+            return
+        print(logs(self.client, values.job, values.rank, values.tail), end="")  # noqa: T201 - output is what was asked for
 
     @property
     def client(self) -> Client:
@@ -184,7 +248,7 @@ class MgpuMagics:
 
     def _run(self, spec: JobSpec, variable: str | None) -> None:
         notes = self._notes()
-        viewer = CellViewer(notes, ranks=tasks_of(spec), on_submitted=lambda job: self._keep(variable, job))
+        viewer = CellViewer(notes, ranks=tasks_of(spec), on_submitted=lambda job: self._submitted(variable, job))
         self.client.caller.on_trouble = notes.show_waiting
         try:
             outcome = watch.run(self.client, spec, viewer)
@@ -197,6 +261,10 @@ class MgpuMagics:
             raise failure(outcome.job, viewer.last_lines(outcome.job))
         notes.say(f"{words.ending(outcome.job)} · {outcome.job.id}")
 
+    def _submitted(self, variable: str | None, job: Job) -> None:
+        self._memory.submitted(job)
+        self._keep(variable, job)
+
     def _keep(self, variable: str | None, job: Job) -> None:
         if variable is not None:
             self._shell.user_ns[variable] = job
@@ -208,8 +276,10 @@ class MgpuMagics:
             return None
 
     def _notes(self) -> Notes:
-        # Only a kernel's front end can replace what it shows; a terminal prints each update anew.
-        return RichNotes() if getattr(self._shell, "kernel", None) is not None else PlainNotes()
+        return RichNotes() if self._is_rich else PlainNotes()
+
+    def _viewer(self, ranks: int) -> CellViewer:
+        return CellViewer(self._notes(), ranks)
 
 
 def _show(wanted: Help) -> None:

@@ -1,0 +1,83 @@
+"""Which notebook and cell this is, and which of their jobs still run. What a notebook keeps of its jobs is the metadata of outputs.
+
+Front ends tell a kernel little: the notebook's path by a variable, the cell's id with each request. What is not told is left empty.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mgpu_agent.protocol.places import host_name
+from mgpu_jupyter.client.array import JobArray
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.model.origin import Origin, digest
+
+SESSION = "JPY_SESSION_NAME"
+"""Set by Jupyter's server: the notebook's path."""
+VS_CODE = "__vsc_ipynb_file__"
+"""A variable that VS Code puts into the notebook: the same."""
+NOT_THE_SOURCE = ("--again",)
+"""Words that say how to go on, not what to run."""
+
+
+def mark(job: Job | str) -> dict[str, object]:
+    """Return the metadata of an output about a job, by which the notebook remembers it."""
+    if isinstance(job, str):
+        return {"mgpu": {"job_id": job}}
+    return {"mgpu": {"job_id": str(job.id), **({"array": True} if isinstance(job, JobArray) else {})}}
+
+
+class Memory:
+    """Where one kernel's cells are, and what they submitted."""
+
+    def __init__(self, shell: object, environ: Mapping[str, str] | None = None) -> None:
+        self._shell = shell
+        self._environ = os.environ if environ is None else environ
+        self._request = ""
+        self._submitted: set[str] = set()
+
+    @property
+    def notebook(self) -> str:
+        """Return what stands for this notebook, or an empty text where nobody says which it is."""
+        namespace: Mapping[str, object] = getattr(self._shell, "user_ns", {})
+        path = self._environ.get(SESSION) or namespace.get(VS_CODE) or ""
+        return digest(host_name(), os.path.abspath(str(path))) if path else ""
+
+    def origin(self, words: Sequence[str], cell: str | None) -> Origin | None:
+        """Return where a request of the running cell comes from; None where no notebook is known."""
+        if not self.notebook:
+            return None
+        source = digest(*(word for word in words if word not in NOT_THE_SOURCE), cell if cell else "-")
+        return Origin(notebook=self.notebook, cell=digest(str(self._parent("metadata").get("cellId") or "")), source=source)
+
+    def submitted(self, job: Job) -> None:
+        """Take note of a job that the running cell submitted: a loop over the same line is no second run of a cell."""
+        request = str(self._parent("header").get("msg_id") or "")
+        if request != self._request:
+            self._submitted.clear()
+        self._request = request
+        self._submitted.add(str(job.id))
+
+    def still_runs(self, client: Client, origin: Origin | None) -> Job | None:
+        """Return the newest job or array that an earlier run of this very cell submitted and that is not over."""
+        if origin is None:
+            return None
+        request = str(self._parent("header").get("msg_id") or "")
+        mine = self._submitted if request and request == self._request else set()
+        for job in client.jobs(state="active", notebook=origin.notebook):
+            info = job.snapshot
+            if info is None or info.origin is None or not origin.is_same_cell(info.origin):
+                continue
+            if info.id not in mine and (info.array_id is None or info.array_id not in mine):
+                return job if info.array_id is None else client.array(info.array_id)
+        return None
+
+    def _parent(self, part: str) -> Mapping[str, Any]:
+        """Return a part of the front end's request that is being carried out."""
+        ask = getattr(self._shell, "get_parent", None)
+        message = ask() if callable(ask) else {}
+        found = message.get(part) if isinstance(message, Mapping) else None
+        return found if isinstance(found, Mapping) else {}
