@@ -45,6 +45,8 @@ class Node:
         """Jobs that the node itself ended or lost, and when: causes for another attempt."""
         self.lost_at: list[float] = []
         """When its power was cut: whatever it had not told yet is gone."""
+        self.lost_output: set[Job] = set()
+        """Processes of which output was on the disk, and with the master only in part, when the power was cut."""
         self._pids = 0
 
     def switch_on(self) -> None:
@@ -68,6 +70,8 @@ class Node:
         for job in list(self.processes.values()):
             self.lose(job)
             job.kill()
+        # Output is not synced either. What the master had all of was deleted before.
+        self.lost_output.update(job for job in self.history if f"{job.stem}.out" in self.disk.spool)
         kept = self.world.random.choice((len(self.disk.ledger), self.world.random.randint(0, len(self.disk.ledger)), 0))
         self.disk.ledger = self.disk.ledger[:kept]
 
