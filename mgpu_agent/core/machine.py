@@ -264,7 +264,7 @@ class Machine:
         self._failures += 1
         return delay_s
 
-    def _hello(self, at: float) -> list[Command]:
+    def _hello(self, at: float, *, answers: int = 0) -> list[Command]:
         """Say who we are, as soon as the keeper has told what runs."""
         if self._work.facts is None:
             return []
@@ -279,6 +279,7 @@ class Machine:
             samples=self._gpus.samples,
             prepared=self._work.prepared_keys(),
             beat=self._boot,
+            answers=answers,
         )
         return [Send(message=hello), *self._ailing.greet()]
 
@@ -321,8 +322,8 @@ class Machine:
                 return self._work.pass_on(message)
             case Welcome():
                 return self._on_welcome(message, at)
-            case Resync():
-                return self._hello(at)
+            case Resync(number=number):
+                return self._hello(at, answers=number)
             case Enrolled():
                 self._failures = 0
                 self._is_enrolled, self._has_line = True, False

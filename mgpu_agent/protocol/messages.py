@@ -112,6 +112,9 @@ class OutputAck(msgspec.Struct, frozen=True, kw_only=True, tag="output_ack"):
 class Resync(msgspec.Struct, frozen=True, kw_only=True, tag="resync"):
     """Say `Hello` again."""
 
+    number: int = 0
+    """Comes back in that `Hello`, so that it is known to be no earlier one."""
+
 
 class Bye(msgspec.Struct, frozen=True, kw_only=True, tag="bye"):
     """The master stops on purpose; an embedded agent with nothing to run may end."""
@@ -247,6 +250,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Attempts that wait for their `Start`."""
     beat: float = 0.0
     """The node's own clock, which counts from boot and goes on while it sleeps; comes back in `Welcome`."""
+    answers: int = 0
+    """The number of the `Resync` that asked for it; 0 when none did."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):

@@ -284,7 +284,7 @@ class AgentsEngine:
             self._take_hello(incoming, node_id, message)
             return
         if self._routes.get(node_id) != incoming.route:
-            if node_id not in self._routes:
+            if node_id not in self._routes or node_id in self._silent:
                 self._link.send(incoming.route, [encode(wire.Resync(), self._epoch)])
             return
         self._hear(node_id)
@@ -345,8 +345,8 @@ class AgentsEngine:
             self._events.append(NodeMisnamed(at=self._clock(), node_id=node_id, said=hello.node_id))
             self._refuse(incoming, "wrong-node-id", f"Your key is bound to {node_id}, not to {hello.node_id}: use that --node-id.")
             return
-        if not self._hellos.take(node_id, incoming.route, hello):
-            self._link.send(incoming.route, [encode(wire.Resync(), self._epoch)])
+        if number := self._hellos.doubt(node_id, incoming.route, hello):
+            self._link.send(incoming.route, [encode(wire.Resync(number=number), self._epoch)])
             return
         self._routes[node_id] = incoming.route
         self._silent.discard(node_id)

@@ -156,7 +156,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         said(WELCOME),
         [SetPace(sample_s=1.0, output_window_bytes=100, received=()), Say(event="joined", fields={"cluster": "c"})],
     ),
-    "Resync is answered with Hello": (JOINED, said(Resync()), [HELLO]),
+    "Resync is answered with Hello": (JOINED, said(Resync(number=4)), [Send(message=Hello(node_id=NODE, facts=FACTS, answers=4))]),
     "a fall of a working link is said": (
         JOINED,
         LinkFell(at=1.0, may_enrol=True),

@@ -221,25 +221,6 @@ def test_a_connection_that_breaks_makes_the_node_silent_at_once(world):
     assert world.engine.receive() == [NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.", heard_at=AT)]
 
 
-def test_a_hello_that_was_held_up_on_an_older_connection_changes_nothing(world):
-    """It was said before a launch that the newer connection brought: what it does not tell of is not lost."""
-
-    def hello(route, beat, boot="boot-1"):
-        message = wire.Hello(node_id=NodeId("n1"), facts=facts("n1", incarnation=f"{boot}/ledger"), beat=beat)
-        return [type(event) for event in world.say(message, route=route)]
-
-    assert hello(b"\0new", 70.0) == [NodeJoined]
-    world.sent()
-    assert hello(b"\0old", 65.0) == []
-    assert world.sent() == [(b"\0old", wire.Resync())]
-    assert [type(event) for event in world.say(wire.TaskReport(status=status(world.job)), route=b"\0new")] == [TaskReported]
-
-    # A connection that lives answers: its clock counts from another moment, as in a container that was made anew.
-    assert hello(b"\0old", 66.0) == [NodeJoined]
-    assert hello(b"\0old", 66.0) == [NodeJoined]
-    assert hello(b"\0next", 10.0, boot="boot-2") == [NodeJoined]
-
-
 def test_a_beat_is_answered_with_itself_and_only_on_the_connection_it_came_by(world):
     world.hello()
     world.sent()

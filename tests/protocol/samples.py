@@ -173,7 +173,7 @@ TO_AGENT: dict[str, ToAgent] = {
     "stop": Stop(key=KEY, grace_s=15.0, reason="cancelled", cause="cancelled"),
     "forget": Forget(keys=(KEY,), ranks=(1,)),
     "output_ack": OutputAck(mark=MARK),
-    "resync": Resync(),
+    "resync": Resync(number=12),
     "bye": Bye(),
     "probe": Probe(number=100),
     "heard": Heard(beat=3600.5),
@@ -188,7 +188,7 @@ TO_AGENT: dict[str, ToAgent] = {
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
-    "hello": Hello(node_id=NODE, facts=FACTS, tasks=(STATUS,), samples=(SAMPLE,), prepared=(KEY,), beat=3600.5),
+    "hello": Hello(node_id=NODE, facts=FACTS, tasks=(STATUS,), samples=(SAMPLE,), prepared=(KEY,), beat=3600.5, answers=12),
     "heartbeat": Heartbeat(
         at=1_700_000_000.5,
         samples=(SAMPLE,),

@@ -52,17 +52,16 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     plain = replace(unmixed, debug=False, defaults={}, folder="", results=(), hooks=())
     alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
     tasks = (replace(STATUS, collects=False, gpu_memory_peak_bytes=None, gpu_utilisation_percent=None),)
+    unasked = replace(TO_MASTER["hello"], answers=0)
     expected = {
-        "hello": replace(
-            TO_MASTER["hello"], tasks=tasks, facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0
-        ),
+        "hello": replace(unasked, tasks=tasks, facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
         "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0),
         "heartbeat_with_trouble": replace(
             TO_MASTER["heartbeat"], samples=(nameless,), cpu_percent=None, memory_available_bytes=None, beat=0.0
         ),
-        "hello_without_beat": replace(TO_MASTER["hello"], tasks=tasks, facts=facts, samples=(nameless,), prepared=(), beat=0.0),
+        "hello_without_beat": replace(unasked, tasks=tasks, facts=facts, samples=(nameless,), prepared=(), beat=0.0),
         "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], samples=(nameless,), beat=0.0),
-        "hello_without_program": replace(TO_MASTER["hello"], samples=(nameless,)),
+        "hello_without_program": replace(unasked, samples=(nameless,)),
         "heartbeat_without_program": replace(TO_MASTER["heartbeat"], samples=(nameless,)),
         "welcome_without_beat": replace(TO_AGENT["welcome"], beat=0.0),
         "forget_without_ranks": replace(TO_AGENT["forget"], ranks=()),
@@ -74,6 +73,8 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None),
         "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(unmixed, debug=False, folder="", results=(), hooks=())),
         "launch_without_mpi": replace(TO_AGENT["launch"], spec=unmixed),
+        "hello_without_answers": unasked,
+        "resync_without_number": replace(TO_AGENT["resync"], number=0),
     }
 
     def decode(name: str, frame: bytes) -> tuple[int, object]:
