@@ -23,6 +23,7 @@ from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.discovery import Address, Locator
 from mgpu_jupyter.client.folder import Sent, send_folder
+from mgpu_jupyter.client.histories import HistoryCalls
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.login import Login
 from mgpu_jupyter.client.spec import Here, checked, spec_of
@@ -34,7 +35,7 @@ BULK_BODY_BYTES = models.MAX_BODY_BYTES * 3 // 4  # the server refuses more than
 _ENVELOPE_BYTES = 100  # a key and the braces around one job of a bulk
 
 
-class Client:
+class Client(HistoryCalls):
     """Speaks to the mgpu master; `Client()` finds it by itself. Safe to use from several threads."""
 
     def __init__(

@@ -14,10 +14,12 @@ import msgspec
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import explanations, models, traces
+from mgpu_jupyter.api.live import JobUsage
 from mgpu_jupyter.api.results import ResultList, Summary
 from mgpu_jupyter.client import front
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
+from mgpu_jupyter.client.histories import usage_of
 from mgpu_jupyter.client.lines import Labeller
 from mgpu_jupyter.client.results import download, wait_for_results
 from mgpu_jupyter.client.transport import Request
@@ -156,6 +158,10 @@ class Job:
     def summary(self) -> Summary:
         """Return what it asked for, had and used."""
         return self._caller.call(Request(path=f"jobs/{self.id}/summary"), Summary)
+
+    def usage(self, *, points: int = 300) -> JobUsage:
+        """Return how busy each of its GPUs was while it ran, what it asked for and used, and a hint."""
+        return usage_of(self._caller, self.id, points)
 
     def hold(self) -> models.OrderAnswer:
         """Keep the job from starting until it is released."""

@@ -93,6 +93,12 @@ class HttpTransport:
         # Clients are dropped without a thought in notebooks: the sockets must not wait for the interpreter's end.
         self._finalizer = weakref.finalize(self, self._pool.close)
 
+    @property
+    def place(self) -> str:
+        """Return which server it speaks to, and as whom; for comparisons."""
+        address = self._locator.address()
+        return f"{address.url} {address.token}"
+
     def send(self, request: Request) -> Answer:
         """Send `request` and return the whole answer."""
         answer = self._send(request)
