@@ -39,6 +39,8 @@ def main() -> None:
     if sys.path and os.path.abspath(sys.path[0]) == HERE:
         sys.path[0] = os.path.dirname(path)
     module = make_main(path)
+    if any(name.startswith("SWEEP_") for name in os.environ):
+        load("sweep").give(module)
     run(path, module)
 
 

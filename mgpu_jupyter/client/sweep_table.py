@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from mgpu_jupyter.model.job import JobState
 
 LAST_LINE = "last line"
 HEADINGS = {"job": "Job", "state": "State", "seconds": "Time", "exit_code": "Exit", LAST_LINE: "Last line"}
+_WORDS = {"True": True, "False": False, "None": None}
 SHOWN_CHARS = 80
 LAST_LINES = 5
 """So many lines are looked through for one that is not empty."""
@@ -75,11 +75,14 @@ class SweepTable:
 
 def value_of(text: str) -> object:
     """Return a value of a sweep as a Python cell finds it: a number where it is written as one, else the text."""
-    try:
-        found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
-    return found if isinstance(found, int | float | bool) or found is None else text
+    if text in _WORDS:
+        return _WORDS[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _row(job: Job) -> dict[str, object]:

@@ -34,8 +34,8 @@ from mgpu_jupyter.notebook.front import NotebookFront, show_bundle
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.live_job import LiveJobs
 from mgpu_jupyter.notebook.offer import offer
-from mgpu_jupyter.notebook.remember import Memory
-from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes
+from mgpu_jupyter.notebook.remember import Memory, mark
+from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes, bundle
 from mgpu_jupyter.notebook.tables import Answer, Queue, nodes_table
 
 P = ParamSpec("P")
@@ -259,7 +259,11 @@ class MgpuMagics:
             raise interruption(outcome.job) from None
         if outcome.job.state is not JobState.COMPLETED:
             raise failure(outcome.job, viewer.last_lines(outcome.job))
-        notes.say(f"{words.ending(outcome.job)} · {outcome.job.id}")
+        text = f"{words.ending(outcome.job)} · {outcome.job.id}"
+        if self._is_rich:
+            show_bundle(bundle(text), metadata=mark(outcome.job.id))
+        else:
+            notes.say(text)
 
     def _submitted(self, variable: str | None, job: Job) -> None:
         self._memory.submitted(job)

@@ -75,3 +75,10 @@ def test_an_interrupted_cell_dies_of_the_interrupt(tmp_path: Path) -> None:
 
     assert done.returncode == -signal.SIGINT
     assert "runner.py" not in done.stderr
+
+
+def test_a_cell_of_a_sweep_has_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("lr", "0.1"), ("seed", "3"), ("kind", "adam"), ("fast", "True")):
+        monkeypatch.setenv(f"SWEEP_{name}", text)
+    done = run(tmp_path / "cell.py", "print(repr((lr, seed, kind, fast)))")
+    assert (done.stdout, done.stderr) == ("(0.1, 3, 'adam', True)\n", "")

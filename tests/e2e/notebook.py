@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 
@@ -89,14 +90,42 @@ class Attached:
             if watch is not None:
                 watch(Ran(tuple(pieces)).text())
 
+    def complete(self, code: str) -> dict[str, Any]:
+        """Return what the Tab key offers at the end of `code`."""
+        return self._reply(self._client.complete(code, len(code)))
+
+    def page(self, code: str) -> str:
+        """Run a cell and return the help text that it opens beside the notebook."""
+        reply = self._reply(self._client.execute(code))
+        return "".join(one["data"]["text/plain"] for one in reply["payload"] if one["source"] == "page")
+
+    def updates(self, display_id: str, until: str, limit_s: float = 40.0) -> str:
+        """Return the first text with `until` that a display is updated to while the kernel is idle."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            message = self._client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
+            if message["msg_type"] == "update_display_data" and message["content"]["transient"]["display_id"] == display_id:
+                text = str(message["content"]["data"]["text/plain"])
+                if until in text:
+                    return text
+
+    def _reply(self, message_id: str, limit_s: float = 40.0) -> dict[str, Any]:
+        deadline = time.monotonic() + limit_s
+        while True:
+            message = self._client.get_shell_msg(timeout=max(0.1, deadline - time.monotonic()))
+            if message["parent_header"].get("msg_id") == message_id:
+                return dict(message["content"])
+
 
 class Notebook(Attached):
     """Owns one kernel process; leaving the `with` block ends it."""
 
-    def __init__(self, env: dict[str, str], directory: Path) -> None:
+    def __init__(self, env: dict[str, str], directory: Path, *, kernel: str = "python3", kernel_dirs: Sequence[Path] = ()) -> None:
         self._env = env
         self._directory = directory
-        self._manager = KernelManager(kernel_name="python3")
+        self._manager = KernelManager(kernel_name=kernel)
+        if kernel_dirs:
+            self._manager.kernel_spec_manager = KernelSpecManager(kernel_dirs=[str(one) for one in kernel_dirs])
 
     def __enter__(self) -> Self:
         self._manager.start_kernel(env=self._env, cwd=str(self._directory))
