@@ -50,6 +50,7 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus
+from mgpu_agent.core.patience import ANSWER_S, LONELY_S, REFUSED_BACK_OFF_S, SILENCE_S, BackOff
 from mgpu_agent.core.trial import Trial
 from mgpu_agent.core.troubles import TroubleLog
 from mgpu_agent.core.work import Work
@@ -86,11 +87,6 @@ from mgpu_agent.protocol.messages import (
 )
 from mgpu_agent.protocol.model import GpuSample
 
-ANSWER_S = 3.0  # a master on the same machine answers in milliseconds; after this the key is taken as unknown to it
-SILENCE_S = 120.0  # an end is told every 10 s: a master that takes none of twelve does not hear us
-LONELY_S = 60.0
-BACK_OFF_S = (0.1, 2.0)
-REFUSED_BACK_OFF_S = (1.0, 30.0)
 LINE_TRIES = 4  # with the line's key and with our own in turn: the answer to an enrolment may have been lost
 REVOKED = "revoked"
 KEY_REFUSED = "key-refused"
@@ -138,7 +134,7 @@ class Machine:
         self._boot = 0.0
         self._is_up = False
         self._answer_by: float | None = None
-        self._failures = 0
+        self._back_off = BackOff()
         self._heard_at = 0.0
         self._beat_at = 0.0
         self._heartbeat_s = 1.0
@@ -228,18 +224,18 @@ class Machine:
         if event.keys_refused and not event.may_enrol:
             return self._on_key_refused()
         enrolling = self.phase is Phase.ENROLLING or (event.keys_refused and event.may_enrol)
-        commands = self._connect(enrolling=enrolling, delay_s=self._back_off(BACK_OFF_S))
+        commands = self._connect(enrolling=enrolling, delay_s=self._back_off.next_s())
         return [Say(event="master_lost", is_warning=True), *commands] if was_welcomed else commands
 
     def _on_line_refused(self) -> list[Command]:
         self._line_refusals += 1
         if self._line_refusals >= LINE_TRIES:
             return [End(reason=LINE_REFUSED, code=1)]
-        return self._connect(enrolling=self.phase is not Phase.ENROLLING, delay_s=self._back_off(BACK_OFF_S))
+        return self._connect(enrolling=self.phase is not Phase.ENROLLING, delay_s=self._back_off.next_s())
 
     def _on_key_refused(self) -> list[Command]:
         """Go on trying, slowly: the master may be one that was brought back from a backup."""
-        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off(REFUSED_BACK_OFF_S))
+        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off.next_s(REFUSED_BACK_OFF_S))
         if self._said_refusal == KEY_REFUSED:
             return commands
         self._said_refusal = KEY_REFUSED
@@ -257,12 +253,6 @@ class Machine:
         self._is_up = False
         self._answer_by = None
         return [Connect(enrolling=enrolling, delay_s=delay_s)]
-
-    def _back_off(self, limits: tuple[float, float]) -> float:
-        first, most = limits
-        delay_s = min(most, first * 2.0 ** min(self._failures, 16))
-        self._failures += 1
-        return delay_s
 
     def _hello(self, at: float, *, answers: int = 0) -> list[Command]:
         """Say who we are, as soon as the keeper has told what runs."""
@@ -325,7 +315,7 @@ class Machine:
             case Resync(number=number):
                 return self._hello(at, answers=number)
             case Enrolled():
-                self._failures = 0
+                self._back_off.reset()
                 self._is_enrolled, self._has_line = True, False
                 return [SaveEnrolment(), Say(event="enrolled"), *self._connect(enrolling=False, delay_s=0.0)]
             case Refuse():
@@ -351,7 +341,7 @@ class Machine:
     def _on_welcome(self, message: Welcome, at: float) -> list[Command]:
         self.phase = Phase.WELCOMED
         self._answer_by = None
-        self._failures = 0
+        self._back_off.reset()
         self._said_refusal = ""
         self._lonely_since = None
         self._is_dismissed = False
@@ -374,7 +364,7 @@ class Machine:
             return [*(command for stop in stops for command in self._work.stop(stop)), End(reason=message.message, code=1)]
         if self.phase is Phase.ENROLLING and self._has_line:
             return [End(reason=message.message, code=1)]
-        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off(REFUSED_BACK_OFF_S))
+        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off.next_s(REFUSED_BACK_OFF_S))
         if message.code == self._said_refusal:
             return commands
         self._said_refusal = message.code
@@ -412,7 +402,7 @@ class Machine:
             enrolling = self.phase is Phase.ENROLLING or event.may_enrol
             return [
                 Say(event="no_answer", fields={"phase": self.phase.value}, is_warning=True),
-                *self._connect(enrolling=enrolling, delay_s=self._back_off(BACK_OFF_S)),
+                *self._connect(enrolling=enrolling, delay_s=self._back_off.next_s()),
             ]
         if self.phase is not Phase.WELCOMED:
             return self._when_alone(event.at)

@@ -35,7 +35,8 @@ from mgpu_agent.core.events import (
     TaskChanged,
     Ticked,
 )
-from mgpu_agent.core.machine import LONELY_S, SILENCE_S, Machine, Phase
+from mgpu_agent.core.machine import Machine, Phase
+from mgpu_agent.core.patience import LONELY_S, SILENCE_S
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
