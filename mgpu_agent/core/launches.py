@@ -1,13 +1,42 @@
-"""Which launches a node does not carry out, and why; and how one is stopped. Pure."""
+"""Which launches a node does not carry out, and why, for how long that holds; and how one is stopped. Pure."""
 
 from __future__ import annotations
 
 from mgpu_agent.core.attempts import Attempts
 from mgpu_agent.core.commands import StopTasks
 from mgpu_agent.core.gpus import Gpus
-from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import LaunchRefused, Stop
 from mgpu_agent.protocol.model import LaunchSpec, NodeFacts
+
+REFUSALS_KEPT = 10_000  # on one connection, newest: a few MB
+
+
+class Refusals:
+    """What was refused on the present connection, and stays so.
+
+    Who is told that an attempt never starts here begins another one elsewhere. So a launch that comes once more, or an earlier
+    copy of it that was held up, must not be carried out, even if it could be by now. What a lost connection brought needs no
+    memory: the master asks anew for what it was not told.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[AttemptKey, LaunchRefused] = {}
+
+    def of(self, key: AttemptKey) -> LaunchRefused | None:
+        """Return what the master was told about this attempt, if it was refused."""
+        return self._all.get(key)
+
+    def note(self, refusal: LaunchRefused) -> LaunchRefused:
+        """Remember a refusal, and return it."""
+        self._all[refusal.key] = refusal
+        if len(self._all) > REFUSALS_KEPT:
+            del self._all[next(iter(self._all))]
+        return refusal
+
+    def forget(self) -> None:
+        """Begin anew, with a new connection."""
+        self._all.clear()
 
 
 def why_not(spec: LaunchSpec, node_id: NodeId, facts: NodeFacts | None, attempts: Attempts, gpus: Gpus) -> LaunchRefused | None:

@@ -50,6 +50,7 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus
+from mgpu_agent.core.later import Later
 from mgpu_agent.core.patience import ANSWER_S, LONELY_S, REFUSED_BACK_OFF_S, SILENCE_S, BackOff
 from mgpu_agent.core.trial import Trial
 from mgpu_agent.core.troubles import TroubleLog
@@ -126,6 +127,7 @@ class Machine:
         self._line_refusals = 0
         self._gpus = Gpus()
         self._work = Work(node_id, self._gpus)
+        self._later = Later()
         self._attempts = self._work.attempts
         self._troubles = TroubleLog()
         self._trial = Trial()
@@ -147,6 +149,11 @@ class Machine:
     def may_ship(self) -> bool:
         """Tell whether the master takes output now."""
         return self.phase is Phase.WELCOMED
+
+    @property
+    def _may_tell(self) -> bool:
+        """Tell whether the master will hear what happens now, at once or after its `Welcome`."""
+        return self.may_ship or self._later.is_open
 
     @property
     def is_busy(self) -> bool:
@@ -172,19 +179,19 @@ class Machine:
             case TaskChanged() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
                 return self._of_trial(of_trial)
             case TaskChanged():
-                return self._work.task_changed(event, self._wall, may_tell=self.may_ship)
+                return self._later.keep(self._work.task_changed(event, self._wall, may_tell=self._may_tell))
             case FrameArrived():
                 return self._on_frame(event)
             case Ticked():
                 return self._on_tick(event)
             case LaunchFailed():
-                return self._work.launch_failed(event, may_tell=self.may_ship)
+                return self._later.keep(self._work.launch_failed(event, may_tell=self._may_tell))
             case LaunchPrepared():
-                return self._work.launch_prepared(event, may_tell=self.may_ship)
+                return self._later.keep(self._work.launch_prepared(event, may_tell=self._may_tell))
             case InputTaken(ack=ack):  # one that cannot be told is asked for again
                 return [Send(message=ack)] if self.may_ship else []
             case PeersMet():
-                return self._work.peers_met(event, may_tell=self.may_ship)
+                return self._later.keep(self._work.peers_met(event, may_tell=self._may_tell))
             case ParcelPosted(parcel=parcel):  # one that gets lost is sent again by who needs it
                 return [Send(message=parcel)] if self.may_ship else []
             case Began(boot=boot):
@@ -212,6 +219,7 @@ class Machine:
     def _on_link_rose(self, at: float) -> list[Command]:
         self._is_up = True
         self._said_old_epoch = False
+        self._work.refusals.forget()
         if self.phase is Phase.ENROLLING:
             self._answer_by = at + ANSWER_S
             return [Send(message=Enrol(node_id=self._node_id, public_key=self._public_key))]
@@ -252,6 +260,7 @@ class Machine:
         self.phase = Phase.ENROLLING if enrolling else Phase.JOINING
         self._is_up = False
         self._answer_by = None
+        self._later.close()
         return [Connect(enrolling=enrolling, delay_s=delay_s)]
 
     def _hello(self, at: float, *, answers: int = 0) -> list[Command]:
@@ -260,6 +269,7 @@ class Machine:
             return []
         self.phase = Phase.JOINING
         self._answer_by = at + ANSWER_S
+        self._later.open()
         self._attempts.note_all_told(at)
         tasks = self._attempts.all_statuses()
         hello = Hello(
@@ -355,6 +365,7 @@ class Machine:
             *self._work.renew(message.beat, self._boot),
             SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
             Say(event="joined", fields={"cluster": message.cluster}),
+            *self._later.close(),
         ]
         return [*commands, ReadGpus()] if self._gpus.samples else commands
 

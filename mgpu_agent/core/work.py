@@ -17,7 +17,7 @@ from mgpu_agent.core.commands import (
 )
 from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, PeersMet, TaskChanged
 from mgpu_agent.core.gpus import Gpus
-from mgpu_agent.core.launches import stop_command, why_not
+from mgpu_agent.core.launches import Refusals, stop_command, why_not
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Offer
 from mgpu_agent.protocol.messages import (
@@ -70,6 +70,7 @@ class Work:
         self._prepared: dict[AttemptKey, Preparation] = {}
         self._alive_at = 0.0
         self._stops: dict[AttemptKey, Stop] = {}
+        self.refusals = Refusals()
 
     # --- the master's wishes -------------------------------------------------------------------------
 
@@ -82,8 +83,8 @@ class Work:
             return self.start(key, spec)
         if key in self.attempts:
             return []
-        if (refusal := why_not(spec, self._node_id, self.facts, self.attempts, self._gpus)) is not None:
-            return [Send(message=refusal)]
+        if (refusal := self._refusal_of(spec)) is not None:
+            return self._refuse(refusal)
         self.attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
         return self._begin(spec)
 
@@ -98,10 +99,10 @@ class Work:
             return [Send(message=before.answer)] if before.is_ready else []
         if key in self.attempts:
             return []
+        if (refusal := self._refusal_of(spec)) is not None:
+            return self._refuse(refusal)
         if self.facts is None:
-            return [Send(message=LaunchRefused(key=key, code="keeper-away", message="The node's keeper is away.", fault="stale"))]
-        if (refusal := why_not(spec, self._node_id, self.facts, self.attempts, self._gpus)) is not None:
-            return [Send(message=refusal)]
+            return self._refuse(LaunchRefused(key=key, code="keeper-away", message="The node's keeper is away.", fault="stale"))
         self.attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
         self._prepared[key] = Preparation(message, at)
         return [PrepareTasks(spec=spec, meets=message.meets)]
@@ -110,7 +111,7 @@ class Work:
         """Go to the other nodes of an attempt, or tell again what came of it."""
         if (preparation := self._prepared.get(message.key)) is None:
             # What was started meanwhile needs no meeting: a refusal would have it count as lost while it runs.
-            return [] if message.key in self.attempts else [Send(message=_not_prepared(message.key))]
+            return [] if message.key in self.attempts else self._refuse(self.refusals.of(message.key) or _not_prepared(message.key))
         if message != preparation.meeting:
             preparation.meeting, preparation.met = message, None
             return [MeetPeers(message=message)]
@@ -124,7 +125,13 @@ class Work:
             return self._begin(spec or preparation.spec)
         if key in self.attempts:
             return []
-        return [Send(message=_not_prepared(key))]
+        return self._refuse(self.refusals.of(key) or _not_prepared(key))
+
+    def _refusal_of(self, spec: LaunchSpec) -> LaunchRefused | None:
+        return self.refusals.of(spec.key) or why_not(spec, self._node_id, self.facts, self.attempts, self._gpus)
+
+    def _refuse(self, refusal: LaunchRefused) -> list[Command]:
+        return [Send(message=self.refusals.note(refusal))]
 
     def _begin(self, spec: LaunchSpec) -> list[Command]:
         # The lease counts from what was known when the launch came: one that waits for a keeper must not outlive it.
@@ -237,10 +244,8 @@ class Work:
         self._launches.pop(event.key, None)
         self._prepared.pop(event.key, None)
         self._stops.pop(event.key, None)
-        if not may_tell:
-            return []  # the master asks again after `Hello`, and the ledger knows the answer
         refusal = LaunchRefused(key=event.key, code=event.code, message=event.message, fault=event.fault, exit_code=event.exit_code)
-        return [Send(message=refusal)]
+        return self._refuse(refusal) if may_tell else []  # else the master asks again after `Hello`
 
     def _let_go(self, status: TaskStatus, at: float) -> bool:
         """Note the GPUs that the end of an attempt frees; tell whether their memory must be looked at."""

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from mgpu_agent.core.commands import Command, FollowOutput, ForgetTasks, PrepareTasks, RenewLeases, Send, StartTasks, StopTasks
 from mgpu_agent.core.events import Began, Event, KeeperLost, LaunchFailed, LaunchPrepared, LinkFell, LinkRose, TaskChanged, Ticked
-from mgpu_agent.protocol.messages import Forget, Heard, Heartbeat, Hello, Launch, LaunchRefused, Prepare, Prepared, Start, Stop
+from mgpu_agent.core.launches import REFUSALS_KEPT
+from mgpu_agent.protocol.ids import AttemptKey, JobId
+from mgpu_agent.protocol.messages import Forget, Heard, Heartbeat, Hello, Launch, LaunchRefused, Prepare, Prepared, Resync, Start, Stop
 from tests.agent.test_core import (
     ATTACHED,
     FACTS,
@@ -31,6 +33,7 @@ READY = (*ASKED, LaunchPrepared(at=10.0, key=KEY))
 STARTED = (*READY, said(Start(key=KEY), at=11.0))
 BOTH_RANKS = said(Launch(spec=a_spec(ranks=2)))
 RANK_0, RANK_1 = (TaskChanged(at=1.0, status=a_status(rank=rank, ended=True)) for rank in (0, 1))
+BUSY_NO_MORE = a_status(OTHER, ended=True, gpus=(GPU,))
 YES: list[Command] = [Send(message=Prepared(key=KEY))]
 
 
@@ -84,6 +87,38 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         (*STARTED, TaskChanged(at=12.0, status=a_status())),
         said(Prepare(spec=SPEC, hold_s=60.0)),
         reports(a_status()),
+    ),
+    "a launch that was refused stays refused, however late it comes again": (
+        (*JOINED, said(Launch(spec=SPEC)), LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale")),
+        said(Launch(spec=SPEC), at=9.0),
+        no("stale", "Too late."),
+    ),
+    "a launch that was refused for its GPU stays refused when that is free": (
+        (*JOINED, said(Launch(spec=a_spec(OTHER, gpus=(GPU,)))), said(Launch(spec=SPEC)), TaskChanged(at=1.0, status=BUSY_NO_MORE)),
+        said(Launch(spec=SPEC)),
+        no("gpu-busy", f"A GPU of this launch is still held by attempt {OTHER}.", "node"),
+    ),
+    "a start that was refused is not prepared any more": (
+        (*JOINED, said(Start(key=KEY))),
+        said(Prepare(spec=SPEC, hold_s=60.0)),
+        no("not-prepared", "The node let the preparation go."),
+    ),
+    "a preparation that was refused is not started any more": (
+        (*ASKED, LaunchFailed(at=10.0, key=KEY, code="no-python", message="None.", fault="node")),
+        said(Start(key=KEY)),
+        no("no-python", "None.", "node"),
+    ),
+    "a launch that was refused is looked at anew on a new connection": (
+        (
+            *JOINED,
+            said(Launch(spec=SPEC)),
+            LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale"),
+            LinkFell(at=2.0, may_enrol=True),
+            LinkRose(at=3.0),
+            said(WELCOME, at=3.0),
+        ),
+        said(Launch(spec=SPEC)),
+        [StartTasks(spec=SPEC)],
     ),
     "Start starts what was prepared": (READY, said(Start(key=KEY)), [StartTasks(spec=SPEC)]),
     "a repeated Start starts nothing": (STARTED, said(Start(key=KEY)), []),
@@ -211,6 +246,50 @@ def test_welcome_renews_leases_from_when_hello_was_sent() -> None:
     machine = a_machine(Began(at=0.0, boot=700.0), *JOINING[1:])
     commands = machine.handle(said(replace(WELCOME, beat=700.0)))
     assert commands[0] == RenewLeases(alive_at=700.0)
+
+
+BETWEEN: dict[str, tuple[Event, list[Command]]] = {
+    "a refusal": (LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale"), no("stale", "Too late.")),
+    "a start": (TaskChanged(at=1.0, status=a_status()), reports(a_status())),
+    "an end": (TaskChanged(at=1.0, status=a_status(ended=True)), reports(a_status(ended=True))),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_comes_up_after_hello_is_told_after_welcome(name: str) -> None:
+    """The master may have sent the launch after it heard Hello, and the launch may have overtaken Welcome."""
+    event, told = BETWEEN[name]
+    machine = a_machine(*JOINING, said(Launch(spec=a_spec())))
+
+    before = [command for command in machine.handle(event) if isinstance(command, Send)]
+    after = [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)]
+
+    assert (before, after) == ([], told)
+    assert [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)] == []
+
+
+def test_what_came_up_before_a_hello_is_in_it() -> None:
+    machine = a_machine(*JOINING, said(Launch(spec=a_spec())), TaskChanged(at=1.0, status=a_status()))
+
+    assert machine.handle(said(Resync())) == [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))]
+    assert [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)] == []
+
+
+def test_what_comes_up_without_a_connection_is_told_by_the_next_hello_alone() -> None:
+    machine = a_machine(*JOINED, said(Launch(spec=a_spec())), said(Resync()), LinkFell(at=1.0, may_enrol=True))
+
+    assert [command for command in machine.handle(TaskChanged(at=1.0, status=a_status())) if isinstance(command, Send)] == []
+    assert machine.handle(LinkRose(at=2.0)) == [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))]
+    assert [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)] == []
+
+
+def test_only_so_many_refusals_are_kept() -> None:
+    machine = a_machine(*JOINED)
+    for number in range(REFUSALS_KEPT + 1):
+        machine.handle(said(Start(key=AttemptKey(JobId(f"{number:08}"), 1, 5))))
+
+    last, first = (a_spec(AttemptKey(JobId(f"{number:08}"), 1, 5)) for number in (REFUSALS_KEPT, 0))
+    assert [type(command) for spec in (last, first) for command in machine.handle(said(Launch(spec=spec)))] == [Send, StartTasks]
 
 
 def test_what_is_prepared_keeps_the_agent_busy_until_it_is_let_go() -> None:
