@@ -1,0 +1,20 @@
+/** Names of all commands, so that buttons, menus, keys and other extensions reach the same thing. */
+export const CommandIds = {
+  showPanel: 'mgpu:show-panel',
+  filter: 'mgpu:filter',
+  openDashboard: 'mgpu:open-dashboard',
+  newJob: 'mgpu:new-job',
+  openJob: 'mgpu:open-job',
+  openNode: 'mgpu:open-node',
+  explainJob: 'mgpu:explain-job',
+  cancelJob: 'mgpu:cancel-job',
+  holdJob: 'mgpu:hold-job',
+  releaseJob: 'mgpu:release-job',
+  raiseJob: 'mgpu:raise-job-priority',
+  lowerJob: 'mgpu:lower-job-priority',
+  rerunJob: 'mgpu:run-job-again',
+  requeueJob: 'mgpu:requeue-job',
+  copyJobId: 'mgpu:copy-job-id',
+  addMachine: 'mgpu:add-machine',
+  refresh: 'mgpu:connect-again',
+} as const;

@@ -1,0 +1,82 @@
+/** Makes the one data layer of the page and says when it must run: while the page is seen, or somebody wants to be told. */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ILayoutRestorer } from '@jupyterlab/application';
+import { ServerConnection } from '@jupyterlab/services';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { DisposableDelegate } from '@lumino/disposable';
+import { Client } from '../api/client';
+import { address, Rest } from '../api/request';
+import { type IHost, type ISocket, Live } from '../model/live';
+import type { NodeSort } from '../model/select';
+import { Store } from '../model/store';
+import { patterns } from '../parts/tile';
+import { IMgpu, type ISettings } from '../tokens';
+import { Views } from '../views/opener';
+
+export const SETTINGS_ID = '@mgpu/labextension:core';
+
+const DEFAULTS: ISettings = { nodeSort: 'free', queueMine: true, notify: true, notifyBrowser: false };
+
+export const core: JupyterFrontEndPlugin<IMgpu> = {
+  id: SETTINGS_ID,
+  description: 'The live state of the GPU cluster, for all views of the page.',
+  autoStart: true,
+  provides: IMgpu,
+  optional: [ISettingRegistry, ITranslator, ILayoutRestorer],
+  activate: (app: JupyterFrontEnd, registry: ISettingRegistry | null, translator: ITranslator | null, restorer: ILayoutRestorer | null) => {
+    const server = app.serviceManager.serverSettings;
+    const client = new Client(
+      new Rest(server.baseUrl, (url, init) => ServerConnection.makeRequest(url, { cache: 'no-store', ...init }, server)),
+    );
+    const live = new Live(client, new Store(), hostOf(server));
+    const settings = { ...DEFAULTS };
+    const trans = (translator ?? nullTranslator).load('mgpu');
+    const mgpu: IMgpu = { client, live, trans, settings, commands: app.commands, views: new Views(app, live, restorer) };
+    (mgpu.views as Views).mgpu = mgpu;
+    document.body.appendChild(patterns());
+
+    const look = (): void => {
+      if (document.hidden && !settings.notifyBrowser) {
+        live.pause();
+      } else {
+        live.resume();
+      }
+    };
+    document.addEventListener('visibilitychange', look);
+    void app.started.then(look);
+    if (registry !== null) {
+      registry.load(SETTINGS_ID).then(
+        (loaded) => {
+          const read = (): void => {
+            const given = loaded.composite;
+            settings.nodeSort = (given.nodeSort as NodeSort | undefined) ?? DEFAULTS.nodeSort;
+            settings.queueMine = given.queue !== 'all';
+            settings.notify = given.notify !== false;
+            settings.notifyBrowser = given.notifyBrowser === true;
+            look();
+          };
+          loaded.changed.connect(read);
+          read();
+        },
+        () => undefined, // without its schema the defaults hold
+      );
+    }
+    return mgpu;
+  },
+};
+
+/** Sockets and time of a browser. */
+function hostOf(server: ServerConnection.ISettings): IHost {
+  return {
+    open: (path, query) => {
+      const token = server.appendToken && server.token !== '' ? { token: server.token } : {};
+      return new server.WebSocket(address(server.wsUrl, path, { ...query, ...token })) as unknown as ISocket;
+    },
+    now: () => Date.now() / 1000,
+    after: (ms, call) => {
+      const timer = window.setTimeout(call, ms);
+      return new DisposableDelegate(() => window.clearTimeout(timer));
+    },
+  };
+}

@@ -1,0 +1,162 @@
+/** Commands about jobs, for buttons, keys, menus and the palette. Each asks the server once and says once what went wrong. */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Clipboard, Dialog, ICommandPalette, Notification, showDialog } from '@jupyterlab/apputils';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+import type { Job } from '../api/types.gen';
+import { CommandIds } from '../commands';
+import { plain } from '../text/format';
+import { jobName } from '../text/words';
+import { IMgpu } from '../tokens';
+
+const PRIORITY_STEP = 100;
+const TOLD_MS = 5000; // the same sentence is not said twice within this time
+
+export const jobs: JupyterFrontEndPlugin<void> = {
+  id: '@mgpu/labextension:jobs',
+  description: 'Commands about jobs and the cluster.',
+  autoStart: true,
+  requires: [IMgpu],
+  optional: [ICommandPalette],
+  activate: (app: JupyterFrontEnd, mgpu: IMgpu, palette: ICommandPalette | null) => {
+    const { trans, client, live, views } = mgpu;
+    const { commands } = app;
+    const category = trans.__('GPUs');
+    const jobOf = (args: ReadonlyPartialJSONObject): Job | undefined => live.store.jobs.get(String(args.id ?? ''));
+    const order = (id: string, label: string, give: (job: string) => Promise<unknown>): void => {
+      commands.addCommand(id, {
+        label,
+        execute: (args) => give(String(args.id ?? '')).catch((error: Error) => tell(error.message)),
+      });
+    };
+
+    commands.addCommand(CommandIds.openJob, {
+      label: trans.__('Open Job'),
+      execute: (args) => views.open('job', String(args.id ?? ''), given(args)),
+    });
+    commands.addCommand(CommandIds.openNode, {
+      label: trans.__('Open Node'),
+      execute: (args) => views.open('node', String(args.id ?? '')),
+    });
+    commands.addCommand(CommandIds.explainJob, {
+      label: trans.__('Why Does It Wait'),
+      execute: (args) => views.open('job', String(args.id ?? ''), { tab: 'explain' }),
+    });
+    commands.addCommand(CommandIds.openDashboard, { label: trans.__('GPU Cluster Dashboard'), execute: () => views.open('cluster') });
+    commands.addCommand(CommandIds.newJob, { label: trans.__('New GPU Job'), execute: (args) => views.open('submit', '', given(args)) });
+    commands.addCommand(CommandIds.refresh, { label: trans.__('Connect to the GPU Cluster Again'), execute: () => live.tryNow() });
+
+    order(CommandIds.cancelJob, trans.__('Cancel Job'), async (id) => {
+      const job = live.store.jobs.get(id);
+      if (job?.array_id && (await severalMeant(job))) {
+        return client.cancel(job.array_id);
+      }
+      return client.cancel(id);
+    });
+    order(CommandIds.holdJob, trans.__('Hold Job'), (id) => client.change(id, { hold: true }));
+    order(CommandIds.releaseJob, trans.__('Release Job'), (id) => client.change(id, { release: true }));
+    order(CommandIds.requeueJob, trans.__('Requeue Job'), (id) => client.requeue(id));
+    order(CommandIds.rerunJob, trans.__('Run Job Again'), (id) => client.rerun(id, freshKey()));
+    for (const [id, label, step] of [
+      [CommandIds.raiseJob, trans.__('Raise Priority'), PRIORITY_STEP],
+      [CommandIds.lowerJob, trans.__('Lower Priority'), -PRIORITY_STEP],
+    ] as const) {
+      commands.addCommand(id, {
+        label,
+        isEnabled: (args) => args.id === undefined || jobOf(args)?.state === 'queued',
+        execute: (args) => {
+          const job = jobOf(args);
+          return job && client.change(job.id, { priority: job.priority + step }).catch((error: Error) => tell(error.message));
+        },
+      });
+    }
+    commands.addCommand(CommandIds.copyJobId, {
+      label: trans.__('Copy Job Id'),
+      execute: (args) => Clipboard.copyToSystem(String(args.id ?? '')),
+    });
+
+    const severalMeant = async (job: Job): Promise<boolean> => {
+      const answer = await showDialog({
+        title: trans.__('Cancel %1', jobName(job)),
+        body: trans.__('It is one of the array %1.', plain(job.array_id ?? '')),
+        buttons: [
+          Dialog.cancelButton({ label: trans.__('Cancel this job') }),
+          Dialog.warnButton({ label: trans.__('Cancel the whole array') }),
+        ],
+      });
+      return answer.button.accept;
+    };
+
+    app.contextMenu.addItem({ type: 'separator', selector: '.mgp-job', rank: 2 });
+    for (const [rank, command] of [
+      CommandIds.openJob,
+      CommandIds.explainJob,
+      CommandIds.holdJob,
+      CommandIds.releaseJob,
+      CommandIds.raiseJob,
+      CommandIds.lowerJob,
+      CommandIds.cancelJob,
+      CommandIds.rerunJob,
+      CommandIds.copyJobId,
+    ].entries()) {
+      const id = `${command}-here`;
+      const node = (): HTMLElement | undefined => app.contextMenuHitTest((one) => one.classList.contains('mgp-job'));
+      const here = (): ReadonlyPartialJSONObject => ({ id: node()?.dataset.job ?? '' });
+      commands.addCommand(id, {
+        label: () => commands.label(command),
+        isVisible: () => fits(command, live.store.jobs.get(String(here().id)), (job) => live.store.reason(job)[0] === 'held'),
+        execute: () => commands.execute(command, here()),
+      });
+      app.contextMenu.addItem({ command: id, selector: '.mgp-job', rank: rank + 3 });
+    }
+    for (const command of [CommandIds.openDashboard, CommandIds.newJob, CommandIds.refresh]) {
+      palette?.addItem({ command, category });
+    }
+  },
+};
+
+function given(args: ReadonlyPartialJSONObject): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(args).flatMap(([name, value]) => (name !== 'id' && typeof value === 'string' ? [[name, value]] : [])),
+  );
+}
+
+/** Which commands make sense for a job in its state. */
+export function fits(command: string, job: Job | undefined, held: (job: Job) => boolean): boolean {
+  if (job === undefined) {
+    return false;
+  }
+  const over = job.ended_at !== null;
+  switch (command) {
+    case CommandIds.explainJob:
+    case CommandIds.raiseJob:
+    case CommandIds.lowerJob:
+      return job.state === 'queued';
+    case CommandIds.holdJob:
+      return job.state === 'queued' && !held(job);
+    case CommandIds.releaseJob:
+      return job.state === 'queued' && held(job);
+    case CommandIds.cancelJob:
+      return !over;
+    case CommandIds.rerunJob:
+      return over;
+    default:
+      return true;
+  }
+}
+
+let lastTold: { message: string; at: number } = { message: '', at: 0 };
+
+/** Say what went wrong, once. */
+export function tell(message: string): void {
+  if (lastTold.message === message && Date.now() - lastTold.at < TOLD_MS) {
+    return;
+  }
+  lastTold = { message, at: Date.now() };
+  Notification.error(plain(message), { autoClose: 8000 });
+}
+
+/** A key with which a request that is sent twice is carried out once. */
+export function freshKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+}

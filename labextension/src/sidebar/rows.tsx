@@ -1,0 +1,191 @@
+/** A list of jobs with one tab stop: arrows move, Enter opens, Delete cancels, Alt with arrows changes the priority, `?` says why. */
+import * as React from 'react';
+import type { Job } from '../api/types.gen';
+import { CommandIds } from '../commands';
+import { Glyph, type GlyphName, JobGlyph } from '../parts/glyphs';
+import { useMgpu, useSteady } from '../parts/hooks';
+import { Virtual } from '../parts/virtual';
+import { middle, size } from '../text/format';
+import { jobName } from '../text/words';
+
+export interface IJobRow {
+  readonly job: Job;
+  readonly line: string;
+  readonly time: string;
+  readonly held: boolean;
+}
+
+export interface IJobAction {
+  readonly command: string;
+  readonly glyph: GlyphName;
+  readonly label: string;
+}
+
+interface IJobListProps {
+  readonly rows: readonly IJobRow[];
+  readonly label: string;
+  readonly width: number;
+  readonly users: boolean;
+  readonly actions: (row: IJobRow) => readonly IJobAction[];
+}
+
+const ONE_LINE = 44;
+const TWO_LINES = 60;
+
+export function JobList({ rows, label, width, users, actions }: IJobListProps): JSX.Element {
+  const { trans, commands } = useMgpu();
+  const [inUse, setInUse] = React.useState(false);
+  const [focused, setFocused] = React.useState('');
+  const list = React.useRef<HTMLDivElement>(null);
+  const { shown, waiting } = useSteady(rows, keyOf, inUse);
+  const current = shown.some((row) => row.job.id === focused) ? focused : (shown[0]?.job.id ?? '');
+  const height = React.useCallback((row: IJobRow) => (width >= 260 && row.line.length * 6.3 > width - 60 ? TWO_LINES : ONE_LINE), [width]);
+
+  const go = (row: IJobRow | undefined): void => {
+    if (row !== undefined) {
+      setFocused(row.job.id);
+      window.setTimeout(() => list.current?.querySelector<HTMLElement>(`[data-job="${CSS.escape(row.job.id)}"]`)?.focus(), 0);
+    }
+  };
+  const onKeyDown = (event: React.KeyboardEvent): void => {
+    const at = shown.findIndex((row) => row.job.id === current);
+    const row = shown[at];
+    if (row === undefined || !(event.target instanceof HTMLElement) || event.target.dataset.job === undefined) {
+      return;
+    }
+    const run = (command: string): void => {
+      event.preventDefault();
+      event.stopPropagation();
+      void commands.execute(command, { id: row.job.id });
+    };
+    switch (event.key) {
+      case 'ArrowDown':
+        return event.altKey ? run(CommandIds.lowerJob) : (event.preventDefault(), go(shown[at + 1]));
+      case 'ArrowUp':
+        return event.altKey ? run(CommandIds.raiseJob) : (event.preventDefault(), go(shown[at - 1]));
+      case 'Home':
+        return go(shown[0]);
+      case 'End':
+        return go(shown[shown.length - 1]);
+      case 'Enter':
+        return run(CommandIds.openJob);
+      case 'Delete':
+        return run(CommandIds.cancelJob);
+      case '?':
+        return run(CommandIds.explainJob);
+    }
+  };
+
+  return (
+    <div
+      ref={list}
+      className="mgp-jobs"
+      onKeyDown={onKeyDown}
+      onMouseEnter={() => setInUse(true)}
+      onMouseLeave={() => setInUse(list.current?.contains(document.activeElement) ?? false)}
+      onFocus={() => setInUse(true)}
+      onBlur={(event) =>
+        !event.currentTarget.contains(event.relatedTarget as Element | null) && setInUse(event.currentTarget.matches(':hover'))
+      }
+    >
+      {waiting > 0 && (
+        <button type="button" className="mgp-link mgp-changes" onClick={() => setInUse(false)}>
+          {trans._n('%1 change, show', '%1 changes, show', waiting)}
+        </button>
+      )}
+      <Virtual
+        items={shown}
+        role="grid"
+        label={label}
+        height={height}
+        identity={keyOf}
+        render={(row) => (
+          <JobLine
+            row={row}
+            width={width}
+            tall={height(row) === TWO_LINES}
+            users={users}
+            current={row.job.id === current}
+            actions={actions(row)}
+          />
+        )}
+      />
+    </div>
+  );
+}
+
+function keyOf(row: IJobRow): string {
+  return row.job.id;
+}
+
+function JobLine({
+  row,
+  width,
+  tall,
+  users,
+  current,
+  actions,
+}: {
+  row: IJobRow;
+  width: number;
+  tall: boolean;
+  users: boolean;
+  current: boolean;
+  actions: readonly IJobAction[];
+}): JSX.Element {
+  const { trans, commands, live } = useMgpu();
+  const { job } = row;
+  const name = jobName(job);
+  const mine = job.user === live.store.cluster?.user;
+  const what = size(job.nodes_wanted, job.gpus);
+  const room = Math.max(8, Math.floor((width - 130) / 7.2) - (users ? job.user.length + 1 : 0));
+  return (
+    <div
+      role="row"
+      className={`mgp-job${tall ? ' mgp-mod-tall' : ''}`}
+      data-job={job.id}
+      data-state={job.state}
+      tabIndex={current ? 0 : -1}
+      aria-label={[name, job.state, what, users ? job.user : '', row.line, row.time].filter(Boolean).join(', ')}
+      onDoubleClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}
+    >
+      <span className="mgp-job-glyph" role="gridcell">
+        <JobGlyph job={job} held={row.held} mine={mine} label={row.held ? trans.__('held') : trans.__(job.state)} />
+      </span>
+      <span className="mgp-job-head" role="gridcell">
+        <button
+          type="button"
+          className="mgp-link mgp-name"
+          tabIndex={-1}
+          title={name}
+          onClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}
+        >
+          {middle(name, room)}
+        </button>{' '}
+        <span className="mgp-second mgp-number">{what}</span>
+        {users && <span className="mgp-second"> {job.user}</span>}
+      </span>
+      <span className="mgp-job-end" role="gridcell">
+        <span className="mgp-second mgp-number mgp-job-time">{row.time}</span>
+        <span className="mgp-actions">
+          {actions.map((action) => (
+            <button
+              key={action.command}
+              type="button"
+              className="mgp-icon-button"
+              aria-label={`${action.label}: ${name}`}
+              title={action.label}
+              tabIndex={-1}
+              onClick={() => void commands.execute(action.command, { id: job.id })}
+            >
+              <Glyph name={action.glyph} size={14} />
+            </button>
+          ))}
+        </span>
+      </span>
+      <span className="mgp-job-line mgp-second" role="gridcell">
+        {row.line}
+      </span>
+    </div>
+  );
+}

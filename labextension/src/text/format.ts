@@ -1,0 +1,125 @@
+/** Numbers, times and sizes as text, in one way everywhere. Pure; the only clock is the argument. */
+
+/** 40 s · 2 m 04 s · 1 h 12 m · 3 d 4 h. */
+export function duration(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 60) {
+    return `${whole} s`;
+  }
+  if (whole < 3600) {
+    return `${Math.floor(whole / 60)} m ${two(whole % 60)} s`;
+  }
+  if (whole < 86_400) {
+    return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} m`;
+  }
+  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+}
+
+/** The same in whole minutes, for rows that must not tick: 42 m · 2 h 18 m. */
+export function minutes(seconds: number): string {
+  return seconds >= 3600 || seconds < 60 ? duration(seconds) : `${Math.floor(seconds / 60)} m`;
+}
+
+/** 00:42:17, for what ticks. */
+export function stopwatch(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  return `${two(Math.floor(whole / 3600))}:${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
+}
+
+/** 14:52, and 14:13:35 when seconds count. */
+export function clock(at: number, seconds = false): string {
+  const date = new Date(at * 1000);
+  const text = `${two(date.getHours())}:${two(date.getMinutes())}`;
+  return seconds ? `${text}:${two(date.getSeconds())}` : text;
+}
+
+/** 14:52 today, 17 Nov 14:52 on other days. */
+export function moment(at: number, now: number): string {
+  const date = new Date(at * 1000);
+  if (date.toDateString() === new Date(now * 1000).toDateString()) {
+    return clock(at);
+  }
+  return `${date.getDate()} ${MONTHS[date.getMonth()]} ${clock(at)}`;
+}
+
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
+
+/** 57.1 for a reading, 80 for what a GPU has. */
+export function gigabytes(mib: number, digits = 1): string {
+  return (mib / 1024).toFixed(digits);
+}
+
+/** Whole numbers without a fraction, others with one digit: 80, 11.9. */
+export function wholeGigabytes(mib: number): string {
+  const value = mib / 1024;
+  return Math.abs(value - Math.round(value)) < 0.05 ? String(Math.round(value)) : value.toFixed(1);
+}
+
+/** 412 KB, 2.1 MB. */
+export function bytes(count: number): string {
+  const units = ['B', 'KB', 'MB', 'GB', 'TB', 'PB'];
+  let value = count;
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+/** 89 %. */
+export function percent(value: number): string {
+  return `${Math.round(value)} %`;
+}
+
+/** 1,240. */
+export function grouped(value: number): string {
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ',');
+}
+
+/** 1st, 2nd, 3rd, 4th, 11th, 21st. */
+export function ordinal(place: number): string {
+  const tens = place % 100;
+  const ending = tens >= 11 && tens <= 13 ? 'th' : (['th', 'st', 'nd', 'rd'][place % 10] ?? 'th');
+  return `${place}${ending}`;
+}
+
+/** Nodes × GPUs on each: 2×4; the total where it does not divide. */
+export function size(nodes: number, gpus: number): string {
+  return nodes > 0 && gpus % nodes === 0 ? `${nodes}×${gpus / nodes}` : `${nodes}×(${gpus}/${nodes})`;
+}
+
+/** Cut in the middle, so that both ends of a name can be told: train-…-v17. */
+export function middle(text: string, most: number): string {
+  const letters = Array.from(text);
+  if (letters.length <= most) {
+    return text;
+  }
+  const tail = Math.floor((most - 1) / 2);
+  return `${letters.slice(0, most - 1 - tail).join('')}…${letters.slice(letters.length - tail).join('')}`;
+}
+
+/** 0–3, 6 of [0, 1, 2, 3, 6]. */
+export function ranges(numbers: readonly number[]): string {
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+  const parts: string[] = [];
+  for (let start = 0; start < sorted.length; ) {
+    let end = start;
+    while (end + 1 < sorted.length && sorted[end + 1] === (sorted[end] as number) + 1) {
+      end += 1;
+    }
+    parts.push(end === start ? String(sorted[start]) : `${sorted[start]}${end === start + 1 ? ', ' : '–'}${sorted[end]}`);
+    start = end + 1;
+  }
+  return parts.join(', ');
+}
+
+/** Control characters, and those that turn the direction of text, as the sign for what cannot be shown. */
+export function plain(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
+}
+
+function two(value: number): string {
+  return String(value).padStart(2, '0');
+}

@@ -1,0 +1,30 @@
+/** What plugins share. */
+import type { CommandRegistry } from '@lumino/commands';
+import { Token } from '@lumino/coreutils';
+import type { Client } from './api/client';
+import type { Live } from './model/live';
+import type { NodeSort } from './model/select';
+import type { ITrans } from './text/words';
+import type { IViews } from './views/registry';
+
+/** What people set in JupyterLab's settings; read when needed, so that a change counts at once. */
+export interface ISettings {
+  readonly nodeSort: NodeSort;
+  readonly queueMine: boolean;
+  readonly notify: boolean;
+  readonly notifyBrowser: boolean;
+}
+
+/** The one data layer of a page. */
+export interface IMgpu {
+  readonly client: Client;
+  readonly live: Live;
+  readonly trans: ITrans;
+  /** Buttons do what commands do; see commands.ts. */
+  readonly commands: CommandRegistry;
+  readonly settings: ISettings;
+  /** Where main-area views register and are opened. */
+  readonly views: IViews;
+}
+
+export const IMgpu = new Token<IMgpu>('@mgpu/labextension:IMgpu', 'The live state of the GPU cluster, its client and its views.');

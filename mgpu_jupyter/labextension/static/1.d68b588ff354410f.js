@@ -1,0 +1,885 @@
+"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{23(e,o,r){var p=r(24),a=r.n(p),t=r(25),i=(r.n(t))()(a());i.push([e.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
+:root {
+  --mgpu-ground: var(--jp-layout-color1);
+  --mgpu-mine: var(--jp-brand-color1);
+  --mgpu-mine-pale: color-mix(in srgb, var(--mgpu-mine) 18%, var(--jp-layout-color1));
+  --mgpu-others: var(--jp-layout-color4);
+  --mgpu-outside: var(--jp-warn-color0);
+  --mgpu-bad: var(--jp-error-color1);
+  --mgpu-bad-pale: color-mix(in srgb, var(--mgpu-bad) 9%, var(--jp-layout-color1));
+  --mgpu-free: #8a8a8a;
+  --mgpu-closed: var(--jp-border-color1);
+  --mgpu-mem: var(--jp-inverse-layout-color3);
+  --mgpu-track: var(--jp-layout-color2);
+  --mgpu-font2: calc(var(--jp-ui-font-size1) * 0.923);
+}
+
+body[data-jp-theme-light='false'] {
+  --mgpu-mine-pale: color-mix(in srgb, var(--mgpu-mine) 24%, var(--jp-layout-color1));
+  --mgpu-others: #9a9a9a;
+  --mgpu-outside: #f57c00;
+  --mgpu-bad-pale: color-mix(in srgb, var(--mgpu-bad) 14%, var(--jp-layout-color1));
+  --mgpu-closed: #555555;
+  --mgpu-mem: #bdbdbd;
+  --mgpu-track: #424242;
+}
+
+body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
+  --mgpu-mine-pale: color-mix(in srgb, var(--mgpu-mine) 25%, var(--jp-layout-color1));
+  --mgpu-others: #e0e0e0;
+  --mgpu-free: #ffffff;
+  --mgpu-closed: #bdbdbd;
+  --mgpu-mem: #ffffff;
+  --mgpu-track: #333333;
+}
+
+/* --- what all views share ---------------------------------------------------- */
+
+.mgp-panel,
+.mgp-view,
+.mgp-card,
+.mgp-status {
+  color: var(--jp-ui-font-color1);
+  font-family: var(--jp-ui-font-family);
+  font-size: var(--jp-ui-font-size1);
+}
+
+.mgp-panel *,
+.mgp-view *,
+.mgp-card * {
+  box-sizing: border-box;
+}
+
+.mgp-scroll {
+  overflow: auto;
+}
+
+.mgp-second {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--mgpu-font2);
+}
+
+.mgp-number,
+.mgp-big,
+.mgp-facts dd {
+  font-variant-numeric: tabular-nums;
+}
+
+.mgp-name {
+  font-weight: 500;
+}
+
+.mgp-big {
+  font-size: var(--jp-ui-font-size3);
+  font-weight: 600;
+}
+
+.mgp-panel code,
+.mgp-view code,
+.mgp-card code {
+  background: none;
+  color: inherit;
+  font-family: var(--jp-code-font-family);
+  font-size: var(--mgpu-font2);
+  padding: 0;
+}
+
+.mgp-button {
+  align-items: center;
+  background: var(--jp-layout-color1);
+  border: 1px solid var(--jp-border-color1);
+  border-radius: var(--jp-border-radius);
+  color: var(--jp-ui-font-color1);
+  cursor: pointer;
+  display: inline-flex;
+  font: inherit;
+  gap: 6px;
+  min-height: 24px;
+  padding: 0 10px;
+  white-space: nowrap;
+}
+
+.mgp-button:hover {
+  background: var(--jp-layout-color2);
+}
+
+.mgp-button:disabled {
+  cursor: default;
+  opacity: 0.5;
+}
+
+.mgp-button.mgp-mod-primary {
+  background: var(--jp-accept-color-normal, #1976d2);
+  border-color: transparent;
+  color: #ffffff;
+  font-weight: 500;
+}
+
+.mgp-button.mgp-mod-primary:hover {
+  background: var(--jp-accept-color-hover, #1565c0);
+}
+
+.mgp-icon-button {
+  align-items: center;
+  background: none;
+  border: 0;
+  border-radius: var(--jp-border-radius);
+  color: var(--jp-ui-font-color2);
+  cursor: pointer;
+  display: inline-flex;
+  height: 24px;
+  justify-content: center;
+  padding: 0;
+  width: 24px;
+}
+
+.mgp-icon-button:hover {
+  background: var(--jp-layout-color2);
+  color: var(--jp-ui-font-color1);
+}
+
+.mgp-link {
+  background: none;
+  border: 0;
+  color: var(--jp-content-link-color, var(--jp-brand-color0));
+  cursor: pointer;
+  font: inherit;
+  padding: 0;
+  text-align: left;
+}
+
+.mgp-link:hover {
+  text-decoration: underline;
+}
+
+.mgp-link.mgp-name {
+  color: inherit;
+  font-weight: 500;
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.mgp-panel :focus-visible,
+.mgp-view :focus-visible,
+.mgp-status :focus-visible {
+  outline: 2px solid var(--jp-focus-outline-color, var(--jp-brand-color1));
+  outline-offset: 2px;
+}
+
+.mgp-glyph {
+  flex: none;
+  vertical-align: -0.15em;
+}
+
+.mgp-glyph.mgp-mod-mine {
+  color: var(--mgpu-mine);
+}
+
+.mgp-glyph.mgp-mod-warn {
+  color: var(--mgpu-outside);
+}
+
+.mgp-glyph.mgp-mod-bad {
+  color: var(--mgpu-bad);
+}
+
+.mgp-glyph-hole {
+  stroke: var(--mgpu-ground);
+}
+
+.mgp-buttons {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 8px;
+  margin-top: 8px;
+}
+
+/* --- tiles --------------------------------------------------------------------- */
+
+.mgp-tile {
+  display: block;
+}
+
+.mgp-tile-border {
+  fill: none;
+  stroke: var(--mgpu-free);
+  stroke-width: 1;
+}
+
+.mgp-tile-border.mgp-mod-mine {
+  stroke: var(--mgpu-mine);
+}
+
+.mgp-tile-border.mgp-mod-others {
+  stroke: var(--mgpu-others);
+}
+
+.mgp-tile-border.mgp-mod-outside {
+  stroke: var(--mgpu-outside);
+}
+
+.mgp-tile-border.mgp-mod-unhealthy {
+  stroke: var(--mgpu-bad);
+}
+
+.mgp-tile-border.mgp-mod-closed {
+  stroke: var(--mgpu-closed);
+}
+
+.mgp-tile-border.mgp-mod-simulated {
+  stroke-dasharray: 2.5 2;
+}
+
+.mgp-tile-border.mgp-mod-pick {
+  fill: var(--mgpu-mine-pale);
+  stroke: var(--mgpu-mine);
+  stroke-dasharray: none;
+  stroke-width: 2;
+}
+
+.mgp-tile-tick {
+  fill: none;
+  stroke: var(--mgpu-mine);
+  stroke-width: 2;
+}
+
+.mgp-tile-cross {
+  stroke: var(--mgpu-bad);
+  stroke-width: 1.8;
+}
+
+.mgp-tile-dash {
+  stroke: var(--jp-ui-font-color2);
+  stroke-width: 1.3;
+}
+
+.mgp-tile-cut {
+  stroke: var(--mgpu-ground);
+  stroke-width: 1;
+}
+
+.mgp-tile-track {
+  fill: var(--mgpu-track);
+}
+
+.mgp-tile-memory {
+  fill: var(--mgpu-mem);
+}
+
+@media (prefers-reduced-motion: no-preference) {
+  .mgp-panel .mgp-tile-level {
+    transition:
+      y 200ms ease,
+      height 200ms ease;
+  }
+}
+
+.mgp-mod-stale .mgp-tiles,
+.mgp-mod-stale .mgp-bar,
+.mgp-mod-stale .mgp-legend svg,
+.mgp-mod-stale .mgp-spark {
+  filter: saturate(30%);
+  opacity: 0.5;
+}
+
+.mgp-mod-stale {
+  color: var(--jp-ui-font-color2);
+}
+
+.mgp-tile-cell.mgp-mod-dim {
+  opacity: 0.25;
+}
+
+/* --- sparklines ------------------------------------------------------------------ */
+
+.mgp-spark {
+  display: block;
+}
+
+.mgp-spark-line {
+  fill: none;
+  stroke: var(--mgpu-mem);
+  stroke-width: 1.2;
+}
+
+.mgp-spark-area {
+  fill: color-mix(in srgb, var(--mgpu-mem) 15%, transparent);
+}
+
+.mgp-spark.mgp-mod-mine .mgp-spark-line {
+  stroke: var(--mgpu-mine);
+}
+
+.mgp-spark.mgp-mod-mine .mgp-spark-area {
+  fill: var(--mgpu-mine-pale);
+}
+
+.mgp-spark-other {
+  fill: none;
+  stroke: var(--mgpu-mem);
+  stroke-dasharray: 3 2;
+  stroke-width: 1.2;
+}
+
+/* --- the icon, drawn by lines -------------------------------------------------- */
+
+[data-icon='@mgpu/labextension:gpu'] .jp-icon3,
+[data-icon='@mgpu\\:labextension:gpu'] .jp-icon3 {
+  fill: none !important;
+  stroke: var(--jp-inverse-layout-color3) !important;
+}
+`,""]),r.d(o,{},{A:i})},26(e,o,r){var p=r(24),a=r.n(p),t=r(25),i=(r.n(t))()(a());i.push([e.id,`.mgp-panel {
+  background: var(--jp-layout-color1);
+  min-width: 0;
+}
+
+.mgp-panel .jp-SidePanel-header,
+.mgp-panel .jp-SidePanel-toolbar {
+  min-height: 0;
+}
+
+.mgp-head {
+  align-items: center;
+  display: flex;
+  gap: 4px;
+  height: 40px;
+  padding: 0 12px;
+}
+
+.mgp-space {
+  flex: 1;
+}
+
+.mgp-panel .jp-AccordionPanel-title {
+  box-shadow: none;
+  height: 28px;
+  line-height: 28px;
+  padding: 0 8px 0 4px;
+}
+
+.mgp-panel .jp-AccordionPanel-title .lm-AccordionPanel-titleLabel {
+  flex: none;
+  font-size: var(--jp-ui-font-size0);
+  font-weight: 600;
+  letter-spacing: 0.04em;
+  text-transform: uppercase;
+}
+
+.mgp-panel .jp-AccordionPanel-title:focus-visible {
+  outline: 2px solid var(--jp-focus-outline-color, var(--jp-brand-color1));
+  outline-offset: -2px;
+}
+
+.mgp-panel .jp-AccordionPanel-title .jp-Toolbar {
+  background: none;
+  border: 0;
+  box-shadow: none;
+  flex: 1;
+  min-height: 0;
+  padding: 0 4px;
+}
+
+.mgp-panel .jp-AccordionPanel-title .jp-Toolbar-item {
+  flex: 1;
+}
+
+.mgp-note-text {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--mgpu-font2);
+  font-variant-numeric: tabular-nums;
+  line-height: 28px;
+}
+
+.mgp-live {
+  color: var(--jp-ui-font-color2);
+  display: block;
+  font-size: var(--mgpu-font2);
+  font-variant-numeric: tabular-nums;
+  line-height: 28px;
+  text-align: right;
+}
+
+.mgp-live i {
+  border-radius: 50%;
+  display: inline-block;
+  height: 7px;
+  margin-right: 3px;
+  vertical-align: 1px;
+  width: 7px;
+}
+
+.mgp-live.mgp-mod-live i {
+  background: var(--jp-success-color1);
+}
+
+.mgp-live.mgp-mod-stale i,
+.mgp-live.mgp-mod-signed-out i {
+  border: 2px solid var(--mgpu-outside);
+}
+
+.mgp-live.mgp-mod-stopped i {
+  background: var(--mgpu-bad);
+  border-radius: 0;
+}
+
+/* --- cluster ----------------------------------------------------------------- */
+
+.mgp-totals {
+  border-bottom: 1px solid var(--jp-border-color2);
+  padding: 8px 12px;
+}
+
+.mgp-headline {
+  align-items: baseline;
+  display: flex;
+  font-variant-numeric: tabular-nums;
+  justify-content: space-between;
+  margin-bottom: 4px;
+}
+
+.mgp-bar {
+  display: block;
+  margin-bottom: 6px;
+}
+
+.mgp-legend {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 2px 14px;
+}
+
+.mgp-legend button {
+  align-items: center;
+  background: none;
+  border: 0;
+  border-radius: var(--jp-border-radius);
+  color: inherit;
+  cursor: pointer;
+  display: inline-flex;
+  font: inherit;
+  font-variant-numeric: tabular-nums;
+  gap: 5px;
+  min-height: 20px;
+  padding: 0;
+}
+
+.mgp-legend button[aria-pressed='true'] {
+  font-weight: 600;
+}
+
+.mgp-busy {
+  align-items: center;
+  display: flex;
+  gap: 8px;
+  justify-content: space-between;
+  margin-top: 6px;
+}
+
+.mgp-percent {
+  display: inline-block;
+  font-variant-numeric: tabular-nums;
+  min-width: 5ch;
+}
+
+.mgp-filter {
+  display: flex;
+  gap: 6px;
+  padding: 8px 12px 4px;
+}
+
+.mgp-search {
+  align-items: center;
+  border: 1px solid var(--jp-border-color1);
+  border-radius: var(--jp-border-radius);
+  color: var(--jp-ui-font-color2);
+  display: flex;
+  flex: 1;
+  gap: 4px;
+  height: 24px;
+  min-width: 0;
+  padding: 0 6px;
+}
+
+.mgp-search:focus-within {
+  outline: 2px solid var(--jp-focus-outline-color, var(--jp-brand-color1));
+}
+
+.mgp-search input {
+  background: none;
+  border: 0;
+  color: var(--jp-ui-font-color1);
+  flex: 1;
+  font: inherit;
+  min-width: 0;
+  outline: 0;
+}
+
+.mgp-filter select {
+  background: var(--jp-layout-color1);
+  border: 1px solid var(--jp-border-color1);
+  border-radius: var(--jp-border-radius);
+  color: inherit;
+  font: inherit;
+  height: 24px;
+}
+
+.mgp-wall {
+  padding: 6px 0;
+}
+
+.mgp-rack,
+.mgp-reason {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--mgpu-font2);
+  line-height: 18px;
+  padding: 2px 12px;
+}
+
+.mgp-rack {
+  padding-top: 4px;
+}
+
+.mgp-node {
+  align-items: flex-start;
+  display: flex;
+  gap: 8px;
+  justify-content: space-between;
+  padding: 3px 12px;
+}
+
+.mgp-node-text {
+  flex: 1;
+  line-height: 14px;
+  min-width: 0;
+}
+
+.mgp-node-text .mgp-link {
+  display: block;
+  max-width: 100%;
+}
+
+.mgp-note {
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.mgp-tiles {
+  display: flex;
+  flex: none;
+  flex-wrap: wrap;
+}
+
+.mgp-tile-cell {
+  cursor: pointer;
+}
+
+.mgp-panel .mgp-tile-cell:focus-visible {
+  border-radius: 2px;
+  outline-offset: 1px;
+}
+
+.mgp-none {
+  color: var(--jp-ui-font-color2);
+  margin: 0;
+  padding: 12px;
+}
+
+/* --- jobs ---------------------------------------------------------------------- */
+
+.mgp-switch {
+  border: 1px solid var(--jp-border-color1);
+  border-radius: var(--jp-border-radius);
+  display: flex;
+  margin: 8px 12px 4px;
+}
+
+.mgp-switch button {
+  background: var(--jp-layout-color1);
+  border: 0;
+  border-bottom: 2px solid transparent;
+  color: inherit;
+  cursor: pointer;
+  flex: 1;
+  font: inherit;
+  font-variant-numeric: tabular-nums;
+  height: 24px;
+}
+
+.mgp-switch button[aria-checked='true'] {
+  background: var(--jp-layout-color2);
+  border-bottom-color: var(--jp-brand-color1);
+  font-weight: 600;
+}
+
+.mgp-changes {
+  display: block;
+  padding: 2px 12px;
+}
+
+.mgp-job {
+  border-bottom: 1px solid var(--jp-border-color3, var(--jp-border-color2));
+  display: grid;
+  grid-template: 'glyph head end' 20px '. line line' 1fr / 20px minmax(0, 1fr) auto;
+  height: 100%;
+  padding: 3px 12px;
+}
+
+.mgp-job:hover,
+.mgp-job:focus-within {
+  background: var(--jp-layout-color2);
+}
+
+.mgp-panel .mgp-job:focus-visible {
+  background: var(--jp-notebook-multiselected-color, var(--jp-layout-color2));
+  outline-offset: -2px;
+}
+
+.mgp-job:focus-visible .mgp-job-line {
+  color: var(--jp-ui-font-color1);
+}
+
+.mgp-job-glyph {
+  grid-area: glyph;
+}
+
+.mgp-job-head {
+  grid-area: head;
+  overflow: hidden;
+  white-space: nowrap;
+}
+
+.mgp-job-end {
+  display: flex;
+  grid-area: end;
+  justify-content: flex-end;
+  min-width: 48px;
+}
+
+.mgp-actions {
+  display: none;
+  margin-top: -2px;
+}
+
+.mgp-job:hover .mgp-actions,
+.mgp-job:focus .mgp-actions,
+.mgp-job:focus-within .mgp-actions {
+  display: flex;
+}
+
+.mgp-job:hover .mgp-job-time,
+.mgp-job:focus .mgp-job-time,
+.mgp-job:focus-within .mgp-job-time {
+  display: none;
+}
+
+.mgp-job-line {
+  grid-area: line;
+  line-height: 16px;
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.mgp-job.mgp-mod-tall .mgp-job-line {
+  -webkit-box-orient: vertical;
+  display: -webkit-box;
+  -webkit-line-clamp: 2;
+  line-clamp: 2;
+  white-space: normal;
+}
+
+/* --- banners, first run, skeletons --------------------------------------------- */
+
+.mgp-banner {
+  border-bottom: 1px solid var(--jp-border-color2);
+  display: flex;
+  gap: 10px;
+  line-height: 1.35;
+  padding: 8px 12px;
+}
+
+.mgp-banner.mgp-mod-warn {
+  background: color-mix(in srgb, var(--mgpu-outside) 10%, var(--jp-layout-color1));
+}
+
+.mgp-banner.mgp-mod-bad {
+  background: color-mix(in srgb, var(--mgpu-bad) 10%, var(--jp-layout-color1));
+}
+
+.mgp-banner details {
+  margin-top: 6px;
+}
+
+.mgp-details {
+  overflow-wrap: anywhere;
+  white-space: pre-wrap;
+}
+
+.mgp-first {
+  padding: 16px;
+}
+
+.mgp-first h3 {
+  font-size: var(--jp-ui-font-size2, 1.1em);
+  font-weight: 600;
+  margin: 8px 0 4px;
+}
+
+.mgp-join p {
+  margin: 6px 0;
+}
+
+.mgp-join-line {
+  background: var(--jp-layout-color2);
+  border: 1px solid var(--jp-border-color2);
+  font-family: var(--jp-code-font-family);
+  font-size: var(--mgpu-font2);
+  margin: 8px 0;
+  overflow-wrap: anywhere;
+  padding: 8px;
+  user-select: all;
+  white-space: pre-wrap;
+}
+
+.mgp-skeleton {
+  padding: 8px 12px;
+}
+
+.mgp-skeleton i,
+.mgp-skeleton u {
+  background: var(--mgpu-track);
+  border-radius: 2px;
+  display: block;
+}
+
+.mgp-skeleton-node {
+  height: 32px;
+  position: relative;
+}
+
+.mgp-skeleton-node i {
+  height: 9px;
+  margin-bottom: 5px;
+  width: 55px;
+}
+
+.mgp-skeleton-node span {
+  display: flex;
+  gap: 3px;
+  position: absolute;
+  right: 0;
+  top: 0;
+}
+
+.mgp-skeleton-node u {
+  height: 24px;
+  width: 21px;
+}
+
+.mgp-skeleton-job {
+  height: 44px;
+  padding: 6px 0 0 20px;
+}
+
+.mgp-skeleton-job i {
+  height: 10px;
+  margin-bottom: 8px;
+  width: 50%;
+}
+
+.mgp-skeleton-job i + i {
+  width: 85%;
+}
+
+/* --- the card of a GPU ----------------------------------------------------------- */
+
+.mgp-card {
+  background: var(--jp-layout-color1);
+  border: 1px solid var(--jp-border-color1);
+  border-radius: var(--jp-border-radius);
+  box-shadow: var(--jp-elevation-z6);
+  padding: 10px 12px;
+  position: fixed;
+  z-index: 10000;
+}
+
+.mgp-card-head {
+  align-items: center;
+  display: flex;
+  gap: 6px;
+}
+
+.mgp-card-head b {
+  flex: 1;
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.mgp-card-sentence {
+  margin: 4px 0;
+}
+
+.mgp-card .mgp-spark {
+  margin: 6px 0;
+}
+
+.mgp-facts {
+  display: grid;
+  gap: 3px 8px;
+  grid-template-columns: 90px minmax(0, 1fr);
+  margin: 8px 0 0;
+}
+
+.mgp-facts dt {
+  color: var(--jp-ui-font-color2);
+}
+
+.mgp-facts dd {
+  margin: 0;
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+/* --- status bar ------------------------------------------------------------------ */
+
+.mgp-status-button {
+  align-items: center;
+  background: none;
+  border: 0;
+  color: inherit;
+  cursor: pointer;
+  display: flex;
+  font: inherit;
+  gap: 5px;
+  height: 24px;
+  padding: 0 6px;
+}
+
+/* --- forced colours: patterns stay, colours become the system's ------------------- */
+
+@media (forced-colors: active) {
+  :root {
+    --mgpu-ground: Canvas;
+    --mgpu-mine: Highlight;
+    --mgpu-mine-pale: Canvas;
+    --mgpu-others: CanvasText;
+    --mgpu-outside: CanvasText;
+    --mgpu-bad: CanvasText;
+    --mgpu-bad-pale: Canvas;
+    --mgpu-free: CanvasText;
+    --mgpu-closed: CanvasText;
+    --mgpu-mem: CanvasText;
+    --mgpu-track: Canvas;
+  }
+
+  .mgp-tiles,
+  .mgp-bar,
+  .mgp-legend svg {
+    forced-color-adjust: none;
+  }
+}
+`,""]),r.d(o,{},{A:i})},25(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var r="",p=void 0!==o[5];return o[4]&&(r+="@supports (".concat(o[4],") {")),o[2]&&(r+="@media ".concat(o[2]," {")),p&&(r+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),r+=e(o),p&&(r+="}"),o[2]&&(r+="}"),o[4]&&(r+="}"),r}).join("")},o.i=function(e,r,p,a,t){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(p)for(var n=0;n<this.length;n++){var l=this[n][0];null!=l&&(i[l]=!0)}for(var m=0;m<e.length;m++){var s=[].concat(e[m]);p&&i[s[0]]||(void 0!==t&&(void 0===s[5]||(s[1]="@layer".concat(s[5].length>0?" ".concat(s[5]):""," {").concat(s[1],"}")),s[5]=t),r&&(s[2]&&(s[1]="@media ".concat(s[2]," {").concat(s[1],"}")),s[2]=r),a&&(s[4]?(s[1]="@supports (".concat(s[4],") {").concat(s[1],"}"),s[4]=a):s[4]="".concat(a)),o.push(s))}},o}},24(e){e.exports=function(e){return e[1]}},17(e){var o=[];function r(e){for(var r=-1,p=0;p<o.length;p++)if(o[p].identifier===e){r=p;break}return r}function p(e,p){for(var a={},t=[],i=0;i<e.length;i++){var n=e[i],l=p.base?n[0]+p.base:n[0],m=a[l]||0,s="".concat(l," ").concat(m);a[l]=m+1;var g=r(s),d={css:n[1],media:n[2],sourceMap:n[3],supports:n[4],layer:n[5]};if(-1!==g)o[g].references++,o[g].updater(d);else{var c=function(e,o){var r=o.domAPI(o);return r.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&r.update(e=o):r.remove()}}(d,p);p.byIndex=i,o.splice(i,0,{identifier:s,updater:c,references:1})}t.push(s)}return t}e.exports=function(e,a){var t=p(e=e||[],a=a||{});return function(e){e=e||[];for(var i=0;i<t.length;i++){var n=r(t[i]);o[n].references--}for(var l=p(e,a),m=0;m<t.length;m++){var s=r(t[m]);0===o[s].references&&(o[s].updater(),o.splice(s,1))}t=l}}},19(e){var o={};e.exports=function(e,r){var p=function(e){if(void 0===o[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}o[e]=r}return o[e]}(e);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},21(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},20(e,o,r){e.exports=function(e){var o=r.nc;o&&e.setAttribute("nonce",o)}},18(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(r){var p,a,t;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(t=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(t))))," */")),e.styleTagTransform(p,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},22(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}},16(e,o,r){var p=r(17),a=r.n(p),t=r(18),i=r.n(t),n=r(19),l=r.n(n),m=r(20),s=r.n(m),g=r(21),d=r.n(g),c=r(22),u=r.n(c),f=r(23),b={};b.styleTagTransform=u(),b.setAttributes=s(),b.insert=l().bind(null,"head"),b.domAPI=i(),b.insertStyleElement=d(),a()(f.A,b),f.A&&f.A.locals&&f.A.locals;var v=r(26),h={};h.styleTagTransform=u(),h.setAttributes=s(),h.insert=l().bind(null,"head"),h.domAPI=i(),h.insertStyleElement=d(),a()(v.A,h),v.A&&v.A.locals&&v.A.locals}}]);

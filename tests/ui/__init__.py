@@ -1,0 +1,1 @@
+"""The JupyterLab extension: its types, its assets, its size. What needs Node is run by `make ui-check`."""
