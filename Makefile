@@ -15,6 +15,10 @@ STAMP := $(VENV)/.mgpu-setup
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.mgpu-setup
 MPI := $(VENV)/.mgpu-mpi
+LABEXTENSION := $(VENV)/share/jupyter/labextensions/@mgpu/labextension
+IN_VENV = PATH=$(CURDIR)/$(BIN):$$PATH
+NODE_STAMP := labextension/node_modules/.mgpu-setup
+NODE_FITS = node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' 2>/dev/null
 SOURCES := mgpu_agent mgpu_jupyter tests
 COVERED := mgpu_agent/protocol,mgpu_agent/core,mgpu_jupyter/scheduler,mgpu_jupyter/model
 
@@ -25,7 +29,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: help setup setup-torch fmt check test demo lab bench bench-scheduler chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools help setup setup-torch fmt check test demo lab bench bench-scheduler chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +51,7 @@ $(STAMP): pyproject.toml
 		|| echo "There is no chromium: tests in a browser are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@rm -rf $(LABEXTENSION) && mkdir -p $(dir $(LABEXTENSION)) && ln -s $(CURDIR)/mgpu_jupyter/labextension $(LABEXTENSION)
 	@touch $@
 
 setup-torch: $(TORCH_STAMP) ## make .venv-torch, with which tests and the notebook train; mgpu itself does not need it
@@ -60,6 +65,7 @@ $(TORCH_STAMP): $(STAMP)
 	@touch $@
 
 fmt: $(STAMP) ## format the code and fix what can be fixed by itself
+	@[ ! -x labextension/node_modules/.bin/biome ] || (cd labextension && node_modules/.bin/biome check --write .)
 	@$(BIN)/ruff format $(SOURCES)
 	@exec $(BIN)/ruff check --fix $(SOURCES)
 
@@ -67,7 +73,13 @@ check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, c
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
 
 test: $(STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
-	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit properties simulate-small simulate-references e2e demo bench-small
+	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit ui-check properties simulate-small simulate-references e2e demo bench-small
+
+ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ into mgpu_jupyter/labextension/ (needs Node 20)
+	@$(BIN)/python -m tests.ui.typescript
+	@cd labextension && node_modules/.bin/tsc && $(IN_VENV) jupyter-builder build . > build/build.log 2>&1 || { cat build/build.log; exit 1; }
+	@$(BIN)/python -m tests.ui.assets stamp
+	@ls -l mgpu_jupyter/labextension/static | awk '/\.js/ { sum += $$5 } END { printf "%.1f kB of JavaScript and styles\n", sum / 1000 }'
 
 demo: $(STAMP) ## run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
 	@exec $(BIN)/python -m tests.demo.run_quickstart
@@ -88,9 +100,26 @@ dist: $(STAMP) ## build runnable single files of the programs of the earlier too
 	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-scheduler.json chaos.json dist build
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-scheduler.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
+
+# Node and the packages of the extension. jlpm is JupyterLab's own yarn; the registry is the one that is configured.
+$(NODE_STAMP): $(STAMP) labextension/package.json labextension/yarn.lock
+	@$(NODE_FITS) || { $(call debian,nodejs); } || true
+	@$(NODE_FITS) || { echo "Node 20.19 or newer is needed for labextension/: install your system's nodejs package." >&2; exit 1; }
+	@mkdir -p labextension/build
+	@cd labextension && $(IN_VENV) jlpm install --immutable > build/install.log 2>&1 || { tail -40 build/install.log; exit 1; }
+	@touch $@
+
+# What the extension's own tools say. Where there is no Node, that is said; the shipped assets are tested all the same.
+ui-check: $(STAMP)
+	@if $(MAKE) $(NODE_STAMP); then exec $(MAKE) ui-tools; else echo "The sources of labextension/ are not looked at." >&2; fi
+
+ui-tools: $(NODE_STAMP)
+	@cd labextension && node_modules/.bin/biome ci .
+	@cd labextension && node_modules/.bin/tsc -p tests && node --test build/labextension/tests/
+	@exec $(BIN)/python -m tests.ui.assets
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check $(SOURCES)

@@ -60,7 +60,8 @@ def test_importing_the_client_package_loads_no_server() -> None:
 
 def test_a_file_fits_in_a_head() -> None:
     sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in source_files(".py", ".ts", ".tsx")}
-    assert {path: lines for path, lines in sizes.items() if lines > MAX_LINES} == {}
+    written = {path: lines for path, lines in sizes.items() if not path.endswith(".gen.ts")}
+    assert {path: lines for path, lines in written.items() if lines > MAX_LINES} == {}
 
 
 def test_no_junk_drawers() -> None:

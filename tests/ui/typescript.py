@@ -30,7 +30,9 @@ def typescript() -> str:
     for route in ROUTES:
         if route.kind is Kind.WEBSOCKET:
             answer = openapi["paths"][f"/{PREFIX}/{route.path}"][route.method.lower()]["responses"]["101"]
-            parts.append(f"export type {route.operation[0].upper()}{route.operation[1:]}Frame = {_type(answer['x-mgpu-frames']['schema'])};\n")
+            parts.append(
+                f"export type {route.operation[0].upper()}{route.operation[1:]}Frame = {_type(answer['x-mgpu-frames']['schema'])};\n"
+            )
     return "\n".join(parts)
 
 

@@ -287,6 +287,8 @@ export interface Job {
   mismatches: string[];
   warnings: string[];
   failure: Failure | null;
+  origin: Origin | null;
+  sweep: { [name: string]: string };
 }
 
 /** What is to be different about a job; what is left out stays. */
@@ -366,6 +368,7 @@ export interface JobSpec {
   epilog?: string;
   retries?: number;
   image?: string;
+  origin?: Origin | null;
 }
 
 /** Where a job is on its way; the last four are final. */
@@ -562,6 +565,13 @@ export interface OrderAnswer {
   job_id: string;
   state: JobState;
   job_ids?: string[];
+}
+
+/** The notebook, the cell and its text; what is not known is empty. */
+export interface Origin {
+  notebook?: string;
+  cell?: string;
+  source?: string;
 }
 
 /** Bytes of one rank, base64 in JSON; `offset` is where they stand in that rank's output. */

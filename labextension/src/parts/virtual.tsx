@@ -51,7 +51,7 @@ export function Virtual<T>(props: IVirtualProps<T>): JSX.Element {
       return;
     }
     const look = (): void => {
-      const from = scroller.scrollTop - (own.offsetTop - scroller.offsetTop);
+      const from = scroller.getBoundingClientRect().top - own.getBoundingClientRect().top;
       const next: [number, number] = [from, from + scroller.clientHeight];
       setSight((before) => (before[0] === next[0] && before[1] === next[1] ? before : next));
     };

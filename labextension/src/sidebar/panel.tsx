@@ -72,6 +72,7 @@ class Section extends ReactWidget {
     const width = this.node.clientWidth;
     if (width > 0 && width !== this._width) {
       this._width = width;
+      this.toggleClass('mgp-mod-narrow', width < 260);
       this.update();
     }
   }
@@ -84,6 +85,7 @@ class Drawn extends ReactWidget {
     private readonly _content: () => JSX.Element,
   ) {
     super();
+    this.addClass('mgp-drawn');
   }
 
   protected render(): JSX.Element {

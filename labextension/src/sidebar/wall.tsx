@@ -63,7 +63,7 @@ export function Wall({ rows, racks, only, width }: IWallProps): JSX.Element {
     const top = items.slice(0, item).reduce((sum, one) => sum + one.height, 0);
     const scroller = wall.current?.closest<HTMLElement>('.mgp-scroll');
     if (wall.current && scroller) {
-      const offset = wall.current.offsetTop - scroller.offsetTop;
+      const offset = wall.current.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop;
       if (offset + top < scroller.scrollTop || offset + top + ROW > scroller.scrollTop + scroller.clientHeight) {
         scroller.scrollTop = offset + top - scroller.clientHeight / 2;
       }

@@ -114,6 +114,9 @@ export function shortName(node: Node): string {
 }
 
 export function gpuKind(name: string): string {
+  if (name.startsWith('Simulated GPU')) {
+    return 'simulated';
+  }
   const words = plain(name)
     .replace(/^(NVIDIA|Tesla|GeForce|Simulated)\s+/gi, '')
     .replace(/^(NVIDIA|Tesla|GeForce|Simulated)\s+/gi, '')

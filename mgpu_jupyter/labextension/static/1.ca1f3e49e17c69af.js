@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{23(e,o,r){var p=r(24),a=r.n(p),t=r(25),i=(r.n(t))()(a());i.push([e.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
+"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{23(e,o,r){var p=r(24),a=r.n(p),t=r(25),n=(r.n(t))()(a());n.push([e.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
 :root {
   --mgpu-ground: var(--jp-layout-color1);
   --mgpu-mine: var(--jp-brand-color1);
@@ -14,7 +14,7 @@
   --mgpu-font2: calc(var(--jp-ui-font-size1) * 0.923);
 }
 
-body[data-jp-theme-light='false'] {
+body[data-jp-theme-light="false"] {
   --mgpu-mine-pale: color-mix(in srgb, var(--mgpu-mine) 24%, var(--jp-layout-color1));
   --mgpu-others: #9a9a9a;
   --mgpu-outside: #f57c00;
@@ -24,7 +24,7 @@ body[data-jp-theme-light='false'] {
   --mgpu-track: #424242;
 }
 
-body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
+body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   --mgpu-mine-pale: color-mix(in srgb, var(--mgpu-mine) 25%, var(--jp-layout-color1));
   --mgpu-others: #e0e0e0;
   --mgpu-free: #ffffff;
@@ -324,12 +324,12 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
 
 /* --- the icon, drawn by lines -------------------------------------------------- */
 
-[data-icon='@mgpu/labextension:gpu'] .jp-icon3,
-[data-icon='@mgpu\\:labextension:gpu'] .jp-icon3 {
+[data-icon="@mgpu/labextension:gpu"] .jp-icon3,
+[data-icon="@mgpu:labextension:gpu"] .jp-icon3 {
   fill: none !important;
   stroke: var(--jp-inverse-layout-color3) !important;
 }
-`,""]),r.d(o,{},{A:i})},26(e,o,r){var p=r(24),a=r.n(p),t=r(25),i=(r.n(t))()(a());i.push([e.id,`.mgp-panel {
+`,""]),r.d(o,{},{A:n})},26(e,o,r){var p=r(24),a=r.n(p),t=r(25),n=(r.n(t))()(a());n.push([e.id,`.mgp-panel {
   background: var(--jp-layout-color1);
   min-width: 0;
 }
@@ -345,6 +345,10 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
   gap: 4px;
   height: 40px;
   padding: 0 12px;
+}
+
+.mgp-drawn {
+  width: 100%;
 }
 
 .mgp-space {
@@ -382,6 +386,25 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
 
 .mgp-panel .jp-AccordionPanel-title .jp-Toolbar-item {
   flex: 1;
+  font-weight: 400;
+  letter-spacing: 0;
+  text-transform: none;
+}
+
+.mgp-mod-narrow .mgp-totals,
+.mgp-mod-narrow .mgp-node,
+.mgp-mod-narrow .mgp-reason,
+.mgp-mod-narrow .mgp-rack,
+.mgp-mod-narrow .mgp-job {
+  padding-left: 8px;
+  padding-right: 8px;
+}
+
+.mgp-mod-narrow .mgp-node-text {
+  align-items: center;
+  display: flex;
+  gap: 2px;
+  line-height: 20px;
 }
 
 .mgp-note-text {
@@ -464,7 +487,7 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
   padding: 0;
 }
 
-.mgp-legend button[aria-pressed='true'] {
+.mgp-legend button[aria-pressed="true"] {
   font-weight: 600;
 }
 
@@ -474,6 +497,15 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
   gap: 8px;
   justify-content: space-between;
   margin-top: 6px;
+}
+
+.mgp-busy > span {
+  flex: none;
+}
+
+.mgp-busy .mgp-spark {
+  flex: 1;
+  min-width: 0;
 }
 
 .mgp-percent {
@@ -607,7 +639,7 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
   height: 24px;
 }
 
-.mgp-switch button[aria-checked='true'] {
+.mgp-switch button[aria-checked="true"] {
   background: var(--jp-layout-color2);
   border-bottom-color: var(--jp-brand-color1);
   font-weight: 600;
@@ -621,7 +653,7 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
 .mgp-job {
   border-bottom: 1px solid var(--jp-border-color3, var(--jp-border-color2));
   display: grid;
-  grid-template: 'glyph head end' 20px '. line line' 1fr / 20px minmax(0, 1fr) auto;
+  grid-template: "glyph head end" 20px ". line line" 1fr / 20px minmax(0, 1fr) auto;
   height: 100%;
   padding: 3px 12px;
 }
@@ -882,4 +914,4 @@ body[data-jp-theme-name='JupyterLab Dark High Contrast'] {
     forced-color-adjust: none;
   }
 }
-`,""]),r.d(o,{},{A:i})},25(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var r="",p=void 0!==o[5];return o[4]&&(r+="@supports (".concat(o[4],") {")),o[2]&&(r+="@media ".concat(o[2]," {")),p&&(r+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),r+=e(o),p&&(r+="}"),o[2]&&(r+="}"),o[4]&&(r+="}"),r}).join("")},o.i=function(e,r,p,a,t){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(p)for(var n=0;n<this.length;n++){var l=this[n][0];null!=l&&(i[l]=!0)}for(var m=0;m<e.length;m++){var s=[].concat(e[m]);p&&i[s[0]]||(void 0!==t&&(void 0===s[5]||(s[1]="@layer".concat(s[5].length>0?" ".concat(s[5]):""," {").concat(s[1],"}")),s[5]=t),r&&(s[2]&&(s[1]="@media ".concat(s[2]," {").concat(s[1],"}")),s[2]=r),a&&(s[4]?(s[1]="@supports (".concat(s[4],") {").concat(s[1],"}"),s[4]=a):s[4]="".concat(a)),o.push(s))}},o}},24(e){e.exports=function(e){return e[1]}},17(e){var o=[];function r(e){for(var r=-1,p=0;p<o.length;p++)if(o[p].identifier===e){r=p;break}return r}function p(e,p){for(var a={},t=[],i=0;i<e.length;i++){var n=e[i],l=p.base?n[0]+p.base:n[0],m=a[l]||0,s="".concat(l," ").concat(m);a[l]=m+1;var g=r(s),d={css:n[1],media:n[2],sourceMap:n[3],supports:n[4],layer:n[5]};if(-1!==g)o[g].references++,o[g].updater(d);else{var c=function(e,o){var r=o.domAPI(o);return r.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&r.update(e=o):r.remove()}}(d,p);p.byIndex=i,o.splice(i,0,{identifier:s,updater:c,references:1})}t.push(s)}return t}e.exports=function(e,a){var t=p(e=e||[],a=a||{});return function(e){e=e||[];for(var i=0;i<t.length;i++){var n=r(t[i]);o[n].references--}for(var l=p(e,a),m=0;m<t.length;m++){var s=r(t[m]);0===o[s].references&&(o[s].updater(),o.splice(s,1))}t=l}}},19(e){var o={};e.exports=function(e,r){var p=function(e){if(void 0===o[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}o[e]=r}return o[e]}(e);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},21(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},20(e,o,r){e.exports=function(e){var o=r.nc;o&&e.setAttribute("nonce",o)}},18(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(r){var p,a,t;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(t=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(t))))," */")),e.styleTagTransform(p,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},22(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}},16(e,o,r){var p=r(17),a=r.n(p),t=r(18),i=r.n(t),n=r(19),l=r.n(n),m=r(20),s=r.n(m),g=r(21),d=r.n(g),c=r(22),u=r.n(c),f=r(23),b={};b.styleTagTransform=u(),b.setAttributes=s(),b.insert=l().bind(null,"head"),b.domAPI=i(),b.insertStyleElement=d(),a()(f.A,b),f.A&&f.A.locals&&f.A.locals;var v=r(26),h={};h.styleTagTransform=u(),h.setAttributes=s(),h.insert=l().bind(null,"head"),h.domAPI=i(),h.insertStyleElement=d(),a()(v.A,h),v.A&&v.A.locals&&v.A.locals}}]);
+`,""]),r.d(o,{},{A:n})},25(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var r="",p=void 0!==o[5];return o[4]&&(r+="@supports (".concat(o[4],") {")),o[2]&&(r+="@media ".concat(o[2]," {")),p&&(r+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),r+=e(o),p&&(r+="}"),o[2]&&(r+="}"),o[4]&&(r+="}"),r}).join("")},o.i=function(e,r,p,a,t){"string"==typeof e&&(e=[[null,e,void 0]]);var n={};if(p)for(var i=0;i<this.length;i++){var l=this[i][0];null!=l&&(n[l]=!0)}for(var m=0;m<e.length;m++){var g=[].concat(e[m]);p&&n[g[0]]||(void 0!==t&&(void 0===g[5]||(g[1]="@layer".concat(g[5].length>0?" ".concat(g[5]):""," {").concat(g[1],"}")),g[5]=t),r&&(g[2]&&(g[1]="@media ".concat(g[2]," {").concat(g[1],"}")),g[2]=r),a&&(g[4]?(g[1]="@supports (".concat(g[4],") {").concat(g[1],"}"),g[4]=a):g[4]="".concat(a)),o.push(g))}},o}},24(e){e.exports=function(e){return e[1]}},17(e){var o=[];function r(e){for(var r=-1,p=0;p<o.length;p++)if(o[p].identifier===e){r=p;break}return r}function p(e,p){for(var a={},t=[],n=0;n<e.length;n++){var i=e[n],l=p.base?i[0]+p.base:i[0],m=a[l]||0,g="".concat(l," ").concat(m);a[l]=m+1;var s=r(g),d={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==s)o[s].references++,o[s].updater(d);else{var c=function(e,o){var r=o.domAPI(o);return r.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&r.update(e=o):r.remove()}}(d,p);p.byIndex=n,o.splice(n,0,{identifier:g,updater:c,references:1})}t.push(g)}return t}e.exports=function(e,a){var t=p(e=e||[],a=a||{});return function(e){e=e||[];for(var n=0;n<t.length;n++){var i=r(t[n]);o[i].references--}for(var l=p(e,a),m=0;m<t.length;m++){var g=r(t[m]);0===o[g].references&&(o[g].updater(),o.splice(g,1))}t=l}}},19(e){var o={};e.exports=function(e,r){var p=function(e){if(void 0===o[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}o[e]=r}return o[e]}(e);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},21(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},20(e,o,r){e.exports=function(e){var o=r.nc;o&&e.setAttribute("nonce",o)}},18(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(r){var p,a,t;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(t=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(t))))," */")),e.styleTagTransform(p,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},22(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}},16(e,o,r){var p=r(17),a=r.n(p),t=r(18),n=r.n(t),i=r(19),l=r.n(i),m=r(20),g=r.n(m),s=r(21),d=r.n(s),c=r(22),u=r.n(c),f=r(23),b={};b.styleTagTransform=u(),b.setAttributes=g(),b.insert=l().bind(null,"head"),b.domAPI=n(),b.insertStyleElement=d(),a()(f.A,b),f.A&&f.A.locals&&f.A.locals;var v=r(26),h={};h.styleTagTransform=u(),h.setAttributes=g(),h.insert=l().bind(null,"head"),h.domAPI=n(),h.insertStyleElement=d(),a()(v.A,h),v.A&&v.A.locals&&v.A.locals}}]);
