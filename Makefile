@@ -124,7 +124,7 @@ ui-tools: $(NODE_STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
-	@exec $(BIN)/codespell $(SOURCES) notebooks Makefile pyproject.toml $(wildcard *.md)
+	@exec $(BIN)/codespell $(SOURCES) labextension/src labextension/tests labextension/style notebooks Makefile pyproject.toml $(wildcard *.md)
 
 types: $(STAMP)
 	@exec $(BIN)/mypy
