@@ -75,7 +75,7 @@ class Agent:
         self._host, self._address = parts.host, parts.address
         self._look, self._describe = parts.look, parts.describe
         self._outbox = Outbox(self._link, self._shipper)
-        self._files = Files(config.directory, self._outbox.put, self._wake_writer)
+        self._files = Files(config.directory, self._outbox.put, self._wake_writer, self._preparation)
         self._usage = Usage()
         self._stems: dict[AttemptKey, dict[int, str]] = {}
         self._events: deque[happened.Event] = deque()
@@ -281,7 +281,7 @@ class Agent:
             self._shipper.grew(None)
             self._shipper.check_stalled(now)
             self._shipper.release(now)
-            self._files.folders.ask_again(all_of_them=False)
+            self._files.ask_again(all_of_them=False)
             self._keeper.reap()
         if now >= self._look_at and not self._machine.may_ship:
             self._look_at = now + LOOK_AROUND_S
@@ -327,11 +327,10 @@ class Agent:
         match command:
             case do.Send(message=message):
                 self._outbox.put(message)
-            case do.StartTasks(spec=spec) | do.PrepareTasks(spec=spec) if not self._files.folders.has(spec):
-                place, account = self._preparation.place_of(spec)
-                self._files.folders.want(command, place, account)
+            case do.StartTasks(spec=spec) | do.PrepareTasks(spec=spec) if not self._files.has(spec):
+                self._files.want(command)
             case do.TakePiece(piece=piece):
-                self._files.folders.take(piece)
+                self._files.take(piece)
             case do.SendResult(wanted=wanted):
                 self._files.results.answer(wanted)
             case do.StartTasks(spec=spec, alive_at=alive_at):
@@ -348,8 +347,9 @@ class Agent:
             case do.FollowOutput(status=status):
                 self._shipper.follow(status, self._stems[status.key][status.rank])
                 log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
-            case do.TellWho(number=number, statuses=statuses):
-                self._outbox.put(sight.answer(number, self._config.node_id, self._address, self._where.target.address, statuses))
+            case do.TellWho(number=number, statuses=statuses, cell=cell):
+                told = None if cell is None else self._preparation.python_for(cell)
+                self._outbox.put(sight.answer(number, self._config.node_id, self._address, self._where.target.address, statuses, cell=told))
             case do.ReadGpus():
                 self._sampler.set_held(self._machine.held_gpus())
                 self._sampler.hurry()

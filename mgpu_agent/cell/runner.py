@@ -1,4 +1,4 @@
-"""Runs the source of a Python cell as `python SOURCE` would: `python runner.py SOURCE`.
+"""Runs the source of a Python cell as `python SOURCE` would: `python runner.py [--values DIRECTORY [--out NAMES] [--limit BYTES]] SOURCE`.
 
 The source is `__main__`, so what it defines can be pickled and found by child processes, whichever way those start. A traceback
 shows frames of the cell and of what it called, never of this file. What cells get beyond that is loaded from beside this file,
@@ -34,14 +34,20 @@ def load(name: str) -> ModuleType:
 
 def main() -> None:
     """Give the cell what it gets, run it, bring back what is asked for."""
-    path = sys.argv[1]
+    *words, path = sys.argv[1:]
+    wish = dict(zip(words[::2], words[1::2]))  # noqa: B905 - `strict` is newer than 3.8
     sys.argv[:] = [path]
     if sys.path and os.path.abspath(sys.path[0]) == HERE:
         sys.path[0] = os.path.dirname(path)
     module = make_main(path)
     if any(name.startswith("SWEEP_") for name in os.environ):
         load("sweep").give(module)
+    exchange = load("exchange").Exchange(wish, module.__dict__, load("values")) if wish else None
+    if exchange is not None:
+        exchange.bring()
     run(path, module)
+    if exchange is not None:
+        exchange.leave()
 
 
 def make_main(path: str) -> Any:
@@ -62,8 +68,9 @@ def run(path: str, module: ModuleType) -> None:
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102 - this is what it is for
-    except SystemExit:
-        raise
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise
     except BaseException:
         show = sys.excepthook
         sys.excepthook = lambda kind, error, trace: show(kind, error, own_frames(error, trace))

@@ -6,7 +6,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import CollectResult, Input, Meet, Piece, Posted, Resize, ToMaster, Warn
-from mgpu_agent.protocol.model import HealthChecks, LaunchSpec, OutputMark, TaskStatus
+from mgpu_agent.protocol.model import CellWish, HealthChecks, LaunchSpec, OutputMark, TaskStatus
 
 
 class Connect(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +100,8 @@ class TellWho(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     statuses: tuple[TaskStatus, ...] = ()
+    cell: CellWish | None = None
+    """Which Python would a cell get?"""
 
 
 class MoveOutput(msgspec.Struct, frozen=True, kw_only=True):

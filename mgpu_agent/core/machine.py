@@ -338,8 +338,8 @@ class Machine:
                 return [SendResult(wanted=message)]
             case Check(checks=checks):
                 return [SetChecks(checks=checks)]
-            case Ping(number=number, key=key):
-                return [TellWho(number=number, statuses=self._attempts.statuses(key) if key is not None else ())]
+            case Ping(number=number, key=key, cell=cell):
+                return [TellWho(number=number, statuses=self._attempts.statuses(key) if key is not None else (), cell=cell)]
             case Bye():
                 self._is_dismissed = self._is_embedded
                 if self._is_dismissed and not self._attempts.is_busy:

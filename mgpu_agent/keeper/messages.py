@@ -38,6 +38,8 @@ class Collect(msgspec.Struct, frozen=True, array_like=True):
     """How many processes of the attempt are on this node."""
     uid: int = -1
     """Whose files they must be; -1 for anybody's."""
+    values: str = ""
+    """The directory in which its ranks leave variables; empty for none."""
 
 
 class TaskRecord(msgspec.Struct, frozen=True, array_like=True):

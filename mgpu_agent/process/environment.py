@@ -44,6 +44,7 @@ def task_environment(
         "MGPU_ATTEMPT": str(key.attempt),
         "MGPU_EPOCH": str(key.epoch),
         "MGPU_NODE_ID": node_id,
+        "MGPU_RANK": str(task.rank),
         "MGPU_GPUS": ",".join(spec.gpus),
         "PWD": cwd,
     }
@@ -56,6 +57,13 @@ def task_environment(
         python_path = env.get("PYTHONPATH", base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape"))
         env["PYTHONPATH"] = f"{cwd}{os.pathsep}{python_path}" if python_path else cwd
     return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def _exchange_words(spec: LaunchSpec, values: str) -> tuple[str, ...]:
+    if not values:
+        return ()
+    left = ("--out", ",".join(spec.outputs), "--limit", str(spec.outputs_limit_bytes)) if spec.outputs else ()
+    return ("--values", values, *left)
 
 
 def visible_devices(wanted: tuple[GpuUuid, ...], gpus: Mapping[GpuUuid, GpuInfo], *, by_uuid: bool = False) -> str:
@@ -79,9 +87,17 @@ def interpreter_words(source: str) -> tuple[str, ...]:
     return tuple(first[2:].strip().split(maxsplit=1)) if first.startswith("#!") else ()
 
 
-def command_words(spec: LaunchSpec, script_path: str, python: str, runner: str) -> tuple[bytes, ...]:
-    """Return the words to run: the command itself, or an interpreter and the file of the cell; a Python cell goes by `runner`."""
-    words = spec.argv if spec.script is None else (*(interpreter_words(spec.script) or (python, "-u", runner)), script_path)
+def command_words(spec: LaunchSpec, script_path: str, python: str, runner: str, values: str = "") -> tuple[bytes, ...]:
+    """Return the words to run: the command itself, or an interpreter and the file of the cell.
+
+    A Python cell goes by `runner`, which finds and leaves its variables in the directory `values`.
+    """
+    if spec.script is None:
+        words = spec.argv
+    elif named := interpreter_words(spec.script):
+        words = (*named, script_path)
+    else:
+        words = (python, "-u", runner, *_exchange_words(spec, values), script_path)
     if spec.mpi:
         words = (*program("first"), *words) if any(task.rank == 0 for task in spec.tasks) else program("host")
     if spec.setup:

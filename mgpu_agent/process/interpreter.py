@@ -37,11 +37,12 @@ class Interpreters:
             if found is None:
                 return NoPython(f"{wish.path}: there is no such Python on this node; leave --python out or name one that is there.")
             return found
-        if wish.kernel_path and wish.kernel_version and self._version(wish.kernel_path, account) == wish.kernel_version:
+        if wish.kernel_path and wish.kernel_version and self.version(wish.kernel_path, account) == wish.kernel_version:
             return wish.kernel_path
         return sys.executable
 
-    def _version(self, path: str, account: Account | None) -> str:
+    def version(self, path: str, account: Account | None = None) -> str:
+        """Return `major.minor` of an interpreter, or nothing when it does not answer."""
         if path == sys.executable:
             return _OWN_VERSION
         try:

@@ -17,7 +17,7 @@ from mgpu_agent.process.interpreter import Interpreters, NoPython
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.model import GpuInfo, LaunchSpec
+from mgpu_agent.protocol.model import CellPython, CellWish, GpuInfo, LaunchSpec
 
 
 class Unprepared(msgspec.Struct, frozen=True):
@@ -64,6 +64,22 @@ class Preparation:
         except ValueError as error:
             return Unprepared("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
 
+    def values_for(self, spec: LaunchSpec) -> tuple[Path, Account | None]:
+        """Return where the variables of a launch are put, and for whom."""
+        account = None if self._accounts is None else self._accounts.of(spec.user)
+        owner = None if isinstance(account, NoAccount) else account
+        return self._spool.values_of(spec.key, owner), owner
+
+    def python_for(self, cell: CellWish) -> CellPython:
+        """Return which interpreter a cell would get here."""
+        account = None if self._accounts is None else self._accounts.of(cell.user)
+        if isinstance(account, NoAccount):
+            return CellPython()
+        chosen = self._interpreters.choose(cell.python, account)
+        return (
+            CellPython() if isinstance(chosen, NoPython) else CellPython(path=chosen, version=self._interpreters.version(chosen, account))
+        )
+
     def place_of(self, spec: LaunchSpec) -> tuple[Path, Account | None]:
         """Return where the folder of a launch is laid out, and for whom; one without an account is refused when it is prepared."""
         account = None if self._accounts is None else self._accounts.of(spec.user)
@@ -84,8 +100,11 @@ class Preparation:
                 if isinstance(chosen, NoPython):
                     return Unprepared("no-python", chosen.message, "node", NOT_FOUND)
                 python = chosen
+                if (other := self._other_python(spec, chosen, account)) is not None:
+                    return other
             script_path = self._spool.write_script(spec.key, spec.script, account)
-        words = command_words(spec, script_path, python, self._runner)
+        values = str(self._spool.values_of(spec.key, account)) if spec.inputs or spec.outputs else ""
+        words = command_words(spec, script_path, python, self._runner, values)
         devices = visible_devices(spec.gpus, self._gpus, by_uuid=by_uuid)
         ranks = tuple(
             RankStart(
@@ -112,5 +131,15 @@ class Preparation:
             pty=spec.pty,
             rows=spec.rows,
             columns=spec.columns,
-            collect=Collect(spec.results, len(ranks), -1 if account is None else account.uid) if spec.results else None,
+            collect=Collect(spec.results, len(ranks), -1 if account is None else account.uid, values if spec.outputs else "")
+            if spec.results or spec.outputs
+            else None,
         )
+
+    def _other_python(self, spec: LaunchSpec, python: str, account: Account | None) -> Unprepared | None:
+        """Refuse what brings variables of another Python: what one has pickled the other need not be able to read."""
+        wanted = spec.python.kernel_version
+        if not (spec.inputs or spec.outputs) or wanted is None or (found := self._interpreters.version(python, account)) == wanted:
+            return None
+        text = f"The variables come from Python {wanted}, and {python} on this node is {found or 'none that answers'}."
+        return Unprepared("other-python", text, "node", NOT_FOUND)

@@ -13,9 +13,13 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
+from typing import Annotated
+
+import msgspec
 
 from mgpu_agent.keeper.messages import Collect, TaskRecord
 from mgpu_agent.protocol.failpoints import damage
+from mgpu_agent.protocol.folders import DIGEST_PATTERN
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
 from mgpu_agent.protocol.model import ResultFile
@@ -23,6 +27,14 @@ from mgpu_agent.protocol.model import ResultFile
 CHUNK_BYTES = 1024 * 1024
 MAX_FILES = 10_000
 MAX_PROBLEMS = 20
+ABOUT = ".json"
+
+
+class _About(msgspec.Struct, frozen=True):
+    """What a rank says of the variables that it left."""
+
+    size: int
+    sha256: Annotated[str, msgspec.Meta(pattern=DIGEST_PATTERN)]
 
 
 class Results:
@@ -72,7 +84,7 @@ class Results:
         file = found.files[wanted.number]
         data, problem = b"", ""
         try:
-            with opened(record.cwd, file.path, record.collect.uid) as descriptor:
+            with opened(record.cwd if file.rank < 0 else record.collect.values, file.path, record.collect.uid) as descriptor:
                 data = os.pread(descriptor, min(wanted.size, CHUNK_BYTES), wanted.offset)
         except OSError as error:
             problem = f"{error.strerror or error}"
@@ -104,8 +116,24 @@ class Results:
                     problems.append(f"{path}: {error.strerror or error}")
         except (OSError, ValueError) as error:
             problems.append(f"{record.cwd}: {error}")
+        if collect.values:
+            files += _values(collect)
         self._ready.put(FoundResults(key=record.key, files=tuple(files), problems=tuple(problems[:MAX_PROBLEMS])))
         self._wake()
+
+
+def _values(collect: Collect) -> Iterator[ResultFile]:
+    """Yield what ranks left of variables and said to be whole; what they say of it is compared where it arrives."""
+    for name in sorted(os.listdir(collect.values)):
+        stem, rank = name.removesuffix(ABOUT), name.removesuffix(ABOUT).removeprefix("out.")
+        if stem == name or not rank.isdecimal():
+            continue
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            with opened(collect.values, name, collect.uid) as descriptor:
+                about = msgspec.json.decode(os.pread(descriptor, CHUNK_BYTES, 0), type=_About)
+            with opened(collect.values, stem, collect.uid) as descriptor:
+                if os.fstat(descriptor).st_size == about.size:
+                    yield ResultFile(stem, about.size, about.sha256, 0o600, int(rank))
 
 
 @contextlib.contextmanager

@@ -16,13 +16,15 @@ import psutil
 from mgpu_agent import __version__
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.messages import Pong
-from mgpu_agent.protocol.model import ProcessSeen, TaskStatus
+from mgpu_agent.protocol.model import CellPython, ProcessSeen, TaskStatus
 from mgpu_agent.protocol.places import host_name
 
 MAX_PORTS = 32
 
 
-def answer(number: int, node_id: NodeId, address: str, link: str, statuses: Iterable[TaskStatus]) -> Pong:
+def answer(
+    number: int, node_id: NodeId, address: str, link: str, statuses: Iterable[TaskStatus], *, cell: CellPython | None = None
+) -> Pong:
     """Return who and where this node is, and what is there of these processes."""
     return Pong(
         number=number,
@@ -36,6 +38,7 @@ def answer(number: int, node_id: NodeId, address: str, link: str, statuses: Iter
         link=link,
         started_at=psutil.Process().create_time(),
         processes=tuple(look_at(status) for status in statuses),
+        cell=cell,
     )
 
 

@@ -24,6 +24,7 @@ from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.places import make_private_dir
 
 LATE_S = 1.0
+VALUES = ".values"
 SCRATCH_DAYS = 7
 _TOO_MANY = 10_000  # attempts whose files wait; beyond this they go although jobs are being started
 _GLANCE_S = 0.2
@@ -75,6 +76,10 @@ class Spool:
         """Return where the folder that came with an attempt is laid out; it goes with the attempt."""
         return self._scratch / str(key)
 
+    def values_of(self, key: AttemptKey, account: Account | None = None) -> Path:
+        """Return the directory for variables of an attempt, which is its user's alone and goes with it."""
+        return self.scratch_of(f"{key}{VALUES}", account)
+
     def note_busy(self) -> None:
         """Put deletions off: a job is being started, and both want the disk."""
         self._busy_until = time.monotonic() + LATE_S
@@ -98,7 +103,7 @@ class Spool:
         oldest = time.time() - SCRATCH_DAYS * 86_400
         jobs = {name.partition(".")[0] for name in keep}
         for entry in os.scandir(self._scratch):
-            is_folder = "." in entry.name and entry.name not in keep
+            is_folder = "." in entry.name and entry.name.removesuffix(VALUES) not in keep
             if is_folder or (entry.name.partition(".")[0] not in jobs and entry.stat(follow_symlinks=False).st_mtime < oldest):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
@@ -137,7 +142,7 @@ class Spool:
                     os.unlink(entry.path)
         jobs = {attempt.partition(".")[0] for attempt in doomed}
         for entry in _entries(self._scratch):
-            if entry.name in doomed:
+            if entry.name.removesuffix(VALUES) in doomed:
                 shutil.rmtree(entry.path, ignore_errors=True)
             elif entry.name in jobs:
                 with contextlib.suppress(OSError):

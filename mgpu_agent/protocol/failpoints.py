@@ -70,6 +70,7 @@ AGENT = {
     "agent.enrolment.after": "the master's key or epoch is on disk",
     "agent.script": "the source of a cell is about to be written",
     "agent.piece": "a piece of a folder is about to be kept",
+    "agent.input": "a piece of variables was written",
     "agent.result": "a part of a result was read",
     "agent.output": "a piece of output was read from the spool",
 }

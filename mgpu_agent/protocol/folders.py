@@ -15,6 +15,7 @@ import msgspec
 from mgpu_agent.protocol.errors import InvalidRequest
 
 PIECE_BYTES = 1024 * 1024
+VALUES_PIECE_BYTES = 4 * 1024 * 1024
 MAX_LIST_BYTES = 8 * 1024 * 1024
 MAX_ENTRIES = 50_000
 MAX_PATH = 4096
@@ -28,14 +29,20 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     path: str
     """Relative, with slashes."""
-    kind: Literal["file", "directory", "link"] = "file"
+    kind: Literal["file", "directory", "link", "values"] = "file"
+    """`values` is the file of a job's variables: it is never laid out in a folder, and has larger pieces."""
     mode: int = 0o644
     modified_ns: int = 0
     size: int = 0
     pieces: tuple[str, ...] = ()
-    """Digests of the content, in order; each piece but the last has `PIECE_BYTES`."""
+    """Digests of the content, in order; each piece but the last has `piece_bytes`."""
     target: str = ""
     """Where a link leads."""
+
+    @property
+    def piece_bytes(self) -> int:
+        """How long its pieces are."""
+        return VALUES_PIECE_BYTES if self.kind == "values" else PIECE_BYTES
 
 
 class Folder(msgspec.Struct, frozen=True, array_like=True):
@@ -58,7 +65,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Folder] = msgspec.msgpack.Decoder(Folder)
 
 
-def digest_of(data: bytes) -> str:
+def digest_of(data: bytes | memoryview) -> str:
     """Return the name of a piece."""
     return hashlib.sha256(data).hexdigest()
 
@@ -81,6 +88,13 @@ def decode_folder(data: bytes) -> Folder:
         raise InvalidRequest("bad-folder", f"The list of the folder cannot be read ({error}): send the folder again.") from error
     check_folder(folder)
     return folder
+
+
+def values_of(folder: Folder) -> Entry:
+    """Return the file of variables that a list is about, or refuse it."""
+    if len(folder.entries) != 1 or folder.entries[0].kind != "values":
+        raise InvalidRequest("bad-inputs", "inputs names variables that were sent, by the SHA-256 of their list: the client does that.")
+    return folder.entries[0]
 
 
 def check_folder(folder: Folder) -> None:
@@ -115,8 +129,8 @@ def _problem(entry: Entry) -> str:
         return "has a mode that does not travel"
     if entry.kind == "link" and (not entry.target or "\0" in entry.target or leaves(path, entry.target)):
         return "is a link that leads out of the folder"
-    if entry.kind != "file" and (entry.pieces or entry.size):
+    if entry.kind not in ("file", "values") and (entry.pieces or entry.size):
         return "has content, and is no file"
-    if not all(map(is_digest, entry.pieces)) or len(entry.pieces) != -(-entry.size // PIECE_BYTES):
+    if not all(map(is_digest, entry.pieces)) or len(entry.pieces) != -(-entry.size // entry.piece_bytes):
         return "has other content than its size says"
     return ""

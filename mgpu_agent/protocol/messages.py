@@ -12,6 +12,8 @@ from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached
 from mgpu_agent.protocol.model import (
     Ailment,
+    CellPython,
+    CellWish,
     GpuSample,
     HealthChecks,
     LaunchSpec,
@@ -139,6 +141,8 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
     number: int
     """Comes back in the answer."""
     key: AttemptKey | None = None
+    cell: CellWish | None = None
+    """Say also which Python a cell would get."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
@@ -342,6 +346,8 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
     started_at: float = 0.0
     """When this agent began."""
     processes: tuple[ProcessSeen, ...] = ()
+    cell: CellPython | None = None
+    """Told when it was asked for."""
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):

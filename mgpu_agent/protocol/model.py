@@ -139,6 +139,21 @@ class PythonWish(msgspec.Struct, frozen=True, kw_only=True):
     """`major.minor` of the kernel; its path is taken only when the versions agree."""
 
 
+class CellWish(msgspec.Struct, frozen=True, kw_only=True):
+    """A question: which interpreter would a cell of this user get?"""
+
+    user: str
+    python: PythonWish
+
+
+class CellPython(msgspec.Struct, frozen=True, kw_only=True):
+    """The interpreter that a cell would get; nothing when there is none."""
+
+    path: str = ""
+    version: str = ""
+    """`major.minor`."""
+
+
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a job on one node."""
 
@@ -185,6 +200,12 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which they run."""
     mpi: bool = False
     """Rank 0 runs the command, which reaches the other nodes through the agents; the other ranks wait for what it wants there."""
+    inputs: str = ""
+    """Variables that its cell is given, by the digest of the list of their file; empty for none."""
+    outputs: tuple[str, ...] = ()
+    """Variables that its cell leaves."""
+    outputs_limit_bytes: int = 0
+    """How much these may be for each rank; 0 for no limit."""
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +239,8 @@ class ResultFile(msgspec.Struct, frozen=True, array_like=True):
     size: int
     sha256: str
     mode: int = 0o644
+    rank: int = -1
+    """Variables that this rank leaves; -1 for a file that its user meant by a pattern."""
 
 
 class HookSpec(msgspec.Struct, frozen=True, array_like=True):

@@ -14,6 +14,9 @@ MAX_PIECES = 1_000
 MAX_SENT_BYTES = 9 * 1024 * 1024
 """In one request, before it is written as text; the list of a folder is at most so long."""
 
+RAW = "application/octet-stream"
+"""The type of a body that is one piece as it is."""
+
 Digest = Annotated[str, Meta(pattern=DIGEST_PATTERN)]
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, NODE_ID_PATTERN
+from mgpu_jupyter.api.folders import RAW
 from mgpu_jupyter.api.models import MAX_BODY_BYTES, MAX_KEY_CHARS, ErrorBody
 from mgpu_jupyter.api.people import USER_PATTERN
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON, PREFIX, ROUTES, Kind, Route
@@ -99,7 +100,8 @@ def _operation(route: Route, by_type: dict[str, Any], error: dict[str, Any]) -> 
         operation["parameters"] = parameters
     if route.request is not None:
         content = {"schema": by_type[repr(route.request)], "example": route.example}
-        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+        raw = {RAW: {"schema": {"type": "string", "minLength": 1}}} if route.operation == "addPieces" else {}
+        operation["requestBody"] = {"required": True, "content": {"application/json": content, **raw}}
     success = {"description": route.summary, **_content(route, by_type)}
     if headers := _HEADERS.get(route.operation):
         success["headers"] = headers

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import explanations, folders, live, models, node_actions, people, results, traces, upkeep
+from mgpu_jupyter.api import explanations, folders, live, models, node_actions, people, results, traces, upkeep, variables
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
@@ -297,6 +297,22 @@ ROUTES: tuple[Route, ...] = (
             _OFFSET,
             Parameter(name="limit", schema=_whole(1, models.MAX_OUTPUT_LIMIT), help="At most this many bytes; 16 MiB if left out."),
         ),
+    ),
+    Route(
+        method="GET",
+        path="jobs/{job_id}/values",
+        operation="listValues",
+        summary="Variables that a cell left, as files, as far as they were collected",
+        response=variables.ValueList,
+    ),
+    Route(
+        method="POST",
+        path="pythons",
+        operation="findPythons",
+        summary="Which interpreter a cell would get on each node",
+        request=variables.PythonQuestion,
+        example={"kernel_python": "/usr/bin/python3", "kernel_python_version": "3.11"},
+        response=variables.PythonAnswers,
     ),
     Route(
         method="GET",

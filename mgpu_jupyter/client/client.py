@@ -24,6 +24,7 @@ from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.discovery import Address, Locator
 from mgpu_jupyter.client.folder import Sent, send_folder
 from mgpu_jupyter.client.histories import HistoryCalls
+from mgpu_jupyter.client.inputs import with_inputs
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.login import Login
 from mgpu_jupyter.client.spec import Here, checked, spec_of
@@ -127,10 +128,13 @@ class Client(HistoryCalls):
         results: Sequence[str] | str | None = None,
         prolog: str | None = None,
         epilog: str | None = None,
+        inputs: Mapping[str, object] | None = None,
+        outputs: Sequence[str] | str | None = None,
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
-        With `array` or `sweep`, what is returned is a `JobArray`.
+        With `array` or `sweep`, what is returned is a `JobArray`. A script finds `inputs` as its variables (`--in`), and leaves
+        those named in `outputs` (`--out`), which `Job.result` brings.
         """
         keywords: dict[str, object] = {
             "gpus": gpus,
@@ -181,8 +185,10 @@ class Client(HistoryCalls):
             "results": results,
             "prolog": prolog,
             "epilog": epilog,
+            "outputs": outputs,
         }
-        return self.submit_spec(spec_of(command, script, keywords, Here.real()))
+        spec, _, _ = with_inputs(self.caller, spec_of(command, script, keywords, Here.real()), inputs or {})
+        return self.submit_spec(spec)
 
     def submit_spec(self, spec: JobSpec, *, key: str | None = None, retry_s: float | None = None) -> Job:
         """Submit `spec`; the same `key` means the same job, so that it may be sent again."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client import values as kinds
+from mgpu_jupyter.client.inputs import names_of
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.spec import KEYWORDS, Here, spec_of
 from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.variables import check_cell
 
 SECRET_VARIABLES = frozenset(("MGPU_TOKEN",))
 Add = Callable[..., argparse.Action]
@@ -27,6 +30,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     json: bool = False
     again: bool = False
     """In a notebook: run it even if the job of this very cell still runs."""
+    inputs: tuple[str, ...] = ()
+    """In a notebook: variables that the cell is given."""
     variable: str | None = None
     """In a notebook: the variable that is to hold the job."""
     master_host: str | None = None
@@ -45,6 +50,9 @@ def srun_parser(prog: str, *, in_notebook: bool = False) -> Parser:
     if in_notebook:
         again = "run a second one while this cell's job still runs, without asking"
         parser.add_argument("--again", action="store_true", help=again)
+        add = parser.add_argument_group("variables").add_argument
+        add("--in", dest="inputs", type=partial(names_of, flag="--in"), default=(), metavar="A,B", help="what the cell is given")
+        add("--out", dest="outputs", type=partial(names_of, flag="--out"), metavar="C", help="what it brings back; of several ranks, lists")
         parser.add_argument("--as", dest="variable", type=kinds.identifier, metavar="NAME", help="put the job into this variable")
     else:
         group = parser.add_argument_group("which master").add_argument
@@ -151,12 +159,15 @@ def parse(
     keywords["requeue"] = not values.no_requeue
     _check_what_runs(command, cell, prog)
     spec = spec_of(command or None, cell, keywords, here or Here.real())
+    if in_notebook and values.inputs:
+        check_cell(spec)
     return Submission(
         spec=spec,
         background=values.background or (bool(spec.array) and not (in_notebook and spec.sweep and not values.json)),
         dry_run=values.dry_run,
         json=values.json,
         again=in_notebook and values.again,
+        inputs=values.inputs if in_notebook else (),
         variable=values.variable if in_notebook else None,
         master_host=None if in_notebook else values.master_host,
         master_port=None if in_notebook else values.master_port,

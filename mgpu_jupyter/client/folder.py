@@ -67,7 +67,7 @@ def send_folder(caller: Caller, root: Path, limit_bytes: int | None = None) -> S
     name = digest_of(content)
     files = sum(entry.kind == "file" for entry in folder.entries)
     sent_bytes = sent_pieces = 0
-    missing = _missing(caller, [name, *folder.pieces])
+    missing = missing_of(caller, [name, *folder.pieces])
     batch: list[bytes] = []
     for digest in [digest for digest in missing if digest != name]:
         path, offset = places[digest]
@@ -77,16 +77,17 @@ def send_folder(caller: Caller, root: Path, limit_bytes: int | None = None) -> S
         batch.append(data)
         sent_bytes, sent_pieces = sent_bytes + len(data), sent_pieces + 1
         if sum(map(len, batch)) + PIECE_BYTES > api.MAX_SENT_BYTES or len(batch) >= api.MAX_PIECES:
-            _send(caller, batch)
+            send_pieces(caller, batch)
             batch = []
     if name in missing:
         batch.append(content)
     if batch:
-        _send(caller, batch)
+        send_pieces(caller, batch)
     return Sent(digest=name, files=files, bytes=folder.size, sent_bytes=sent_bytes, sent_pieces=sent_pieces)
 
 
-def _missing(caller: Caller, digests: list[str]) -> list[str]:
+def missing_of(caller: Caller, digests: list[str]) -> list[str]:
+    """Return which of these pieces the master does not have of this user."""
     missing: list[str] = []
     for start in range(0, len(digests), api.MAX_DIGESTS):
         body = msgspec.json.encode(api.Digests(digests=tuple(digests[start : start + api.MAX_DIGESTS])))
@@ -94,7 +95,8 @@ def _missing(caller: Caller, digests: list[str]) -> list[str]:
     return missing
 
 
-def _send(caller: Caller, pieces: list[bytes]) -> None:
+def send_pieces(caller: Caller, pieces: list[bytes]) -> None:
+    """Send pieces, few enough for one request."""
     body = msgspec.json.encode(api.Pieces(pieces=tuple(pieces)))
     caller.call(Request(method="POST", path="folders/pieces", body=body), api.Digests)
 

@@ -21,6 +21,7 @@ from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.histories import usage_of
 from mgpu_jupyter.client.lines import Labeller
+from mgpu_jupyter.client.outputs import result_of
 from mgpu_jupyter.client.results import download, wait_for_results
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import MAX_TASKS, JobState
@@ -154,6 +155,10 @@ class Job:
     def download_results(self, to: str | os.PathLike[str]) -> list[Path]:
         """Bring its files into a directory, each verified; of several nodes, each node's into one of its own."""
         return download(self._caller, self.wait_for_results(), Path(to))
+
+    def result(self) -> object:
+        """Return the variables that its cell left (`--out`): one value, of several names a dict; of several ranks, lists of them."""
+        return result_of(self._caller, self.id)
 
     def summary(self) -> Summary:
         """Return what it asked for, had and used."""

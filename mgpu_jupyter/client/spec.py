@@ -58,7 +58,7 @@ SAME_IN_SPEC = (
     *("nodelist", "exclude", "prefer", "partition", "constraint", "arch", "policy", "wait_for_nodes"),
     *("priority", "qos", "account", "hold", "dependency", "array", "sweep", "env", "python", "requeue", "on_disconnect"),
     *("distributed", "ntasks_per_node", "sync", "results", "prolog", "epilog"),
-    *("retries", "image"),
+    *("retries", "image", "outputs"),
     *("mpi", "pty", "interactive_kill", "signal", "env_setup_cmd", "debug"),
 )
 RENAMED = {
@@ -75,6 +75,7 @@ READERS = {
     "prefer": kinds.names,
     "gpu_ids": kinds.gpu_ids,
     "node_gpu_ids": kinds.node_gpu_ids,
+    "outputs": kinds.names,
 }
 """What these mean when they are given as text."""
 NODE_FIELDS = ("nodes", "nodelist", "exclude", "prefer", "partition", "constraint", "arch")

@@ -36,7 +36,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     query: dict[str, str] = {}
     headers: dict[str, str] = {}
-    body: bytes | None = None
+    body: bytes | memoryview | None = None
 
     @property
     def target(self) -> str:
@@ -221,7 +221,7 @@ class HttpTransport:
         if address.token:
             headers["Authorization"] = f"mgpu {address.token}"
         if request.body is not None:
-            headers["Content-Type"] = "application/json"
+            headers.setdefault("Content-Type", "application/json")
         connection.request(request.method, f"{urlsplit(address.url).path}{PREFIX}/{request.target}", body=request.body, headers=headers)
         return connection.getresponse()
 

@@ -20,7 +20,7 @@ from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec, TaskStatus
+from mgpu_agent.protocol.model import CellWish, GpuSample, LaunchSpec, TaskStatus
 from mgpu_jupyter.engines.ailments import Ailments
 from mgpu_jupyter.engines.assignments import Assignments
 from mgpu_jupyter.engines.collect import Collector
@@ -174,12 +174,12 @@ class AgentsEngine:
         reach("master.probe")
         self._mail.post(node_id, wire.Probe(number=number))
 
-    def ping(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong) -> bool:
+    def ping(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong, cell: CellWish | None = None) -> bool:
         """Ask a node who it is and what is there of an attempt; `answer` is called when it tells. False when it is away."""
         if node_id not in self._routes or node_id in self._silent:
             return False
         reach("master.ping")
-        self._mail.post(node_id, self._witness.ask(node_id, key, answer))
+        self._mail.post(node_id, self._witness.ask(node_id, key, answer, cell))
         return True
 
     def take_marks(self) -> list[Mark]:

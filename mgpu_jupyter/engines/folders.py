@@ -30,7 +30,7 @@ class FolderServer:
 
     def launch(self, spec: LaunchSpec) -> None:
         """Note whose folder a node may ask for."""
-        if spec.folder:
+        if spec.folder or spec.inputs:
             if len(self._users) >= REMEMBERED:
                 self._users.clear()
             self._users[spec.node_id, spec.key] = spec.user

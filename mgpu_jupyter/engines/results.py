@@ -20,6 +20,7 @@ from mgpu_jupyter.master.keeping import Index, Kept, ResultKeeper
 log = logging.getLogger("mgpu.results")
 
 PART_BYTES = 1024 * 1024
+WINDOW_BYTES = 8 * PART_BYTES  # asked for ahead, so that the way there and back is no pause
 MAX_TRIES = 3
 DEFAULT_CAP_BYTES = 20 * 1024**3
 Held = tuple[NodeId, AttemptKey]
@@ -41,7 +42,7 @@ class _Transfer:
 
     def begin(self) -> None:
         """Begin with the present file, from its start."""
-        self.offset = 0
+        self.offset = self.asked = 0
         self.digest = hashlib.sha256()
 
 
@@ -73,6 +74,7 @@ class ResultCollector:
                 log.warning("results of job=%s cannot be kept: %s", key.job_id, error)  # its node tells of them again
                 return
             transfer = self._transfers[node_id, key] = _Transfer(found, directory)
+        transfer.asked = transfer.offset
         self._go_on(node_id, transfer)
 
     def take_chunk(self, node_id: NodeId, chunk: ResultChunk) -> None:
@@ -115,8 +117,10 @@ class ResultCollector:
             if sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size > self._cap_bytes:
                 self._settle(transfer, f"results are kept up to {self._cap_bytes} bytes")
             elif transfer.offset < file.size:
-                part = CollectResult(key=key, number=transfer.number, offset=transfer.offset, size=PART_BYTES)
-                self._wanted.append((node_id, part))
+                while transfer.asked < min(file.size, transfer.offset + WINDOW_BYTES):
+                    part = CollectResult(key=key, number=transfer.number, offset=transfer.asked, size=PART_BYTES)
+                    self._wanted.append((node_id, part))
+                    transfer.asked += PART_BYTES
                 return
             elif transfer.digest.hexdigest() == file.sha256:
                 if not file.size:
@@ -140,6 +144,8 @@ class ResultCollector:
             os.close(descriptor)
         transfer.digest.update(data[:written])
         transfer.offset += written
+        if written < min(PART_BYTES, transfer.found.files[transfer.number].size - transfer.offset + written):
+            transfer.asked = transfer.offset  # what was asked for after this would leave a hole
 
     def _settle(self, transfer: _Transfer, problem: str) -> None:
         transfer.kept.append(Kept(file=transfer.found.files[transfer.number], problem=problem, tries=transfer.tries))

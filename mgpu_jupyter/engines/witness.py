@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Ping, Pong
+from mgpu_agent.protocol.model import CellWish
 from mgpu_jupyter.master.marks import Mark, OnPong, Step
 
 PINGS_REMEMBERED = 1_000
@@ -35,13 +36,13 @@ class Witness:
         marks, self._marks = self._marks, []
         return marks
 
-    def ask(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong) -> Ping:
+    def ask(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong, cell: CellWish | None = None) -> Ping:
         """Return the question to send; the oldest open ones are given up when there are too many."""
         self._number += 1
         self._open[self._number] = (node_id, answer)
         if len(self._open) > PINGS_REMEMBERED:
             del self._open[next(iter(self._open))]
-        return Ping(number=self._number, key=key)
+        return Ping(number=self._number, key=key, cell=cell)
 
     def take(self, node_id: NodeId, pong: Pong) -> None:
         """Pass an answer on to who asked this node; one that nobody asked for is dropped."""

@@ -10,7 +10,7 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.messages import Input, InputAck, Resize
-from mgpu_agent.protocol.model import GpuSample, LaunchSpec, NodeFacts
+from mgpu_agent.protocol.model import CellWish, GpuSample, LaunchSpec, NodeFacts
 from mgpu_jupyter.master.marks import Mark, OnPong
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
@@ -279,7 +279,7 @@ class Engine(Protocol):
     def probe(self, node_id: NodeId, number: int) -> None:
         """Have this node start a process as a trial, with the next `flush`."""
 
-    def ping(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong) -> bool:
+    def ping(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong, cell: CellWish | None = None) -> bool:
         """Ask a node who it is and what is there of an attempt; False when it is away."""
 
     def take_marks(self) -> list[Mark]:

@@ -8,6 +8,7 @@ from mgpu_jupyter.model.image import check_image
 from mgpu_jupyter.model.job import MAX_ARGUMENT_CHARS, MAX_COMMAND_CHARS, MAX_TASKS, JobSpec
 from mgpu_jupyter.model.sweep import check_sweep
 from mgpu_jupyter.model.tasks import tasks_of
+from mgpu_jupyter.model.variables import check_variables
 from mgpu_jupyter.model.waits import parse_array, parse_dependency
 from mgpu_jupyter.model.warning import parse_signal
 
@@ -37,6 +38,7 @@ def check(spec: JobSpec) -> JobSpec:
     for pattern in spec.results:
         if pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
             raise InvalidRequest("bad-results", f"--results {pattern}: it must be within the job's directory, like out/*.pt.")
+    check_variables(spec)
     parse_constraint(spec.constraint)
     parse_dependency(spec.dependency)
     parse_array(spec.array)

@@ -180,3 +180,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Container image that it runs in."""
     origin: Origin | None = None
     """The notebook and cell that it came from, by which they find it again."""
+    inputs: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$(?!\n)")] = ""
+    """Variables that a cell is given: their file, sent like a folder, by the SHA-256 of its list."""
+    outputs: Annotated[tuple[EnvironmentName, ...], Meta(max_length=100)] = ()
+    """Variables that a cell leaves, by name."""
+    outputs_limit_bytes: Annotated[int, Meta(ge=0, le=2**40)] = 2 * 1024**3
+    """How much these may be for each rank."""

@@ -24,7 +24,7 @@ from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.parser import Help
 from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
-from mgpu_jupyter.model.job import JobSpec, JobState
+from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.notebook import parsers
 from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, logs
@@ -37,6 +37,7 @@ from mgpu_jupyter.notebook.offer import offer
 from mgpu_jupyter.notebook.remember import Memory, mark
 from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes, bundle
 from mgpu_jupyter.notebook.tables import Answer, Queue, nodes_table
+from mgpu_jupyter.notebook.variables import Luggage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -136,12 +137,16 @@ class MgpuMagics:
 
     def _start(self, request: Submission) -> Job | SweepTable | dict[str, object] | None:
         """Submit what a cell asks for, and watch it unless it is for the background."""
+        luggage = Luggage(self.client.caller, self._shell.user_ns, request.inputs, request.spec)
+        if luggage.note:
+            self._notes().say(luggage.note)
+        request = replace(request, spec=luggage.spec)
         if request.spec.sweep and not request.background:
             return attach(self._submit(request), None, self._viewer, self._notes(), cancel=True)
         if request.background or request.spec.array:
             job = self._submit(request)
             return {"job_id": job.id, "state": job.state.value} if request.json else job
-        self._run(request.spec, request.variable)
+        self._run(luggage, request.variable)
         return None
 
     def _submit(self, request: Submission) -> Job:
@@ -246,8 +251,8 @@ class MgpuMagics:
             self._client = self._make_client()
         return self._client
 
-    def _run(self, spec: JobSpec, variable: str | None) -> None:
-        notes = self._notes()
+    def _run(self, luggage: Luggage, variable: str | None) -> None:
+        notes, spec = self._notes(), luggage.spec
         viewer = CellViewer(notes, ranks=tasks_of(spec), on_submitted=lambda job: self._submitted(variable, job))
         self.client.caller.on_trouble = notes.show_waiting
         try:
@@ -259,11 +264,14 @@ class MgpuMagics:
             raise interruption(outcome.job) from None
         if outcome.job.state is not JobState.COMPLETED:
             raise failure(outcome.job, viewer.last_lines(outcome.job))
+        luggage.unpack(outcome.job.id)
         text = f"{words.ending(outcome.job)} · {outcome.job.id}"
         if self._is_rich:
             show_bundle(bundle(text), metadata=mark(outcome.job.id))
         else:
             notes.say(text)
+        if told := str(luggage):
+            notes.say(told)
 
     def _submitted(self, variable: str | None, job: Job) -> None:
         self._memory.submitted(job)

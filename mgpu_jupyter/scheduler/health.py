@@ -21,7 +21,7 @@ from mgpu_jupyter.scheduler.standing import NodeHealth, clock_time
 from mgpu_jupyter.scheduler.state import ClusterState
 
 PROBE_ANSWER_S = 15.0
-NOT_THE_NODES = frozenset({"no-python", "gpu-busy", "gpu-lost", "attempt-alive", "no-directory"})
+NOT_THE_NODES = frozenset({"no-python", "gpu-busy", "gpu-lost", "attempt-alive", "no-directory", "other-python"})
 """Refusals that say nothing about other jobs: an interpreter that only this one wants, a GPU that is out already."""
 
 

@@ -44,6 +44,9 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tupl
         results=spec.results,
         hooks=hooks,
         mpi=spec.mpi,
+        inputs=spec.inputs,
+        outputs=spec.outputs,
+        outputs_limit_bytes=spec.outputs_limit_bytes,
     )
 
 

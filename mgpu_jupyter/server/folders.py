@@ -1,4 +1,4 @@
-"""Folders of users beside the master: kept on a thread of their own, and never let go while a job that is not over needs one."""
+"""Folders of users beside the master: kept on threads of their own, and never let go while a job that is not over needs one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.folders import is_digest
+from mgpu_agent.protocol.folders import is_digest, values_of
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Person
 from mgpu_jupyter.store.pieces import PieceStore
 
+THREADS = 4
+VARIABLES_GONE = "The variables of this job are not here (any more): run the cell again, which sends them."
 Ask = Callable[[Callable[[ClusterState], set[str]]], Awaitable[set[str]]]
 
 
@@ -24,23 +26,26 @@ class Folders:
         self._store = store
         self._ask = ask
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-folders")
+        self._thread = ThreadPoolExecutor(THREADS, thread_name_prefix="mgpu-folders")
 
     async def missing(self, person: Person, digests: Sequence[str]) -> list[str]:
         """Return which of these a person has not sent."""
         return await self._loop.run_in_executor(self._thread, self._store.missing, person.name, digests)
 
-    async def put(self, person: Person, pieces: Sequence[bytes]) -> list[str]:
+    async def put(self, person: Person, pieces: Sequence[bytes | memoryview]) -> list[str]:
         """Keep pieces of a person; returns when they are on disk."""
         in_use = await self._ask(_in_use)
         return await self._loop.run_in_executor(self._thread, self._store.put, person.name, pieces, lambda: in_use)
 
     async def check(self, person: Person, specs: Iterable[JobSpec]) -> None:
         """Refuse jobs whose folder is not whole here."""
+        specs = list(specs)
         for digest in dict.fromkeys(spec.sync for spec in specs if spec.sync):
             if not is_digest(digest):
                 raise InvalidRequest("bad-folder", "sync names a folder that was sent, by the SHA-256 of its list: the client does that.")
             await self._loop.run_in_executor(self._thread, partial(self._store.folder, person.name, digest))
+        for digest in dict.fromkeys(spec.inputs for spec in specs if spec.inputs):
+            values_of(await self._loop.run_in_executor(self._thread, partial(self._store.folder, person.name, digest, VARIABLES_GONE)))
 
     def close(self) -> None:
         """End the thread."""
@@ -48,4 +53,4 @@ class Folders:
 
 
 def _in_use(state: ClusterState) -> set[str]:
-    return {job.spec.sync for job in state.jobs.values() if job.spec.sync and not job.state.is_final}
+    return {digest for job in state.jobs.values() if not job.state.is_final for digest in (job.spec.sync, job.spec.inputs) if digest}

@@ -14,7 +14,7 @@ from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import NotFound, Unavailable
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Pong
-from mgpu_agent.protocol.model import ProcessSeen
+from mgpu_agent.protocol.model import CellWish, ProcessSeen
 from mgpu_jupyter.api import traces as api
 from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.master.node_views import NodeView
@@ -51,7 +51,7 @@ class Pings:
         self._master = master
         self._timeout_s = timeout_s
 
-    async def __call__(self, node_id: NodeId, key: AttemptKey | None = None) -> Answered:
+    async def __call__(self, node_id: NodeId, key: AttemptKey | None = None, cell: CellWish | None = None) -> Answered:
         """Ask a node through its link and wait for the answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answered] = loop.create_future()
@@ -72,7 +72,7 @@ class Pings:
             node = master.state.nodes.get(node_id)
             if node is None:
                 tell(NotFound("no-such-node", f"There is no node {node_id}: see `mgpu nodes`."))
-            elif not master.engine.ping(node_id, key, tell):
+            elif not master.engine.ping(node_id, key, tell, cell):
                 tell(Unavailable("node-away", f"{node_id} is {node.state}: {node.reason or 'it is not connected'}"))
 
         self._master.post(call, tell)

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
@@ -19,6 +20,7 @@ from mgpu_agent.protocol.places import make_private_dir
 
 DEFAULT_CAP_BYTES = 20 * 1024**3
 YOUNG_S = 3600.0  # between sending a folder and submitting its job
+WORKERS = 8
 _KEEP = 0.9
 
 
@@ -29,27 +31,30 @@ class PieceStore:
         self._root = make_private_dir(root)
         self._cap_bytes = cap_bytes
         self._lock = threading.Lock()
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="mgpu-pieces")
         self._used_bytes = sum(entry.stat().st_size for entry in self._files())
 
     def missing(self, user: str, digests: Iterable[str]) -> list[str]:
         """Return which of these a user has not sent; those that are there are young again."""
         return [digest for digest in digests if not self._touch(user, digest)]
 
-    def put(self, user: str, pieces: Sequence[bytes], in_use: Callable[[], set[str]]) -> list[str]:
+    def put(self, user: str, pieces: Sequence[bytes | memoryview], in_use: Callable[[], set[str]]) -> list[str]:
         """Keep pieces of a user and return their digests; `in_use` names folders of jobs that are not over."""
-        digests = [digest_of(data) for data in pieces]
+        digests = list(self._workers.map(digest_of, pieces))
         new = {digest: data for digest, data in zip(digests, pieces, strict=True) if not self._touch(user, digest)}
+        wanted = sum(map(len, new.values()))
         with self._lock:
-            wanted = sum(map(len, new.values()))
             if self._used_bytes + wanted > self._cap_bytes:
                 self._make_room(wanted, in_use())
-            directories = set()
-            for digest, data in new.items():
-                directories.add(self._write(user, digest, data))
-            for directory in directories:
-                descriptor = os.open(directory, os.O_RDONLY)
-                os.fsync(descriptor)
-                os.close(descriptor)
+            self._used_bytes += wanted
+        # Side by side, and without the lock: syncs that wait together are one commit of the file system's journal.
+        try:
+            directories = set(self._workers.map(lambda item: self._write(user, *item), new.items()))
+            list(self._workers.map(_sync, directories))
+        except OSError:
+            with self._lock:
+                self._used_bytes -= wanted
+            raise
         return digests
 
     def read(self, user: str, digest: str) -> bytes | None:
@@ -63,15 +68,16 @@ class PieceStore:
             self._path(user, digest).unlink()
         return None
 
-    def folder(self, user: str, digest: str) -> Folder:
-        """Return a folder of which all is there, or refuse it."""
+    def folder(self, user: str, digest: str, gone_text: str = "") -> Folder:
+        """Return a folder of which all is there, or refuse it, with a sentence of one's own."""
         data = self.read(user, digest)
         if data is None or len(data) > MAX_LIST_BYTES:
-            raise Conflict("folder-missing", "The folder of this job is not here (any more): send it again with --sync.")
+            raise Conflict("folder-missing", gone_text or "The folder of this job is not here (any more): send it again with --sync.")
         folder = decode_folder(data)
         if gone := self.missing(user, folder.pieces):
             raise Conflict(
-                "folder-missing", f"{len(gone)} pieces of the folder of this job are not here (any more): send it again with --sync."
+                "folder-missing",
+                gone_text or f"{len(gone)} pieces of the folder of this job are not here (any more): send it again with --sync.",
             )
         return folder
 
@@ -84,7 +90,11 @@ class PieceStore:
             return False
         return True
 
-    def _write(self, user: str, digest: str, data: bytes) -> Path:
+    def close(self) -> None:
+        """End the threads."""
+        self._workers.shutdown(wait=True)
+
+    def _write(self, user: str, digest: str, data: bytes | memoryview) -> Path:
         path = self._path(user, digest)
         make_private_dir(path.parent.parent)
         make_private_dir(path.parent)
@@ -96,7 +106,6 @@ class PieceStore:
             os.fsync(file.fileno())
         reach("pieces.write")
         temporary.replace(path)
-        self._used_bytes += len(data)
         return path.parent
 
     def _make_room(self, wanted: int, in_use: set[str]) -> None:
@@ -131,3 +140,9 @@ class PieceStore:
             for file in os.scandir(part.path)
             if not file.name.startswith(".")
         ]
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)

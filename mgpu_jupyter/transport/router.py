@@ -137,7 +137,7 @@ class Router:
         """Send to a connection; False when it is gone."""
         reach("link.send.before")
         try:
-            self._socket.send_multipart([route, *frames], zmq.NOBLOCK)
+            self._socket.send_multipart([route, *frames], zmq.NOBLOCK, copy=False)  # small ones are copied all the same
         except zmq.ZMQError as error:
             if error.errno in (errno.EHOSTUNREACH, zmq.EAGAIN):
                 return False

@@ -81,7 +81,7 @@ class FakeEngine:
         marks, self.marks = self.marks, []
         return marks
 
-    def ping(self, node_id, key, answer):
+    def ping(self, node_id, key, answer, cell=None):
         self.diary.append(("ping", node_id, key))
         return True
 

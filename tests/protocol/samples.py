@@ -55,6 +55,8 @@ from mgpu_agent.protocol.model import (
     STDERR,
     STDOUT,
     Ailment,
+    CellPython,
+    CellWish,
     GpuInfo,
     GpuProcess,
     GpuSample,
@@ -151,6 +153,9 @@ SPEC = LaunchSpec(
     results=("out/*.pt",),
     hooks=(HookSpec("prolog", "module load", True, 30.0),),
     mpi=True,
+    inputs="1" * 64,
+    outputs=("c",),
+    outputs_limit_bytes=2**31,
 )
 SAMPLE = GpuSample(
     uuid=GPU,
@@ -183,7 +188,7 @@ TO_AGENT: dict[str, ToAgent] = {
     "input": Input(key=KEY, rank=0, writer="w1", offset=5, data=b"\x00\xffhi", eof=True),
     "resize": Resize(key=KEY, rank=0, rows=24, columns=80),
     "warn": Warn(key=KEY, signal=10, serial=1_700_000_000.5),
-    "ping": Ping(number=5, key=KEY),
+    "ping": Ping(number=5, key=KEY, cell=CellWish(user="ada", python=PythonWish(path="/usr/bin/python3"))),
     "posted": Posted(key=KEY, sender=NODE, data=b"\x00\xffhi"),
 }
 TO_MASTER: dict[str, ToMaster] = {
@@ -207,7 +212,7 @@ TO_MASTER: dict[str, ToMaster] = {
     ),
     "launch_refused": LaunchRefused(key=KEY, code="no-program", message="There is no such program.", fault="request", exit_code=127),
     "output": Output(key=KEY, rank=0, stream=STDERR, offset=3, data=b"\x00\xffhi"),
-    "found_results": FoundResults(key=KEY, files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640),), problems=("out/b: gone",)),
+    "found_results": FoundResults(key=KEY, files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640, 3),), problems=("out/b: gone",)),
     "result_chunk": ResultChunk(key=KEY, number=1, offset=4096, data=b"x", problem="gone"),
     "fetch_pieces": FetchPieces(key=KEY, digests=("0" * 64,)),
     "leave": Leave(reason="upgrade"),
@@ -225,6 +230,7 @@ TO_MASTER: dict[str, ToMaster] = {
         at=1_700_000_000.5,
         link="tcp://192.0.2.1:8790",
         started_at=1_699_999_000.0,
+        cell=CellPython(path="/usr/bin/python3", version="3.11"),
         processes=(
             ProcessSeen(
                 rank=1,

@@ -14,7 +14,7 @@ from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, decode_to_agent, decode_to_master, encode
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.messages import ToAgent, ToMaster
-from mgpu_agent.protocol.model import GpuProcess
+from mgpu_agent.protocol.model import GpuProcess, ResultFile
 from tests.protocol.samples import FACTS, MASTER_EPOCH, SAMPLE, SPEC, STATUS, TO_AGENT, TO_MASTER
 from tests.protocol.strategies import values_of
 
@@ -48,7 +48,8 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     nameless = replace(SAMPLE, processes=(replace(SAMPLE.processes[0], name=""),))
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="", port=0)
-    unmixed = replace(SPEC, mpi=False)
+    bare = replace(SPEC, inputs="", outputs=(), outputs_limit_bytes=0)
+    unmixed = replace(bare, mpi=False)
     plain = replace(unmixed, debug=False, defaults={}, folder="", results=(), hooks=())
     alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
     tasks = (replace(STATUS, collects=False, gpu_memory_peak_bytes=None, gpu_utilisation_percent=None),)
@@ -73,6 +74,10 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None),
         "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(unmixed, debug=False, folder="", results=(), hooks=())),
         "launch_without_mpi": replace(TO_AGENT["launch"], spec=unmixed),
+        "launch_without_variables": replace(TO_AGENT["launch"], spec=bare),
+        "ping_without_cell": replace(TO_AGENT["ping"], cell=None),
+        "pong_without_cell": replace(TO_MASTER["pong"], cell=None),
+        "found_results_without_rank": replace(TO_MASTER["found_results"], files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640),)),
         "hello_without_answers": unasked,
         "resync_without_number": replace(TO_AGENT["resync"], number=0),
     }

@@ -30,6 +30,7 @@ from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.results import ResultHandler, ResultsHandler, SummaryHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
 from mgpu_jupyter.server.handlers.users import UserHandler, UsersHandler
+from mgpu_jupyter.server.handlers.variables import PythonsHandler, ValuesHandler
 
 ALL: tuple[type[Guarded], ...] = (
     HealthHandler,
@@ -58,6 +59,8 @@ ALL: tuple[type[Guarded], ...] = (
     UsageHandler,
     MissingHandler,
     PiecesHandler,
+    ValuesHandler,
+    PythonsHandler,
     UsersHandler,
     UserHandler,
     JobStreamHandler,

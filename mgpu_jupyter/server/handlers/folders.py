@@ -26,7 +26,16 @@ class PiecesHandler(Guarded):
 
     async def post(self) -> None:
         """Keep pieces of the one who sends them."""
+        if self.request.headers.get("Content-Type", "") == folders.RAW:
+            await self._take_raw(self.request.body)
+            return
         pieces = self.read_body(folders.Pieces).pieces
         if any(len(piece) > MAX_LIST_BYTES for piece in pieces):
             raise InvalidRequest("piece-too-large", f"A piece may have {MAX_LIST_BYTES} bytes: send the folder with mgpu's own client.")
         self.answer(folders.Digests(digests=tuple(await self.service.folders.put(self.person, pieces))), 201)
+
+    async def _take_raw(self, body: bytes) -> None:
+        """Keep one piece that came as it is."""
+        if not 0 < len(body) <= MAX_LIST_BYTES:
+            raise InvalidRequest("piece-too-large", f"A piece has 1 to {MAX_LIST_BYTES} bytes: send it with mgpu's own client.")
+        self.answer(folders.Digests(digests=tuple(await self.service.folders.put(self.person, (memoryview(body),)))), 201)

@@ -9,7 +9,9 @@ from tornado.iostream import StreamClosedError
 
 from mgpu_agent.protocol.errors import NotFound
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.model import ResultFile
 from mgpu_jupyter.api import models, results
+from mgpu_jupyter.master.keeping import Index
 from mgpu_jupyter.master.summary import summary_of
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
@@ -18,7 +20,7 @@ CHUNK_BYTES = 256 * 1024
 DEFAULT_LIMIT = 16 * 1024 * 1024
 
 
-class _OfJob(Guarded):
+class OfJob(Guarded):
     """What all of these have in common."""
 
     def own_job(self, job_id: str) -> Job:
@@ -27,16 +29,21 @@ class _OfJob(Guarded):
         self.person.check_may_touch(job.user, job.id)
         return job
 
-    def listed(self, job: Job) -> results.ResultList:
-        """Return what is here of a job's newest attempt."""
-        nodes = dict.fromkeys(placement.node_id for placement in job.placements) if job.spec.results else {}
+    def collected(self, job: Job) -> tuple[dict[NodeId, Index | None], bool]:
+        """Return what each node gave of a job's newest attempt, and whether that is all."""
+        nodes = dict.fromkeys(placement.node_id for placement in job.placements)
         indexes = {node_id: self.service.results.index(job.id, job.attempt, node_id) for node_id in nodes}
         started = {task.node_id for task in job.tasks if not task.lost}
         to_come = [node_id for node_id, index in indexes.items() if index is None and (node_id in started or not job.state.is_final)]
+        return indexes, job.state.is_final and not to_come
+
+    def listed(self, job: Job) -> results.ResultList:
+        """Return what is here of a job's newest attempt."""
+        indexes, complete = self.collected(job) if job.spec.results else ({}, job.state.is_final)
         return results.ResultList(
             job_id=job.id,
             attempt=job.attempt,
-            complete=job.state.is_final and not to_come,
+            complete=complete,
             files=tuple(
                 results.Result(
                     node=node_id,
@@ -51,12 +58,13 @@ class _OfJob(Guarded):
                 for node_id, index in indexes.items()
                 if index is not None
                 for number, kept in enumerate(index.files)
+                if kept.file.rank < 0
             ),
             problems=tuple(f"{index.node_id}: {problem}" for index in indexes.values() if index is not None for problem in index.problems),
         )
 
 
-class ResultsHandler(_OfJob):
+class ResultsHandler(OfJob):
     """The list."""
 
     path = "jobs/{job_id}/results"
@@ -66,7 +74,7 @@ class ResultsHandler(_OfJob):
         self.answer(self.listed(self.own_job(job_id)))
 
 
-class ResultHandler(_OfJob):
+class ResultHandler(OfJob):
     """One file."""
 
     path = "jobs/{job_id}/result"
@@ -75,7 +83,7 @@ class ResultHandler(_OfJob):
         """Send a file or a part of it, piece by piece."""
         job = self.own_job(job_id)
         node, number = self.query("node", str, ""), self.number("number", 0, 0, models.MAX_RANK)
-        file = next((one for one in self.listed(job).files if (one.node, one.number, one.problem) == (node, number, "")), None)
+        file = self._file(job, NodeId(node), number)
         if file is None:
             raise NotFound("no-such-result", f"Job {job.id} has no such file: see `mgpu results {job.id}`.")
         offset = min(self.number("offset", 0, 0, models.MAX_OFFSET), file.size)
@@ -85,6 +93,14 @@ class ResultHandler(_OfJob):
         self.set_header("Content-Length", str(size))
         self.set_header("X-Mgpu-Sha256", file.sha256)
         await self._send_file(path, offset, size)
+
+    def _file(self, job: Job, node: NodeId, number: int) -> ResultFile | None:
+        """Return a file that is here, whoever meant it."""
+        wanted = bool(job.spec.results or job.spec.outputs) and node in {placement.node_id for placement in job.placements}
+        index = self.service.results.index(job.id, job.attempt, node) if wanted else None
+        if index is None or number >= len(index.files) or index.files[number].problem:
+            return None
+        return index.files[number].file
 
     async def _send_file(self, path: Path, offset: int, size: int) -> None:
         sent = 0

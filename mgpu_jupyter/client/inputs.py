@@ -1,0 +1,143 @@
+"""Variables of this process on their way to a cell: read, refused by name if they cannot travel, and of the rest only that sent which
+the master does not have.
+
+Several pieces are under way at once: while one is sent, the next is hashed. Nothing is copied on this side.
+"""
+
+from __future__ import annotations
+
+import keyword
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from msgspec.structs import replace
+
+from mgpu_agent.cell import values
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.folders import VALUES_PIECE_BYTES, Entry, Folder, digest_of, encode_folder
+from mgpu_jupyter.api import folders as api
+from mgpu_jupyter.api.variables import PythonAnswers, PythonQuestion
+from mgpu_jupyter.client.call import Caller
+from mgpu_jupyter.client.folder import missing_of, send_pieces
+from mgpu_jupyter.client.transport import Request
+from mgpu_jupyter.model.job import JobSpec
+
+MAX_BYTES = 2 * 1024**3
+LIMIT_VARIABLE = "MGPU_VALUES_LIMIT"
+SENDERS = 3
+NAME = "values"
+_MIB = 1024 * 1024
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of variables that were sent."""
+
+    digest: str
+    sizes: dict[str, int]
+    sent_bytes: int
+
+
+def names_of(text: str, flag: str) -> tuple[str, ...]:
+    """Return the variables that `a,b` names, or refuse what is none."""
+    return checked_names([name.strip() for name in text.split(",")], flag)
+
+
+def checked_names(names: Sequence[str], flag: str) -> tuple[str, ...]:
+    """Return these names, or refuse what is no variable."""
+    for position, name in enumerate(names):
+        if not name.isidentifier():
+            raise InvalidRequest("bad-name", f"{flag} {name!r}: it is no name of a variable; write them like {flag} a,b.")
+        if keyword.iskeyword(name):
+            raise InvalidRequest("bad-name", f"{flag} {name}: it is a word of Python, and no variable can be called that.")
+        if not name.isascii():
+            raise InvalidRequest("bad-name", f"{flag} {name}: give the variable a name in plain letters, digits and underscores.")
+        if name in names[:position]:
+            raise InvalidRequest("bad-name", f"{flag} names {name} twice: once is enough.")
+    return tuple(names)
+
+
+def looked_up(names: Sequence[str], namespace: Mapping[str, object]) -> dict[str, object]:
+    """Return variables of a notebook by their names."""
+    for name in names:
+        if name not in namespace:
+            raise InvalidRequest(
+                "no-such-variable", f"--in {name}: there is no variable {name} in this notebook; run the cell that sets it."
+            )
+    return {name: namespace[name] for name in names}
+
+
+def limit_bytes() -> int:
+    """Return how much may travel in all, each way."""
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    if not text:
+        return MAX_BYTES
+    if not text.isdecimal():
+        raise InvalidRequest("bad-limit", f"{LIMIT_VARIABLE}={text} is no number of MiB.")
+    return int(text) * _MIB
+
+
+def packed(variables: Mapping[str, object]) -> values.Packed:
+    """Return variables ready to be sent, or refuse the one that cannot travel."""
+    checked_names(list(variables), "inputs")
+    try:
+        return values.pack(variables, limit=limit_bytes())
+    except values.Refused as error:
+        raise InvalidRequest("cannot-travel", str(error)) from error
+
+
+def with_inputs(caller: Caller, spec: JobSpec, variables: Mapping[str, object]) -> tuple[JobSpec, Sent | None, str]:
+    """Return the request with its variables, which are sent, what that was, and a sentence about nodes that it cannot use."""
+    if not variables and not spec.outputs:
+        return spec, None, ""
+    ready = packed(variables) if variables else None
+    spec, note = with_same_python(caller, replace(spec, outputs_limit_bytes=limit_bytes()))
+    if ready is None:
+        return spec, None, note
+    sent = send_values(caller, ready)
+    return replace(spec, inputs=sent.digest), sent, note
+
+
+def send_values(caller: Caller, ready: values.Packed) -> Sent:
+    """Send what the master does not have of these variables."""
+    with ThreadPoolExecutor(SENDERS, thread_name_prefix="mgpu-send") as senders:
+        told = list(senders.map(lambda piece: _send_piece(caller, piece), ready.pieces(VALUES_PIECE_BYTES)))
+    digests = tuple(digest for digest, _ in told)
+    content = encode_folder(Folder((Entry(NAME, "values", 0o600, 0, ready.size, digests),)))
+    name = digest_of(content)
+    if missing_of(caller, [name]):
+        send_pieces(caller, [content])
+    return Sent(digest=name, sizes=ready.sizes, sent_bytes=sum(size for _, size in told))
+
+
+def _send_piece(caller: Caller, piece: memoryview) -> tuple[str, int]:
+    digest = digest_of(piece)
+    if not missing_of(caller, [digest]):
+        return digest, 0
+    caller.call(Request(method="POST", path="folders/pieces", headers={"Content-Type": api.RAW}, body=piece), api.Digests)
+    return digest, len(piece)
+
+
+# --- the same Python -----------------------------------------------------------------------------------
+
+
+def with_same_python(caller: Caller, spec: JobSpec) -> tuple[JobSpec, str]:
+    """Keep a request from nodes whose Python has another minor version, and say so; refuse it when none is left."""
+    here = spec.kernel_python_version
+    question = PythonQuestion(python=spec.python, kernel_python=spec.kernel_python, kernel_python_version=here)
+    told = caller.call(Request(method="POST", path="pythons", body=msgspec.json.encode(question)), PythonAnswers).nodes
+    named = {*spec.nodelist, *spec.node_gpu_ids}
+    told = tuple(one for one in told if one.node not in spec.exclude and (not named or one.node in named))
+    others = [one for one in told if one.version != here]
+    if not others:
+        return spec, ""
+    which = ", ".join(f"{one.node} (Python {one.version}, {one.path})" for one in others[:5]) + (" and others" if len(others) > 5 else "")
+    why = f"This notebook has Python {here}, and what one version pickles another need not be able to read"
+    if named or len(others) == len(told):
+        raise InvalidRequest(
+            "other-python",
+            f"{why}: --in and --out do not reach {which}. Name a Python {here} that is there with --python, or leave out --in and --out.",
+        )
+    excluded = tuple(dict.fromkeys((*spec.exclude, *(one.node for one in others))))
+    return replace(spec, exclude=excluded), f"{why}: the job keeps off {which}."

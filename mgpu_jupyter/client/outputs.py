@@ -1,0 +1,129 @@
+"""Variables that a cell left, brought here: each rank's file in parts, compared with its SHA-256, and read where it arrived.
+
+Reading runs what the file says, as pickles do. So it happens here, in the process of the user whose job wrote it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from mgpu_agent.cell import values
+from mgpu_agent.protocol.errors import Conflict, EngineError, InvalidRequest, NotFound
+from mgpu_jupyter.api.variables import ValueFile, ValueList
+from mgpu_jupyter.client.call import Caller
+from mgpu_jupyter.client.transport import Request
+from mgpu_jupyter.model.job import JobState
+
+PART_BYTES = 4 * 1024 * 1024
+FETCHERS = 3
+MAX_TRIES = 3
+LOOK_S = (0.01, 0.06)
+
+
+class Brought(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back: by name the value, or of several ranks a list; what did not, in words."""
+
+    values: dict[str, object]
+    sizes: dict[str, int]
+    problems: dict[str, str]
+
+
+def result_of(caller: Caller, job_id: str) -> object:
+    """Return what a job left: one value, of several names a dict; an error says why there is none."""
+    listed = caller.call(Request(path=f"jobs/{job_id}/values"), ValueList)
+    if not listed.outputs:
+        raise InvalidRequest("no-outputs", f"Job {job_id} was not asked for variables: name them with --out (outputs=[…] in Python).")
+    if not listed.state.is_final:
+        raise Conflict("not-over", f"Job {job_id} is {listed.state}, and its variables come with its end: job.wait() waits for that.")
+    if listed.state is not JobState.COMPLETED:
+        raise NotFound("no-result", f"Job {job_id} left no variables, since it is {listed.state}: job.output() shows what it printed.")
+    brought = bring(caller, job_id)
+    for problem in brought.problems.values():
+        raise NotFound("no-result", f"Job {job_id}: {problem}")
+    return brought.values if len(listed.outputs) > 1 else brought.values[listed.outputs[0]]
+
+
+def bring(caller: Caller, job_id: str, timeout_s: float | None = None) -> Brought:
+    """Bring what a job that ended well left; waits until all of it has arrived at the master."""
+    listed = _wait(caller, job_id, timeout_s)
+    files = {file.rank: _unpack(caller, job_id, file) for file in listed.files}
+    found: dict[str, object] = {}
+    sizes: dict[str, int] = {}
+    problems: dict[str, str] = {}
+    for name in listed.outputs:
+        column = []
+        for rank in range(listed.ranks):
+            value, problem = _value(files.get(rank), name)
+            if problem:
+                problems.setdefault(name, f"rank {rank}: {problem}" if listed.ranks > 1 else problem)
+            column.append(value)
+        if name not in problems:
+            found[name] = column if listed.ranks > 1 else column[0]
+            sizes[name] = sum(file.sizes[name] for file in files.values() if isinstance(file, values.Unpacked))
+    return Brought(values=found, sizes=sizes, problems=problems)
+
+
+def _wait(caller: Caller, job_id: str, timeout_s: float | None) -> ValueList:
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    pause = LOOK_S[0]
+    while True:
+        listed = caller.call(Request(path=f"jobs/{job_id}/values"), ValueList)
+        if listed.complete:
+            return listed
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError(f"Not all variables of job {job_id} are here after {timeout_s:g} s: job.result() tries again.")
+        time.sleep(pause)
+        pause = min(pause * 1.5, LOOK_S[1])
+
+
+def _value(file: values.Unpacked | str | None, name: str) -> tuple[object, str]:
+    """Return a value, or what is wrong with it."""
+    if file is None:
+        return None, f"`{name}` is not there: its process ended before it was written; see job.output()."
+    if isinstance(file, str):
+        return None, f"`{name}` did not arrive: {file}."
+    if name in file.problems:
+        return None, file.problems[name]
+    try:
+        return file.value(name), ""
+    except Exception as error:  # noqa: BLE001 - whatever a class of the user's says when it is made anew
+        other = "" if file.python == values.PYTHON else f" It was made by Python {file.python}, and this is {values.PYTHON}."
+        return None, f"`{name}` cannot be made here ({type(error).__name__}: {error}).{other} Let the cell leave plain data instead."
+
+
+def _unpack(caller: Caller, job_id: str, file: ValueFile) -> values.Unpacked | str:
+    if file.problem:
+        return file.problem
+    for _ in range(MAX_TRIES):
+        memory = memoryview(mmap.mmap(-1, file.size))
+        digest = hashlib.sha256()
+        for part in _parts(caller, job_id, file, memory):
+            digest.update(part)
+        if digest.hexdigest() == file.sha256:
+            try:
+                return values.Unpacked(memory)
+            except values.Refused as error:
+                return str(error)
+    raise EngineError(
+        "damaged", f"The variables of rank {file.rank} arrived with another SHA-256 {MAX_TRIES} times: see the master's disk."
+    )
+
+
+def _parts(caller: Caller, job_id: str, file: ValueFile, memory: memoryview) -> Iterator[memoryview]:
+    """Fetch a file into memory, several parts at a time, and yield them in order."""
+
+    def fetch(offset: int) -> memoryview:
+        wanted = min(PART_BYTES, file.size - offset)
+        query = {"node": file.node, "number": str(file.number), "offset": str(offset), "limit": str(wanted)}
+        data = caller.send(Request(path=f"jobs/{job_id}/result", query=query)).body
+        memory[offset : offset + len(data)] = data
+        return memory[offset : offset + wanted]
+
+    with ThreadPoolExecutor(FETCHERS, thread_name_prefix="mgpu-fetch") as fetchers:
+        yield from fetchers.map(fetch, range(0, file.size, PART_BYTES))

@@ -1,0 +1,39 @@
+"""Variables of a notebook that go to a cell and come back into it, around one run of the cell. How they travel is the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mgpu_agent.cell.values import in_words
+from mgpu_agent.protocol.errors import NotFound
+from mgpu_jupyter.client.call import Caller
+from mgpu_jupyter.client.inputs import looked_up, with_inputs
+from mgpu_jupyter.client.outputs import bring
+from mgpu_jupyter.model.job import JobSpec
+
+
+class Luggage:
+    """What one cell takes along and brings back; `namespace` is the notebook's."""
+
+    def __init__(self, caller: Caller, namespace: dict[str, object], names: Sequence[str], spec: JobSpec) -> None:
+        """Send the variables of these names; all that can be refused is refused here, before anything is queued."""
+        self._caller = caller
+        self._namespace = namespace
+        self.spec, sent, self.note = with_inputs(caller, spec, looked_up(names, namespace))
+        self._sent = {} if sent is None else sent.sizes
+        self._brought: dict[str, int] = {}
+
+    def unpack(self, job_id: str) -> None:
+        """Put what the cell left into the notebook; an error names what is not there, the rest is."""
+        if not self.spec.outputs:
+            return
+        brought = bring(self._caller, job_id)
+        self._namespace.update(brought.values)
+        self._brought = brought.sizes
+        if brought.problems:
+            raise NotFound("no-result", f"Job {job_id}: {' '.join(brought.problems.values())}")
+
+    def __str__(self) -> str:
+        """Return how much went there and came back, in a line; nothing when there is nothing to tell."""
+        ways = (("in", self._sent), ("out", self._brought))
+        return " · ".join(f"{way}: {', '.join(f'{name} {in_words(size)}' for name, size in sizes.items())}" for way, sizes in ways if sizes)
