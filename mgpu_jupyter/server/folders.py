@@ -47,9 +47,16 @@ class Folders:
         for digest in dict.fromkeys(spec.inputs for spec in specs if spec.inputs):
             values_of(await self._loop.run_in_executor(self._thread, partial(self._store.folder, person.name, digest, VARIABLES_GONE)))
 
+    async def forget(self, user: str, digests: Sequence[str]) -> None:
+        """Let go of variables of jobs that are forgotten, unless another job that is not over has them."""
+        in_use = await self._ask(_in_use)
+        gone = [digest for digest in digests if digest not in in_use]
+        await self._loop.run_in_executor(self._thread, self._store.forget, user, gone, in_use)
+
     def close(self) -> None:
-        """End the thread."""
+        """End the threads."""
         self._thread.shutdown(wait=True)
+        self._store.close()
 
 
 def _in_use(state: ClusterState) -> set[str]:

@@ -41,17 +41,30 @@ async def forget(service: Service, old: list[JobId], *, dry_run: bool = False) -
     files = [path for job_id in old for path in log_files(service.log_root, job_id)]
     size = sum(path.stat().st_size for path in files)
     if old and not dry_run:
+        carried = await service.look(partial(_inputs, job_ids=old))
         await service.forget_jobs(old)
         reach("server.purge")
         for path in files:
             path.unlink(missing_ok=True)
         for directory in (one for job_id in old for one in result_directories(service.place.path / "results", job_id)):
             rmtree(directory, ignore_errors=True)
+        for user, digests in carried.items():
+            await service.folders.forget(user, digests)
     return size
 
 
 def _page(reader: Reader, wanted: JobFilter) -> list[SavedJob]:
     return reader.jobs(wanted)
+
+
+def _inputs(reader: Reader, job_ids: list[JobId]) -> dict[str, list[str]]:
+    """Return by user which variables these jobs were given."""
+    found: dict[str, list[str]] = {}
+    for job_id in job_ids:
+        saved = reader.job(job_id)
+        if saved is not None and saved.job.spec.inputs:
+            found.setdefault(saved.job.user, []).append(saved.job.spec.inputs)
+    return found
 
 
 def _those(user: str | None, before: int | None) -> JobFilter:

@@ -90,6 +90,26 @@ class PieceStore:
             return False
         return True
 
+    def forget(self, user: str, names: Iterable[str], in_use: set[str]) -> None:
+        """Let go of folders of a user, but not of what those in use have in common with them."""
+        spared = self._content(user, in_use)
+        for digest in self._content(user, set(names)) - spared:
+            with contextlib.suppress(OSError):
+                path = self._path(user, digest)
+                size = path.stat().st_size
+                path.unlink()
+                with self._lock:
+                    self._used_bytes -= size
+
+    def _content(self, user: str, names: set[str]) -> set[str]:
+        """Return these folders of a user and all pieces of them, as far as they are here."""
+        found = set(names)
+        for name in names:
+            if (data := self.read(user, name)) is not None:
+                with contextlib.suppress(InvalidRequest):
+                    found.update(decode_folder(data).pieces)
+        return found
+
     def close(self) -> None:
         """End the threads."""
         self._workers.shutdown(wait=True)

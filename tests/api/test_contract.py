@@ -73,6 +73,7 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "requeueJob",
         "rerunJob",
         "purgeJobs",
+        "findPythons",
         "findMissingPieces",
         "addPieces",
         "addUser",

@@ -88,12 +88,23 @@ def test_keywords_about_place_and_time(keywords: dict[str, object], changes: dic
 
 
 def test_submit_has_every_keyword() -> None:
-    named = inspect.signature(Client.submit).parameters.keys() - {"self", "command", "script"}
+    named = inspect.signature(Client.submit).parameters.keys() - {"self", "command", "script", "inputs"}
     assert named == set(KEYWORDS)
 
 
 def test_every_field_of_a_request_can_be_said() -> None:
-    by_itself = {"command", "script", "kernel_python", "kernel_python_version", "home", "stdin", "terminal", "origin"}
+    by_itself = {
+        "command",
+        "script",
+        "kernel_python",
+        "kernel_python_version",
+        "home",
+        "stdin",
+        "terminal",
+        "origin",
+        "inputs",
+        "outputs_limit_bytes",
+    }
     assert {*SAME_IN_SPEC, *RENAMED.values()} == set(JobSpec.__struct_fields__) - by_itself
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tornado.iostream import StreamClosedError
 
-from mgpu_agent.protocol.errors import NotFound
+from mgpu_agent.protocol.errors import Forbidden, NotFound
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import ResultFile
 from mgpu_jupyter.api import models, results
@@ -28,6 +28,11 @@ class OfJob(Guarded):
         job = self.service.saved_job(job_id_of(job_id)).job
         self.person.check_may_touch(job.user, job.id)
         return job
+
+    def check_owner(self, job: Job) -> None:
+        """Refuse variables to everybody else, administrators too: reading them runs code of their owner's."""
+        if self.person.name != job.user:
+            raise Forbidden("not-yours", f"Variables of job {job.id} go to {job.user} alone: reading them runs what they say.")
 
     def collected(self, job: Job) -> tuple[dict[NodeId, Index | None], bool]:
         """Return what each node gave of a job's newest attempt, and whether that is all."""
@@ -86,6 +91,8 @@ class ResultHandler(OfJob):
         file = self._file(job, NodeId(node), number)
         if file is None:
             raise NotFound("no-such-result", f"Job {job.id} has no such file: see `mgpu results {job.id}`.")
+        if file.rank >= 0:
+            self.check_owner(job)
         offset = min(self.number("offset", 0, 0, models.MAX_OFFSET), file.size)
         size = min(self.number("limit", DEFAULT_LIMIT, 1, models.MAX_OUTPUT_LIMIT), file.size - offset)
         path = self.service.results.directory(job.id, job.attempt, NodeId(node)) / str(number)

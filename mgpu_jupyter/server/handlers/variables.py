@@ -24,6 +24,7 @@ class ValuesHandler(OfJob):
     def get(self, job_id: str) -> None:
         """List what each rank left; it is its user's alone."""
         job = self.own_job(job_id)
+        self.check_owner(job)
         indexes, complete = self.collected(job) if job.spec.outputs else ({}, job.state.is_final)
         files = [
             variables.ValueFile(
