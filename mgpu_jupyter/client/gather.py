@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Self, overload
 
 import msgspec
@@ -109,19 +109,25 @@ class Gathered(Sequence[Job]):
 
 
 def gather(
-    jobs: Iterable[Job] | Job, *, timeout: float | None = None, check: bool = False, bar: bool = True, cancel: bool = False
+    jobs: Iterable[Job] | Job,
+    *,
+    timeout: float | None = None,
+    check: bool = False,
+    bar: bool = True,
+    cancel: Callable[[], bool] = lambda: False,
 ) -> Gathered:
     """Wait until all jobs (of arrays: all of each) are over, with one progress bar, and return them in their order.
 
     `check` raises `JobsFailed` at the end if some did not complete; more than `timeout` seconds raise `TimeoutError`. An interrupt
-    leaves the jobs running and says so (with `cancel` it ends them). `await gather_async(jobs)` does the same without blocking the kernel.
+    leaves the jobs running and says so, unless `cancel` then tells that they should end. `await gather_async(jobs)` does the same
+    without blocking the kernel.
     """
     watched = _Watched(jobs, timeout, shows=bar)
     try:
         while (pause_s := watched.look()) is not None:
             time.sleep(pause_s)
     except KeyboardInterrupt:
-        raise watched.interrupted(cancel=cancel) from None
+        raise watched.interrupted(cancel=cancel()) from None
     finally:
         watched.close()
     return watched.gathered.check() if check else watched.gathered

@@ -40,8 +40,9 @@ class Viewer(Protocol):
 class Beside(Protocol):
     """What goes to the job while it is watched."""
 
-    detached: bool
-    """Whether the user left; the job goes on."""
+    @property
+    def detached(self) -> bool:
+        """Whether the user left; the job goes on. Asked after an interrupt."""
 
     def begin(self, job: Job) -> None:
         """Start with a job that is saved."""

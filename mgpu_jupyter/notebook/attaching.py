@@ -15,21 +15,10 @@ from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.errors import failure, shorten
+from mgpu_jupyter.notebook.leaving import Leaving
 from mgpu_jupyter.notebook.stream import CellViewer, Notes
 
 LISTED = 50
-
-
-class Nobody:
-    """Nothing goes to a job from a cell: it has no keyboard."""
-
-    detached = False
-
-    def begin(self, job: Job) -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
 
 
 def find(client: Client, job_id: str) -> Job:
@@ -45,8 +34,13 @@ def find(client: Client, job_id: str) -> Job:
     return job if job.info.id == job.id else client.array(job_id)
 
 
-def attach(job: Job, rank: int | None, viewer_of: Callable[[int], CellViewer], notes: Notes, *, cancel: bool = False) -> SweepTable | None:
-    """Show a job to its end, or the jobs of an array; an interrupt leaves it, and it goes on (of an array `cancel` ends it)."""
+def attach(
+    job: Job, rank: int | None, viewer_of: Callable[[int], CellViewer], notes: Notes, *, cancel: Callable[[], bool] = lambda: False
+) -> SweepTable | None:
+    """Show a job to its end, or the jobs of an array; an interrupt leaves it, and it goes on.
+
+    Of an array that was submitted just now, `cancel` tells whether the interrupt means it.
+    """
     if isinstance(job, JobArray):
         try:
             gather(job, cancel=cancel)
@@ -58,21 +52,21 @@ def attach(job: Job, rank: int | None, viewer_of: Callable[[int], CellViewer], n
     viewer.submitted(job)
     job.caller.on_trouble = notes.show_waiting
     try:
-        outcome = watch.attach(job, viewer, Nobody(), rank)
+        outcome = watch.attach(job, viewer, Leaving(None), rank)
     finally:
         job.caller.on_trouble = None
         viewer.close()
     if outcome.detached:
-        raise shorten(KeyboardInterrupt(left(job))) from None
+        raise shorten(KeyboardInterrupt(left(job.id))) from None
     if outcome.job.state is not JobState.COMPLETED:
         raise failure(outcome.job, viewer.last_lines(outcome.job))
     notes.say(f"{words.ending(outcome.job)} · {outcome.job.id}")
     return None
 
 
-def left(job: Job) -> str:
+def left(job_id: str) -> str:
     """Return what is said when somebody leaves a job that goes on."""
-    return f"Left {job.id}; it goes on. `%mgpu_attach {job.id}` shows it again, `%mgpu_cancel {job.id}` ends it."
+    return f"Left {job_id}; it goes on. `%mgpu_attach {job_id}` shows it again, `%mgpu_cancel {job_id}` ends it."
 
 
 def logs(client: Client, job_id: str | None, rank: int | None, tail: int | None) -> str:

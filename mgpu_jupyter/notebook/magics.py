@@ -27,10 +27,11 @@ from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.notebook import parsers
-from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, logs
+from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, left, logs
 from mgpu_jupyter.notebook.completing import install
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
 from mgpu_jupyter.notebook.front import NotebookFront, show_bundle
+from mgpu_jupyter.notebook.leaving import Leaving
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.live_job import LiveJobs
 from mgpu_jupyter.notebook.offer import offer
@@ -103,6 +104,7 @@ class MgpuMagics:
         self._make_client = make_client
         self._client: Client | None = None
         self._memory = Memory(shell)
+        self._leaving = Leaving(shell)
         # Only a kernel's front end can replace what it shows; a terminal prints each update anew.
         self._is_rich = getattr(shell, "kernel", None) is not None
 
@@ -142,7 +144,7 @@ class MgpuMagics:
             self._notes().say(luggage.note)
         request = replace(request, spec=luggage.spec)
         if request.spec.sweep and not request.background:
-            return attach(self._submit(request), None, self._viewer, self._notes(), cancel=True)
+            return attach(self._submit(request), None, self._viewer, self._notes(), cancel=lambda: not self._leaving.detached)
         if request.background or request.spec.array:
             job = self._submit(request)
             return {"job_id": job.id, "state": job.state.value} if request.json else job
@@ -256,10 +258,12 @@ class MgpuMagics:
         viewer = CellViewer(notes, ranks=tasks_of(spec), on_submitted=lambda job: self._submitted(variable, job))
         self.client.caller.on_trouble = notes.show_waiting
         try:
-            outcome = watch.run(self.client, spec, viewer)
+            outcome = watch.run(self.client, spec, viewer, self._leaving)
         finally:
             self.client.caller.on_trouble = None
             viewer.close()
+        if outcome.detached:
+            raise shorten(KeyboardInterrupt(left(outcome.job.id))) from None
         if outcome.interrupted:
             raise interruption(outcome.job) from None
         if outcome.job.state is not JobState.COMPLETED:

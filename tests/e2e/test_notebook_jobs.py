@@ -108,7 +108,7 @@ def test_outputs_remember_their_jobs(two_nodes: Cluster) -> None:
         "job.wait()",
         "%mgpu_attach",
     ]
-    made = [
+    made: list[dict[str, object]] = [
         {"cell_type": "code", "id": f"cell-{number}", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
         for number, source in enumerate(cells)
     ]

@@ -1,0 +1,110 @@
+"""Output that is still there: the tab closed, the kernel restarted, the server killed in the middle of a job. And the offer to attach."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext
+
+from mgpu_jupyter import Job
+from tests.browser.lab import Lab, LabPage
+
+LINES = 1_000
+HALF = LINES // 2
+COUNT = f"""%%mgpu_srun --gpus 1 --name NAME
+import os, time
+for number in range({LINES}):
+    while number == {HALF} and not os.path.exists("MARK"):
+        time.sleep(0.05)
+    print("line", number, flush=True)
+"""
+FIND = "import mgpu_jupyter\njob_id = next(mgpu_jupyter.Client().jobs(name='NAME')).id"
+CELLS = ["%load_ext mgpu_jupyter", COUNT, FIND, "%mgpu_attach $job_id"]
+LOAD, RUN, LOOK, ATTACH = range(4)
+EXPECTED = [f"line {number}" for number in range(LINES)]
+
+
+def started(lab: Lab, context: BrowserContext, name: str) -> tuple[LabPage, Job, Path]:
+    """Open a notebook, run its cell, and return when the job stands in the middle of its lines, with the file it waits for."""
+    mark = lab.directory / f"{name}.go"
+    lab.write_notebook(f"{name}.ipynb", [cell.replace("NAME", name).replace("MARK", str(mark)) for cell in CELLS])
+    page = lab.open(context, f"{name}.ipynb")
+    page.wait_for_kernel()
+    page.run(LOAD)
+    page.run(RUN, wait=False)
+    job = lab.wait_until(lambda: next(lab.client.jobs(name=name), None), "it is submitted", 60)
+    lab.wait_until(lambda: f"line {HALF - 1}\n" in job.output(), "half of the lines are there", 60)
+    assert "line 0" in page.text(RUN)
+    return page, job, mark
+
+
+def attach(page: LabPage, lab: Lab, mark: Path | None) -> list[str]:
+    """Attach while it runs, let it go on, and return the numbered lines as they are read in the browser."""
+    page.run(LOAD)
+    page.run(LOOK)
+    page.run(ATTACH, wait=mark is None)
+    if mark is not None:
+        lab.wait_until(lambda: f"line {HALF - 1}\n" in page.text(ATTACH), "the first half is there again", 60)
+        mark.touch()
+        page.wait_for_cell(ATTACH)
+    return re.findall(r"^line \d+$", page.text(ATTACH), re.MULTILINE)
+
+
+@pytest.mark.timeout(200)
+def test_the_tab_is_closed(lab: Lab, context: BrowserContext) -> None:
+    """The kernel is still busy with the cell, so what is attached to follows its end."""
+    page, job, mark = started(lab, context, "tab")
+    page.close()
+    again = lab.open(context, "tab.ipynb")
+    again.wait_for_kernel()
+    assert job.state == "running"
+    mark.touch()
+    assert attach(again, lab, None) == EXPECTED
+
+
+@pytest.mark.timeout(200)
+def test_the_kernel_is_restarted(lab: Lab, context: BrowserContext, pictures: Path) -> None:
+    page, job, mark = started(lab, context, "kernel")
+    page.page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }")
+    page.wait_for_kernel()
+    assert job.state == "running"
+    assert attach(page, lab, mark) == EXPECTED
+    page.screenshot(pictures / "attached.png")
+
+
+@pytest.mark.timeout(200)
+def test_the_server_is_killed(lab: Lab, context: BrowserContext) -> None:
+    page, job, mark = started(lab, context, "server")
+    page.close()
+    lab.kill("lab")
+    lab.start_lab()
+    assert job.refresh().state == "running"
+    again = lab.open(context, "server.ipynb")
+    again.wait_for_kernel()
+    assert attach(again, lab, mark) == EXPECTED
+
+
+@pytest.mark.timeout(200)
+def test_the_same_cell_again(lab: Lab, context: BrowserContext, pictures: Path) -> None:
+    hold = "%%mgpu_srun --background --gpus 4 --name train-7b --as job\nimport time\nprint('up', flush=True)\ntime.sleep(600)"
+    lab.write_notebook("again.ipynb", ["%load_ext mgpu_jupyter", hold])
+    page = lab.open(context, "again.ipynb")
+    page.wait_for_kernel()
+    page.run(0)
+    page.run(1)
+    lab.wait_until(lambda: "mgpu" in page.text(1), "the job is shown", 20)
+    job = next(lab.client.jobs(name="train-7b", state="active"))
+    lab.wait_until(lambda: "running on" in page.text(1), "the line follows the job", 20)
+    page.run(1)
+    offer = page.output(1)
+    offer.get_by_text("This cell’s job train-7b still runs").first.wait_for()
+    page.screenshot(pictures / "offer.png", offer)
+    offer.get_by_role("button", name="Run a second one").click()
+    lab.wait_until(lambda: len(list(lab.client.jobs(name="train-7b", state="active"))) == 2, "a second one runs", 30)
+    page.run(1)
+    page.output(1).get_by_role("button", name="Attach to it").click()
+    lab.wait_until(lambda: "running on" in page.text(1), "the line of the job is there again", 30)
+    assert len(list(lab.client.jobs(name="train-7b", state="active"))) == 2
+    job.cancel()
