@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Mapping
 from itertools import pairwise
 
-from mgpu_agent.gpu.fake import MEMORY_BYTES, FakeGpuSource
+from mgpu_agent.gpu.fake import MEMORY_BYTES, FakeGpuSource, Pretender, pretender
 from mgpu_agent.gpu.sampler import Sampler
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample
@@ -48,6 +49,49 @@ def test_simulated_readings_rise_and_fall_smoothly() -> None:
 
     assert max(abs(after - before) for before, after in pairwise(loads)) < 25.0
     assert (loads[28] > 80.0, loads[-1] < 1.0) == (True, True)
+
+
+def test_simulated_gpus_are_as_busy_as_their_process_wants() -> None:
+    clock = Clock()
+    uuids = [GpuUuid(f"GPU-SIM-a-{index}") for index in range(4)]
+    looked: list[int] = []
+
+    def look(pid: int) -> Pretender | None:
+        looked.append(pid)
+        if pid == 8 and looked.count(8) == 1:
+            return None  # it has not become its program yet
+        return Pretender("python", {uuids[0]: 0.5, uuids[1]: 0.0} if pid == 7 else {})
+
+    source = FakeGpuSource(NodeId("a"), 4, clock, look)
+    held = {uuids[0]: 7, uuids[1]: 7, uuids[2]: 8, uuids[3]: 0}
+    for second in range(1, 40):
+        clock.now = float(second)
+        samples = source.sample(held)
+    busy = [round(sample.utilisation_percent or 0.0, -1) for sample in samples]
+    clock.now += 0.5
+    after = source.sample({uuids[2]: 9})
+
+    assert busy == [50.0, 0.0, 90.0, 0.0]
+    assert [sample.processes[0].name if sample.processes else "" for sample in samples] == ["python", "python", "python", ""]
+    assert looked[:3] == [7, 8, 8] or looked[:3] == [8, 7, 8]
+    assert looked.count(7) == 1
+    assert (after[2].utilisation_percent or 0.0) < 15.0  # the job before does not linger
+
+
+def test_a_process_says_in_its_environment_how_busy_it_is() -> None:
+    gpus = "GPU-1,GPU-2,GPU-3"
+
+    def read(**environment: str) -> Pretender | None:
+        with subprocess.Popen(["/bin/sleep", "60"], env=environment) as process:
+            try:
+                return wait_until(lambda: pretender(process.pid)) if "MGPU_GPUS" in environment else pretender(process.pid)
+            finally:
+                process.kill()
+
+    assert read(MGPU_GPUS=gpus) == Pretender("sleep", {})
+    assert read(MGPU_GPUS=gpus, MGPU_SIMULATED_BUSY="90, 5") == Pretender("sleep", {"GPU-1": 0.9, "GPU-2": 0.05, "GPU-3": 0.05})
+    assert read(MGPU_GPUS=gpus, MGPU_SIMULATED_BUSY="x,-1,900") == Pretender("sleep", {"GPU-1": 0.9, "GPU-2": 0.0, "GPU-3": 1.0})
+    assert (read(OTHER="1"), pretender(2**30)) == (None, None)
 
 
 class SlowSource:
