@@ -29,7 +29,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools help setup setup-torch fmt check test demo lab bench bench-variables bench-scheduler chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -93,6 +93,9 @@ bench: $(STAMP) ## measure job rate and latency, print tables, write bench.json
 bench-variables: $(STAMP) ## measure an array there and back by --in/--out against a bare CURVE connection
 	@exec $(BIN)/python -m tests.bench.variables $(ARGS)
 
+bench-live: $(STAMP) ## measure what live figures cost server and kernel, write bench-live.json
+	@exec $(BIN)/python -m tests.bench.live $(ARGS)
+
 bench-scheduler: $(STAMP) ## measure what a pass of the scheduler costs at scale, print a table, write bench-scheduler.json
 	@exec $(BIN)/python -m tests.bench.scheduler $(ARGS)
 
@@ -103,7 +106,7 @@ dist: $(STAMP) ## build runnable single files of the programs of the earlier too
 	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-variables.json bench-scheduler.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
 
@@ -173,4 +176,5 @@ e2e: $(STAMP) $(TORCH_STAMP) $(MPI)
 
 bench-small: $(STAMP)
 	@$(BIN)/python -m tests.bench --small --out .mgpu/bench-small.json
+	@$(BIN)/python -m tests.bench.live --small --out .mgpu/bench-live-small.json
 	@exec $(BIN)/python -m tests.bench.scheduler --small --out .mgpu/bench-scheduler-small.json

@@ -6,6 +6,7 @@ They speak the real protocol over the real link, and start no process: what is t
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.messages import Enrol, Enrolled, Forget, Heartbeat, Hello, Launch, TaskReport, ToMaster, Welcome
+from mgpu_agent.protocol.messages import Enrol, Enrolled, Forget, Heartbeat, Hello, Launch, Stop, TaskReport, ToMaster, Welcome
 from mgpu_agent.protocol.model import LaunchSpec, TaskStatus
 from mgpu_agent.protocol.places import RuntimeFile
 from tests.builders import facts
@@ -24,11 +25,16 @@ POLL_MS = 20
 AT_ONCE = 100  # handshakes under way
 
 
+Read = Callable[["LightAgent", Heartbeat], Heartbeat]
+"""Adds readings to a heartbeat."""
+
+
 class LightAgent:
     """One of them."""
 
-    def __init__(self, name: str, gpus: int) -> None:
+    def __init__(self, name: str, gpus: int, runs_s: float = RUNS_S) -> None:
         self.id = NodeId(name)
+        self.runs_s = runs_s
         self.facts = facts(name, gpus, incarnation=f"boot-{name}/ledger")
         self.keys = zmq.curve_keypair()
         self.is_enrolled = False
@@ -54,7 +60,7 @@ class LightAgent:
                 started_at=time.time(),
                 gpus=spec.gpus,
             )
-            self.running.append((now + RUNS_S, status))
+            self.running.append((now + self.runs_s, status))
             said.append(TaskReport(status=status))
         return said
 
@@ -62,11 +68,12 @@ class LightAgent:
 class LightAgents:
     """Leaving the `with` block closes every connection."""
 
-    def __init__(self, runtime: RuntimeFile, count: int, gpus: int) -> None:
+    def __init__(self, runtime: RuntimeFile, count: int, gpus: int, *, runs_s: float = RUNS_S, read: Read | None = None) -> None:
         self._runtime = runtime
+        self._read = read
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 4 * count + 100)
-        self.agents = [LightAgent(f"light-{number:04d}", gpus) for number in range(count)]
+        self.agents = [LightAgent(f"light-{number:04d}", gpus, runs_s) for number in range(count)]
         self._sockets: dict[zmq.Socket[bytes], LightAgent] = {}
         self._poller = zmq.Poller()
         self._waiting = list(reversed(self.agents))
@@ -125,6 +132,8 @@ class LightAgents:
             case Launch(spec=spec):
                 for said in agent.launch(spec, now):
                     connection.send(encode(said, self._epoch))
+            case Stop(key=stopped):
+                agent.running = [(0.0 if status.key == stopped else at, status) for at, status in agent.running]
             case Forget(keys=keys):
                 for key in keys:
                     agent.untold.pop(key, None)
@@ -136,7 +145,8 @@ class LightAgents:
             return
         if now >= agent.beat_at:
             agent.beat_at = now + agent.beat_s
-            connection.send(encode(Heartbeat(at=time.time(), beat=time.clock_gettime(time.CLOCK_BOOTTIME)), self._epoch))
+            beat = Heartbeat(at=time.time(), beat=time.clock_gettime(time.CLOCK_BOOTTIME))
+            connection.send(encode(beat if self._read is None else self._read(agent, beat), self._epoch))
         due = [status for at, status in agent.running if now >= at]
         agent.running = [(at, status) for at, status in agent.running if now < at]
         for status in due:
