@@ -26,7 +26,7 @@ from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.tasks import tasks_of
-from mgpu_jupyter.notebook import parsers
+from mgpu_jupyter.notebook import panel, parsers
 from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, left, logs
 from mgpu_jupyter.notebook.completing import install
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
@@ -105,6 +105,7 @@ class MgpuMagics:
         self._client: Client | None = None
         self._memory = Memory(shell)
         self._leaving = Leaving(shell)
+        self._panels: panel.Panels | None = None
         # Only a kernel's front end can replace what it shows; a terminal prints each update anew.
         self._is_rich = getattr(shell, "kernel", None) is not None
 
@@ -245,6 +246,18 @@ class MgpuMagics:
             _show(values)
             return
         print(logs(self.client, values.job, values.rank, values.tail), end="")  # noqa: T201 - output is what was asked for
+
+    @_short
+    def mgpu_panel(self, line: str = "") -> None:
+        """Show the cluster live: `%mgpu_panel [queue|gpus|submit|job ID]`; text where there are no widgets."""
+        wanted = panel.read_line(line)
+        if isinstance(wanted, Help):
+            _show(wanted)
+        elif told := panel.missing(self._shell):
+            print(f"{told}\n\n{panel.plain(self.client, wanted)}")  # noqa: T201 - the text form is what was asked for
+        else:
+            self._panels = self._panels or panel.Panels(self._shell, self._make_client())
+            self._panels.show(wanted, self._shell.user_ns)
 
     @property
     def client(self) -> Client:

@@ -65,6 +65,15 @@ def logs(prog: str) -> Parser:
     return result
 
 
+def panel(prog: str) -> Parser:
+    """Return what `%mgpu_panel` takes."""
+    about = "Show the cluster live: the queue, every GPU, a form to submit with, one job."
+    result = Parser(prog, f"{prog} [queue|gpus|submit|job ID]", about, examples=[prog, f"{prog} gpus", f"{prog} job R4T8W2ZB"])
+    result.add_argument("tab", nargs="?", metavar="TAB", help="queue (default), gpus, submit or job")
+    result.add_argument("job", nargs="?", metavar="JOB", help="with job: id of the job to show")
+    return result
+
+
 PARSERS: dict[str, Callable[[str], Parser]] = {
     "mgpu_srun": srun,
     "mgpu_queue": queue,
@@ -74,9 +83,10 @@ PARSERS: dict[str, Callable[[str], Parser]] = {
     "mgpu_trace": trace,
     "mgpu_attach": attach,
     "mgpu_logs": logs,
+    "mgpu_panel": panel,
 }
 """By magic."""
-OF_ENDED = frozenset(("mgpu_explain", "mgpu_trace", "mgpu_attach", "mgpu_logs"))
+OF_ENDED = frozenset(("mgpu_explain", "mgpu_trace", "mgpu_attach", "mgpu_logs", "mgpu_panel"))
 """Magics that take jobs which are over as well."""
 CELL_EXAMPLES = """
   %%mgpu_srun --gpus 2 --name fit             the lines below run as Python on 2 GPUs

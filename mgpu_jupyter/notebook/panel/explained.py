@@ -1,0 +1,70 @@
+"""The answer to "why?" as HTML: the sentence, what happens next, then offers, who is ahead, and how nodes answer. Pure."""
+
+from __future__ import annotations
+
+from mgpu_jupyter.api.explanations import Explanation, Where
+from mgpu_jupyter.client.reasons import where
+from mgpu_jupyter.client.words import duration, gpu_count, names
+from mgpu_jupyter.notebook.panel.marks import esc, glyph
+from mgpu_jupyter.notebook.panel.rows import clock
+
+SHOWN_OFFERS = 3
+SHOWN_NODES = 12
+
+
+def first_line(told: Explanation, now: float) -> str:
+    """Return when it starts, as the first line: `Starts at about 14:52, in 38 m, on gpu-03 and gpu-04.`"""
+    if told.verdict == "now":
+        return f"Starts now{on(told.where)}."
+    if told.verdict == "never":
+        return "Can never start here."
+    if told.verdict in ("started", "over"):
+        return told.text
+    if told.expected.at is not None:
+        surely = "Starts by" if told.expected.promised else "Starts at about"
+        return f"{surely} {clock(told.expected.at, now)}, in {duration(max(told.expected.at - now, 1.0))}."
+    if told.expected.later_than is not None:
+        return f"Starts later than {clock(told.expected.later_than, now)}."
+    return "Start not known."
+
+
+def on(places: tuple[Where, ...]) -> str:
+    """Return ` on …`, or nothing."""
+    return f" on {where(places)}" if places else ""
+
+
+def explained_html(told: Explanation, now: float, name: str) -> str:
+    """Return the whole answer; offers that can be taken stand beside it as buttons."""
+    sign = {"now": "running", "never": "never", "started": "running", "over": "completed"}.get(told.verdict, "queued")
+    parts = [f'<div class="big">{glyph(sign)} <b>{esc(first_line(told, now))}</b></div>']
+    if told.verdict not in ("started", "over"):
+        parts.append(f"<p>{esc(told.text)}</p>")
+    if told.expected.at is not None and not told.expected.promised:
+        parts.append(
+            '<p class="quiet">It is the latest start if jobs keep to their limits; they may end sooner. '
+            "It moves if a job with higher priority comes or a node fails.</p>"
+        )
+    if told.ahead_count:
+        ahead = names([f"{job.job_id} of {job.user} ({gpu_count(job.gpus)})" for job in told.ahead])
+        parts.append(f"<h4>Ahead in the queue</h4><p>{told.ahead_count}: {esc(ahead)}</p>")
+    rows = [
+        f"<tr><td>{esc(names(out.nodes))}{f' (of {out.count})' if out.count > len(out.nodes) else ''}</td><td>{esc(out.text)}</td>"
+        f'<td class="right">{"not without a change" if out.never else ""}</td></tr>'
+        for unit in told.units
+        for out in unit.excluded
+    ]
+    if rows:
+        table = f'<table class="mgpu-table"><tbody>{"".join(rows[:SHOWN_NODES])}</tbody></table>'
+        parts.append(f"<details open><summary>Node by node</summary>{table}</details>")
+    if told.terms:
+        terms = ", ".join(f"{esc(term.name)} {term.points:+.2f}" for term in told.terms if term.points) or "nothing counts"
+        parts.append(f"<details><summary>Priority {told.priority or 0.0:.2f}</summary><p>{terms}, in hours of waiting</p></details>")
+    if told.verdict in ("not_now", "never"):
+        parts.append("<h4>Small changes that start it now</h4>")
+        if not told.offers:
+            parts.append("<p>No small change starts it sooner.</p>")
+        parts += [
+            f"<p>{esc(offer.text)}{esc(on(offer.where))} <code>{esc(' '.join(offer.flags))}</code></p>"
+            for offer in told.offers[:SHOWN_OFFERS]
+        ]
+    return f'<div role="region" aria-label="Why {esc(name)} waits">{"".join(parts)}</div>'

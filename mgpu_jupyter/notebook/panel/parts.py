@@ -1,0 +1,163 @@
+"""Pieces that all tabs are made of: sections that send only what changed, buttons with a name for screen readers, and who drives them.
+
+Every text that reaches a section was escaped where its HTML was made; descriptions of buttons and fields are text to the front end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import ipywidgets as widgets
+
+from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.notebook.panel.loop import Loop
+from mgpu_jupyter.notebook.panel.seen import Seen
+
+
+class Host(Protocol):
+    """What a tab needs of the panel."""
+
+    client: Client
+    loop: Loop
+
+    @property
+    def seen(self) -> Seen:
+        """The cluster as it is now."""
+
+    @property
+    def namespace(self) -> Mapping[str, object]:
+        """The notebook's variables."""
+
+    def draw(self) -> None:
+        """Show what changed in the tab in front."""
+
+    def open_job(self, job_id: str) -> None:
+        """Bring a job to the front."""
+
+    def say(self, text: str) -> None:
+        """Say what happened, or what went wrong, in a line."""
+
+
+class Tab(Protocol):
+    """One tab; made when it is first shown."""
+
+    box: Any
+
+    def draw(self, seen: Seen) -> None:
+        """Show what changed."""
+
+    def shown(self) -> None:
+        """It came to the front."""
+
+    def hidden(self) -> None:
+        """It went to the back: let go of what costs something."""
+
+
+class Section:
+    """A piece of HTML that is sent only when it is another one; `sent` counts how often."""
+
+    def __init__(self, value: str = "", *classes: str) -> None:
+        self.widget = widgets.HTML(value)
+        self._value = value
+        self.sent = 0
+        for name in classes:
+            self.widget.add_class(name)
+
+    def show(self, value: str) -> None:
+        """Show this."""
+        if value != self._value:
+            self._value = value
+            self.sent += 1
+            self.widget.value = value
+
+    @property
+    def value(self) -> str:
+        """What is shown."""
+        return self._value
+
+
+class Acts:
+    """Buttons of one look: they share layout and style, which halves what a front end has to make."""
+
+    def __init__(self) -> None:
+        self._layout = widgets.Layout()
+        self._style = widgets.ButtonStyle()
+
+    def button(self, text: str, on_click: Callable[[], None], *classes: str, tooltip: str = "") -> Any:
+        """Return a button; what it does is called on the front end's thread and must hand over."""
+        made = widgets.Button(description=text, tooltip=tooltip or text, layout=self._layout, style=self._style)
+        for name in classes:
+            made.add_class(name)
+        made.on_click(lambda _: on_click())
+        return made
+
+
+def row(*children: Any, classes: tuple[str, ...] = ()) -> Any:
+    """Return widgets side by side."""
+    made = widgets.HBox(children)
+    for name in classes:
+        made.add_class(name)
+    return made
+
+
+def column(*children: Any, classes: tuple[str, ...] = ()) -> Any:
+    """Return widgets one below the other."""
+    made = widgets.VBox(children)
+    for name in classes:
+        made.add_class(name)
+    return made
+
+
+def has_class(widget: Any, name: str) -> bool:
+    """Tell whether a widget has a class of the style sheet."""
+    return name in widget._dom_classes  # noqa: SLF001 - ipywidgets has no other way to ask
+
+
+class Choice:
+    """A field with options whose choice survives when they change; only what the person chooses is told."""
+
+    def __init__(self, widget: Any, on_choice: Callable[[Any], None]) -> None:
+        self.widget = widget
+        self._options = tuple(widget.options)
+        self._setting = False
+        self._on_choice = on_choice
+        widget.observe(self._changed, "value")
+
+    def offer(self, options: Sequence[tuple[str, Any]], value: Any) -> None:
+        """Show these options with one of them chosen; sends nothing when that is how it is."""
+        if tuple(options) == self._options and self.widget.value == value:
+            return
+        # Other options make the widget choose the first of them for a moment, which nobody wants to hear of.
+        self._setting = True
+        try:
+            with self.widget.hold_sync():
+                if tuple(options) != self._options:
+                    self._options = tuple(options)
+                    self.widget.options = self._options
+                self.widget.value = value
+        finally:
+            self._setting = False
+
+    def _changed(self, change: Mapping[str, Any]) -> None:
+        if not self._setting:
+            self._on_choice(change["new"])
+
+
+def show_if(widget: Any, visible: bool) -> None:
+    """Show a widget or take it out of sight; sends nothing when that is how it is."""
+    if visible == has_class(widget, "mgpu-hide"):
+        (widget.remove_class if visible else widget.add_class)("mgpu-hide")
+
+
+def rename(button: Any, text: str) -> None:
+    """Give a button another name; sends nothing when it has it already."""
+    if button.description != text:
+        button.description = text
+        button.tooltip = text
+
+
+def enable(button: Any, enabled: bool) -> None:
+    """Enable or disable a button; sends nothing when that is how it is."""
+    if button.disabled == enabled:
+        button.disabled = not enabled

@@ -1,0 +1,185 @@
+"""How the panel looks: one style sheet made of JupyterLab's own variables, and the patterns that tiles share. Text only.
+
+Colours come from `--jp-*`, so that light, dark and high contrast follow the theme; the values after the comma serve front ends that
+have no such variables. A state is told by its pattern first and by colour second.
+"""
+
+from __future__ import annotations
+
+PATTERNS = """
+<svg width="0" height="0" style="position:absolute" aria-hidden="true" focusable="false"><defs>
+<pattern id="mgpu-thin" width="3" height="3" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<rect class="mgpu-pt" width="1" height="3"/></pattern>
+<pattern id="mgpu-stripes" width="3" height="3" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<rect class="mgpu-ps" width="3" height="3"/><rect class="mgpu-pl" width="1" height="3"/></pattern>
+<pattern id="mgpu-dots" width="4" height="4" patternUnits="userSpaceOnUse">
+<circle class="mgpu-po" cx="2" cy="2" r="1"/></pattern>
+<pattern id="mgpu-holes" width="4" height="4" patternUnits="userSpaceOnUse">
+<rect class="mgpu-po" width="4" height="4"/><circle class="mgpu-ph" cx="2" cy="2" r="1"/></pattern>
+</defs></svg>
+"""
+
+VARIABLES = """
+.mgpu-panel{--mgpu-mine:var(--jp-brand-color1,#1976d2);--mgpu-bg:var(--jp-layout-color1,#fff);
+--mgpu-mine-pale:color-mix(in srgb,var(--mgpu-mine) 18%,var(--mgpu-bg));--mgpu-others:var(--jp-layout-color4,#757575);
+--mgpu-outside:var(--jp-warn-color0,#e65100);--mgpu-bad:var(--jp-error-color1,#d32f2f);--mgpu-free:#8a8a8a;
+--mgpu-closed:var(--jp-border-color1,#bdbdbd);--mgpu-mem:var(--jp-inverse-layout-color3,#616161);
+--mgpu-track:var(--jp-layout-color2,#e2e2e2);--mgpu-text:var(--jp-ui-font-color1,#212121);--mgpu-quiet:var(--jp-ui-font-color2,#616161);
+--mgpu-line:var(--jp-border-color2,#e0e0e0);--mgpu-edge:var(--jp-border-color1,#bdbdbd);
+--mgpu-chosen:var(--jp-notebook-multiselected-color,#e3f2fd);--mgpu-focus:var(--jp-focus-outline-color,#1976d2)}
+body[data-jp-theme-light="false"] .mgpu-panel{--mgpu-others:#9a9a9a;--mgpu-track:#424242;--mgpu-closed:#555;
+--mgpu-mine-pale:color-mix(in srgb,var(--mgpu-mine) 24%,var(--mgpu-bg));
+--mgpu-chosen:color-mix(in srgb,var(--mgpu-mine) 24%,var(--mgpu-bg))}
+body[data-jp-theme-name*="High Contrast"] .mgpu-panel{--mgpu-free:#fff;--mgpu-others:#e0e0e0;--mgpu-closed:#bdbdbd;--mgpu-mem:#fff;
+--mgpu-track:#333;--mgpu-quiet:var(--mgpu-text)}
+"""
+
+BASE = """
+.mgpu-panel{color:var(--mgpu-text);font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:var(--jp-ui-font-size1,13px);
+line-height:1.4;max-width:980px}
+.mgpu-panel .widget-html,.mgpu-panel .widget-html-content,.mgpu-panel .jupyter-widgets{margin:0;font-size:inherit}
+.mgpu-panel .widget-html-content{line-height:1.4;width:100%;min-width:0;overflow-wrap:anywhere;align-self:stretch}
+.mgpu-panel .widget-html{height:auto;min-width:0;color:inherit}
+.mgpu-panel .quiet,.mgpu-panel .why,.mgpu-panel .head{color:var(--mgpu-quiet)}
+.mgpu-panel .n{font-variant-numeric:tabular-nums}
+.mgpu-panel .right{text-align:right}
+.mgpu-panel code,.mgpu-panel .mono{font-family:var(--jp-code-font-family,monospace);font-size:12px}
+.mgpu-panel .big{font-size:18px;font-weight:400}.mgpu-panel .big b{font-weight:600}
+.mgpu-panel button:focus-visible,.mgpu-panel input:focus-visible,.mgpu-panel label:focus-within{outline:2px solid var(--mgpu-focus);
+outline-offset:-2px}
+.mgpu-panel .mgpu-note{padding:6px 10px;border:1px solid var(--mgpu-edge);margin:0 0 8px}
+.mgpu-panel .mgpu-hide{display:none}
+.mgpu-panel .mgpu-glyph{fill:none;stroke:var(--mgpu-quiet);stroke-width:1.5;vertical-align:-2px}
+.mgpu-panel .mgpu-glyph .f{fill:var(--mgpu-quiet)}
+.mgpu-panel .mgpu-glyph.mine{stroke:var(--mgpu-mine)}.mgpu-panel .mgpu-glyph.mine .f{fill:var(--mgpu-mine)}
+.mgpu-panel .mgpu-glyph.bad{stroke:var(--mgpu-bad)}.mgpu-panel .mgpu-glyph.warn{stroke:var(--mgpu-outside)}
+.mgpu-panel .mgpu-top{align-items:center;gap:8px;margin-bottom:4px;overflow:visible}
+.mgpu-panel .widget-button{height:24px;line-height:22px;padding:0 8px;border:1px solid var(--mgpu-edge);background:var(--mgpu-bg);
+color:var(--mgpu-text);box-shadow:none;width:auto;font-size:inherit}
+.mgpu-panel .widget-button.mod-primary{background:var(--jp-accept-color-normal,#1976d2);border-color:transparent;color:#fff}
+.mgpu-panel .widget-button:disabled{opacity:.45}
+.mgpu-panel .mgpu-link .widget-button,.mgpu-panel .widget-button.mgpu-link{border:0;background:none;padding:0 4px;
+color:var(--jp-content-link-color,#1976d2)}
+.mgpu-panel .widget-toggle-buttons .widget-toggle-button{height:24px;line-height:22px;width:auto;padding:0 8px;margin:0;
+border:1px solid var(--mgpu-edge);background:var(--mgpu-bg);color:var(--mgpu-text);box-shadow:none;font-size:inherit}
+.mgpu-panel .widget-toggle-buttons .widget-toggle-button.mod-active{background:var(--mgpu-track);font-weight:600;
+border-bottom:2px solid var(--mgpu-mine);line-height:20px}
+.mgpu-panel .mgpu-chips .widget-toggle-button{border-radius:12px;margin-right:6px}
+.mgpu-panel .mgpu-chips .widget-toggle-button.mod-active{background:var(--mgpu-bg);border:2px solid var(--mgpu-mine);line-height:20px}
+.mgpu-panel .widget-label{color:inherit;font-size:inherit}
+.mgpu-panel .widget-text input,.mgpu-panel .widget-dropdown select{height:26px;font-size:inherit}
+"""
+
+TILES = """
+.mgpu-pt{fill:var(--mgpu-others);opacity:.42}.mgpu-ps{fill:var(--mgpu-others)}.mgpu-pl{fill:var(--mgpu-bg);opacity:.6}
+.mgpu-po{fill:var(--mgpu-outside)}.mgpu-ph{fill:var(--mgpu-bg)}
+.mgpu-wall{display:block;forced-color-adjust:none;overflow:visible}
+.mgpu-t .b{fill:var(--mgpu-bg);stroke:var(--mgpu-free);stroke-width:1}
+.mgpu-t .s{fill:var(--mgpu-track)}.mgpu-t .u{fill:var(--mgpu-mem)}
+.mgpu-t .k{fill:none;stroke-width:1.8}
+.mgpu-t.mine .b{fill:var(--mgpu-mine-pale);stroke:var(--mgpu-mine)}.mgpu-t.mine .l{fill:var(--mgpu-mine)}
+.mgpu-t.others .b{fill:url(#mgpu-thin);stroke:var(--mgpu-others)}.mgpu-t.others .l{fill:url(#mgpu-stripes)}
+.mgpu-t.outside .b{fill:url(#mgpu-dots);stroke:var(--mgpu-outside)}.mgpu-t.outside .l{fill:url(#mgpu-holes)}
+.mgpu-t.unhealthy .b{fill:color-mix(in srgb,var(--mgpu-bad) 12%,var(--mgpu-bg));stroke:var(--mgpu-bad)}
+.mgpu-t.unhealthy .k{stroke:var(--mgpu-bad)}
+.mgpu-t.closed .b{stroke:var(--mgpu-closed)}.mgpu-t.closed .k{stroke:var(--mgpu-quiet);stroke-width:1.2}
+.mgpu-t.sim .b{stroke-dasharray:2.5 2}
+.mgpu-t.pick .b{fill:var(--mgpu-mine-pale);stroke:var(--mgpu-mine);stroke-width:2;stroke-dasharray:none}
+.mgpu-t.pick .k{stroke:var(--mgpu-mine)}
+.mgpu-plot{display:block}.mgpu-plot .z{stroke:var(--mgpu-line);fill:none}
+.mgpu-plot .n{fill:none;stroke-width:1.2;vector-effect:non-scaling-stroke}
+.mgpu-plot.mine .n{stroke:var(--mgpu-mine)}.mgpu-plot.mine .a{fill:var(--mgpu-mine-pale)}
+.mgpu-plot.others .n{stroke:var(--mgpu-mem)}.mgpu-plot.others .a{fill:var(--mgpu-track)}
+.mgpu-stale .mgpu-wall,.mgpu-stale .mgpu-plot{opacity:.5;filter:saturate(.3)}
+@media (prefers-reduced-motion:no-preference){.mgpu-t .l{transition:y .2s,height .2s}}
+@media (forced-colors:active){.mgpu-panel{--mgpu-mine:Highlight;--mgpu-others:CanvasText;--mgpu-free:CanvasText;--mgpu-mem:CanvasText;
+--mgpu-bg:Canvas}}
+"""
+
+QUEUE = """
+.mgpu-panel .mgpu-cells{display:grid;grid-template-columns:20px 30px minmax(90px,1.1fr) minmax(48px,.6fr) 44px 84px minmax(60px,2fr);
+column-gap:8px;align-items:center;height:26px;white-space:nowrap}
+.mgpu-panel .mgpu-cells>span{overflow:hidden;text-overflow:ellipsis}
+.mgpu-panel .mgpu-cells.me .name{font-weight:600}
+.mgpu-panel .mgpu-row{border-bottom:1px solid var(--mgpu-line);align-items:center;overflow:hidden;min-height:27px}
+.mgpu-panel .mgpu-row:has(.chosen){background:var(--mgpu-chosen)}.mgpu-panel .chosen .why{color:var(--mgpu-text)}
+.mgpu-panel .mgpu-row.mgpu-headrow{border-bottom-color:var(--mgpu-edge)}
+.mgpu-panel .mgpu-row .widget-html{flex:1 1 auto}
+.mgpu-panel .mgpu-acts{flex:0 0 150px;width:150px;justify-content:flex-end;overflow:hidden}
+.mgpu-panel .mgpu-acts .widget-button{width:24px;min-width:24px;height:24px;padding:0;border:0;background:none;color:var(--mgpu-text);
+font-size:0;margin:0}
+.mgpu-panel .mgpu-acts .widget-button:hover{background:var(--mgpu-track)}
+.mgpu-panel .mgpu-acts .widget-button:disabled{visibility:hidden}
+.mgpu-panel .mgpu-acts .widget-button::before{font-size:14px;line-height:24px;font-family:system-ui,sans-serif}
+.mgpu-panel .mgpu-up::before{content:"\\25B4"}.mgpu-panel .mgpu-down::before{content:"\\25BE"}
+.mgpu-panel .mgpu-why::before{content:"?"}.mgpu-panel .mgpu-hold::before{content:"\\2016"}.mgpu-panel .mgpu-free::before{content:"\\25B7"}
+.mgpu-panel .mgpu-end::before{content:"\\2715"}.mgpu-panel .mgpu-open::before{content:"\\203A"}
+.mgpu-panel .mgpu-extra{opacity:.35}.mgpu-panel .mgpu-row:hover .mgpu-extra,.mgpu-panel .mgpu-row:focus-within .mgpu-extra{opacity:1}
+.mgpu-panel .mgpu-card{border:1px solid var(--mgpu-line);padding:10px 12px;margin-top:8px}
+.mgpu-panel .mgpu-card h4{margin:8px 0 2px;font-size:inherit;font-weight:600}
+.mgpu-panel .mgpu-card p{margin:2px 0}
+.mgpu-panel table.mgpu-table{border-collapse:collapse;width:100%;margin:0;font-size:inherit;table-layout:auto}
+.mgpu-panel table.mgpu-table th{font-weight:400;color:var(--mgpu-quiet);text-align:left;padding:2px 8px 4px 0;
+border-bottom:1px solid var(--mgpu-edge);background:none}
+.mgpu-panel table.mgpu-table td{padding:3px 8px 2px 0;border-bottom:1px solid var(--mgpu-line);text-align:left;vertical-align:middle;
+background:none;white-space:nowrap}
+.mgpu-panel table.mgpu-table .right{text-align:right}.mgpu-panel table.mgpu-table tr{background:none}
+"""
+
+OTHERS = """
+.mgpu-panel .mgpu-split{gap:16px;align-items:flex-start;overflow:visible}
+.mgpu-panel .mgpu-list{position:relative;max-height:300px;overflow:hidden auto;flex:0 0 auto;width:250px}
+.mgpu-panel .mgpu-left{flex:0 0 250px;overflow:visible}
+.mgpu-panel .mgpu-list .mgpu-names{position:relative;z-index:1;width:100%;margin:0}
+.mgpu-panel .mgpu-list .widget-radio{width:100%;height:auto}
+.mgpu-panel .mgpu-list .widget-radio-box{width:100%;margin:0!important;display:block}
+.mgpu-panel .mgpu-list .widget-radio-box label{display:block;height:26px;line-height:26px;margin:0;padding:0 140px 0 8px;cursor:pointer;
+overflow:hidden;text-overflow:ellipsis;white-space:nowrap;position:relative}
+.mgpu-panel .mgpu-list .widget-radio-box input{position:absolute;opacity:0;width:100%;height:100%;left:0;top:0;margin:0;cursor:pointer}
+.mgpu-panel .mgpu-list label:has(input:checked){background:var(--mgpu-chosen);font-weight:600}
+.mgpu-panel .mgpu-list .mgpu-walls{position:absolute;right:6px;top:0;z-index:2;pointer-events:none;width:128px;overflow:visible}
+.mgpu-panel .mgpu-wr{height:26px;padding-top:4px;box-sizing:border-box}
+.mgpu-panel .mgpu-legend{display:flex;flex-wrap:wrap;gap:4px 12px;margin-top:8px;max-width:250px}
+.mgpu-panel .mgpu-legend span{display:inline-flex;align-items:center;gap:6px}
+.mgpu-panel .mgpu-form{flex:0 1 330px;overflow:visible}
+.mgpu-panel .mgpu-form .widget-text,.mgpu-panel .mgpu-form .widget-hbox{margin-bottom:6px}
+.mgpu-panel .mgpu-form .widget-label{width:92px;text-align:left;flex:0 0 auto}
+.mgpu-panel .mgpu-form .mgpu-unit .widget-label,.mgpu-panel .mgpu-form .mgpu-unit{width:auto;margin:0 6px}
+.mgpu-panel .mgpu-offer .widget-button{flex:0 0 auto;min-width:40px}.mgpu-panel .mgpu-offer .widget-html{flex:0 1 auto}
+.mgpu-panel .mgpu-answer{flex:1 1 320px;min-width:260px;overflow:visible}
+.mgpu-panel .mgpu-pickrow{position:relative;height:26px;overflow:visible}
+.mgpu-panel .mgpu-pickrow .mgpu-tilebuttons{position:absolute;left:96px;top:1px;overflow:visible}
+.mgpu-panel .mgpu-tilebuttons .widget-button{width:16px;min-width:16px;height:24px;padding:0;margin:0;border:0;background:transparent;
+font-size:0;color:transparent}
+.mgpu-panel .mgpu-tilebuttons .widget-button:disabled{opacity:0;pointer-events:none}
+.mgpu-panel .mgpu-pick{display:grid;grid-template-columns:96px 1fr;height:24px;align-items:center}
+.mgpu-panel .mgpu-pick>span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+.mgpu-panel .mgpu-old{opacity:.55}
+.mgpu-panel .mgpu-line{background:var(--jp-cell-editor-background,#f5f5f5);border:1px solid var(--mgpu-line);padding:6px 10px;
+white-space:pre-wrap;margin-top:8px;font-family:var(--jp-code-font-family,monospace);font-size:12px}
+.mgpu-panel .mgpu-line b{color:var(--jp-mirror-editor-meta-color,#aa22ff);font-weight:400}
+.mgpu-panel .mgpu-way{display:flex;gap:2px;height:12px;margin:8px 0 2px}
+.mgpu-panel .mgpu-way i{display:block;border:1px solid var(--mgpu-others);min-width:6px;box-sizing:border-box}
+.mgpu-panel .mgpu-way .st{background:repeating-linear-gradient(135deg,var(--mgpu-others) 0 1px,transparent 1px 4px)}
+.mgpu-panel .mgpu-way .ru{background:var(--mgpu-others)}
+.mgpu-panel .mgpu-way .live{background:var(--mgpu-mine);border-color:var(--mgpu-mine)}
+.mgpu-panel .mgpu-way .le{border-style:dashed}
+.mgpu-panel .mgpu-said{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px}
+.mgpu-panel .mgpu-log{border:1px solid var(--mgpu-line);flex:1 1 360px;min-width:260px;overflow:visible;padding:4px 8px}
+.mgpu-panel .mgpu-lines{max-height:240px;overflow:auto;font-family:var(--jp-code-font-family,monospace);font-size:12px;line-height:18px;
+display:flex;flex-direction:column-reverse}
+.mgpu-panel .mgpu-lines table{border-collapse:collapse;width:100%;margin:0}
+.mgpu-panel .mgpu-lines td{padding:0 8px;white-space:pre-wrap;text-align:left;border:0;vertical-align:top;background:none;font-size:12px}
+.mgpu-panel .mgpu-lines tr{background:none!important}
+.mgpu-panel .mgpu-lines td:first-child{white-space:nowrap;min-width:28px;
+color:var(--mgpu-quiet);text-align:right;border-right:2px solid var(--mgpu-line);width:1%}
+.mgpu-panel .mgpu-rail{flex:0 1 260px;min-width:200px;overflow:visible}
+.mgpu-panel .mgpu-gp{display:grid;grid-template-columns:minmax(60px,1fr) 104px 48px;gap:8px;align-items:center;margin-top:4px}
+.mgpu-panel .mgpu-beat{display:none}
+.mgpu-panel .mgpu-split{flex-flow:row wrap}
+"""
+
+
+def style() -> str:
+    """Return the style sheet and the patterns, to stand once in each panel."""
+    return f"<style>{VARIABLES}{BASE}{TILES}{QUEUE}{OTHERS}</style>{PATTERNS}"

@@ -1,0 +1,152 @@
+"""The panel in a real JupyterLab: each tab is used as a person does, and what happens is seen in the cluster and on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from mgpu_jupyter.client.job import Job
+from tests.browser.conftest import SIZE
+from tests.browser.lab import Lab, LabPage
+
+CELLS = ["%load_ext mgpu_jupyter", "%mgpu_panel", "%mgpu_panel gpus", "%mgpu_panel submit", "%mgpu_panel job"]
+QUEUE, GPUS, SUBMIT, JOB = 1, 2, 3, 4
+LIMIT_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Browser, shared_lab: Lab) -> Iterator[LabPage]:
+    """One notebook for all tests of this module; each runs the cell that it needs."""
+    shared_lab.write_notebook("panel.ipynb", CELLS)
+    with chromium.new_context(viewport={**SIZE, "height": 1100}, locale="en-GB") as context:
+        page = shared_lab.open(context, "panel.ipynb", workspace="panel")
+        page.wait_for_kernel()
+        page.run(0)
+        yield page
+
+
+def shown(page: LabPage, number: int) -> Locator:
+    """Run the cell of a panel and return the panel."""
+    page.run(number)
+    panel = page.output(number).locator(".mgpu-panel")
+    panel.wait_for()
+    panel.scroll_into_view_if_needed()
+    return panel
+
+
+def submit(lab: Lab, name: str, gpus: int = 1, seconds: float = 120.0, **keywords: object) -> Job:
+    return lab.client.submit(["sleep", str(seconds)], gpus=gpus, name=name, **keywords)  # type: ignore[arg-type]
+
+
+def row(panel: Locator, job: Job) -> Locator:
+    return panel.locator(f".mgpu-row:has([data-job='{job.id}'])")
+
+
+def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: Path) -> None:
+    panel = shown(page, QUEUE)
+    expect(panel).to_contain_text("8 of 8 GPUs free", timeout=LIMIT_MS)
+    runs = [submit(lab, f"train-{number}", gpus=4) for number in range(2)]
+    waits = submit(lab, "<b onmouseover=alert(1)>waits & sees</b>", gpus=2)
+    also = submit(lab, "after-it")
+    for job in (*runs, waits, also):
+        expect(row(panel, job)).to_be_visible(timeout=LIMIT_MS)
+    expect(panel).to_contain_text("0 of 8 GPUs free", timeout=LIMIT_MS)
+    assert "<b onmouseover=alert(1)>" in (row(panel, waits).locator(".name").get_attribute("title") or "")
+    assert panel.locator("[onmouseover]").count() == 0
+    page.screenshot(pictures / "panel-queue-light.png", panel)
+
+    panel.get_by_role("button", name="Why does it wait: after-it").click()
+    expect(panel.get_by_role("region", name="Why after-it waits")).to_contain_text("Node by node", timeout=LIMIT_MS)
+    page.screenshot(pictures / "panel-explain-light.png", panel)
+    panel.get_by_role("button", name="Close").click()
+
+    panel.get_by_role("button", name="Raise the priority of after-it").click()
+    lab.wait_until(lambda: also.refresh().priority == 1, "the priority is one higher")
+    lab.wait_until(lambda: also.refresh().place == 1, "it is the first")
+    expect(panel.locator(".mgpu-row .name").nth(3)).to_have_text("after-it", timeout=LIMIT_MS)
+    panel.get_by_role("button", name="Hold after-it").click()
+    lab.wait_until(lambda: also.refresh().reason_code == "held", "it is held")
+    expect(row(panel, also)).to_contain_text("held; starts only when released", timeout=LIMIT_MS)
+    panel.get_by_role("button", name="Release after-it").click()
+    lab.wait_until(lambda: also.refresh().reason_code != "held", "it is released")
+
+    panel.get_by_role("button", name="Cancel train-0", exact=True).click()
+    expect(panel.locator(".mgpu-card")).to_contain_text("Cancel “train-0” of me")
+    panel.get_by_role("button", name="Cancel the job").click()
+    lab.wait_until(lambda: runs[0].refresh().state == "cancelled", "the job is cancelled")
+    expect(row(panel, runs[0])).to_be_hidden(timeout=LIMIT_MS)
+
+    panel.get_by_placeholder("job, user, state").fill("train-1")
+    expect(panel.locator(".mgpu-cells:not(.head):visible")).to_have_count(1, timeout=LIMIT_MS)
+    panel.get_by_placeholder("job, user, state").fill("user9")
+    expect(panel).to_contain_text("No job matches “user9”.", timeout=LIMIT_MS)
+    panel.get_by_placeholder("job, user, state").fill("")
+
+
+def test_a_gpu_changes_when_a_job_starts(lab: Lab, page: LabPage, pictures: Path) -> None:
+    panel = shown(page, GPUS)
+    expect(panel.locator("tr[data-state='free']")).to_have_count(4, timeout=LIMIT_MS)
+    job = submit(lab, "<i>fills</i>", gpus=4)
+    other = submit(lab, "half", gpus=2)
+    lab.wait_until(lambda: job.refresh().state == "running" and other.refresh().state == "running", "both run")
+    node = job.refresh().nodes[0]
+    panel.get_by_role("radio", name=node).check(force=True)
+    expect(panel.locator("tr[data-state='mine']")).to_have_count(4, timeout=LIMIT_MS)
+    expect(panel.locator("tr[data-gpu='0']")).to_contain_text("me, <i>fills</i>")
+    expect(panel.locator("tr[data-gpu='0'] .mgpu-plot path.n")).to_have_count(1, timeout=LIMIT_MS)
+    expect(panel.locator(f".mgpu-wall[aria-label='{node}: 4 mine']")).to_have_count(1, timeout=LIMIT_MS)
+    page.screenshot(pictures / "panel-gpus-light.png", panel)
+    job.cancel()
+    expect(panel.locator("tr[data-state='free']")).to_have_count(4, timeout=LIMIT_MS)
+
+
+def test_the_form_is_answered_while_it_is_filled_in(lab: Lab, page: LabPage, pictures: Path) -> None:
+    panel = shown(page, SUBMIT)
+    expect(panel).to_contain_text("Starts now", timeout=LIMIT_MS)
+    panel.get_by_label("Time limit").fill("soon")
+    expect(panel).to_contain_text("Time limit is not a time", timeout=LIMIT_MS)
+    panel.get_by_label("Time limit").fill("00:10:00")
+    panel.get_by_label("Name").fill("from the form")
+    panel.get_by_label("Command").fill("sleep 60")
+    expect(panel.locator(".mgpu-line")).to_have_text("%mgpu_srun --gpus 1 -t 00:10:00 --name 'from the form' -- sleep 60", timeout=LIMIT_MS)
+    expect(panel).to_contain_text("Starts now", timeout=LIMIT_MS)
+    node = sorted(lab.node_states())[0]
+    panel.get_by_role("button", name=f"Ask for GPU 2 of {node}").click()
+    expect(panel.locator(".mgpu-line")).to_contain_text(f"--node-gpu-ids {node}:2", timeout=LIMIT_MS)
+    page.screenshot(pictures / "panel-submit-light.png", panel)
+    panel.get_by_role("button", name="Submit").click()
+    expect(panel).to_contain_text("Submitted from the form as", timeout=LIMIT_MS)
+    job = next(iter(lab.client.jobs(state="active", name="from the form")))
+    lab.wait_until(lambda: job.refresh().state == "running", "it runs")
+    assert [(place.node, place.gpu_indices) for place in job.refresh().placements] == [(node, (2,))]
+
+    panel.get_by_role("button", name="Write a cell").click()
+    # The notebook was written by a program, so that JupyterLab does not trust it and asks.
+    page.page.locator(".jp-Dialog").get_by_role("button", name="Run Once").click()
+    expect(page.cell(SUBMIT + 1).locator(".cm-content")).to_have_text(
+        f"%mgpu_srun --node-gpu-ids {node}:2 -t 00:10:00 --name 'from the form' -- sleep 60", timeout=LIMIT_MS
+    )
+    page.command("notebook:delete-cell")
+
+
+def test_a_job_is_followed(lab: Lab, page: LabPage, pictures: Path) -> None:
+    script = "import time\nfor n in range(400):\n print('step', n, '<script>alert(1)</script>', flush=True); time.sleep(0.3)"
+    job = lab.client.submit(["python3", "-c", script], gpus=2, name="followed", time_limit=600)
+    lab.wait_until(lambda: job.refresh().state == "running", "it runs")
+    panel = shown(page, JOB)
+    panel.get_by_role("combobox").select_option(f"followed · {job.id}")
+    expect(panel.locator(".mgpu-lines")).to_contain_text("step 3 <script>alert(1)</script>", timeout=LIMIT_MS)
+    expect(panel).to_contain_text("asked 2, used", timeout=LIMIT_MS)
+    expect(panel.locator(".mgpu-gp")).to_have_count(2, timeout=LIMIT_MS)
+    expect(panel.locator(".mgpu-way")).to_be_visible()
+    page.screenshot(pictures / "panel-job-light.png", panel)
+    panel.get_by_role("button", name="Cancel", exact=True).click()
+    panel.get_by_role("button", name="Cancel it now").click()
+    lab.wait_until(lambda: job.refresh().state == "cancelled", "it is cancelled")
+    expect(panel.get_by_role("button", name="Run again")).to_be_visible(timeout=LIMIT_MS)
+    page.theme("dark")
+    page.screenshot(pictures / "panel-job-dark.png", panel)
+    page.theme("light")

@@ -1,0 +1,390 @@
+"""What the panel shows, without widgets: order and words of rows, tiles, plots, the form's line, a job's log. Hostile text stays text."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.api import explanations as api
+from mgpu_jupyter.api import models
+from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.notebook.panel import Wanted, form, gpu_views, job_views, read_line, rows
+from mgpu_jupyter.notebook.panel.explained import explained_html, first_line
+from mgpu_jupyter.notebook.panel.form import Form
+from mgpu_jupyter.notebook.panel.job_views import Log, log_html
+from mgpu_jupyter.notebook.panel.marks import Tile, esc, middle, plot, tile, wall
+from mgpu_jupyter.notebook.panel.panel import stale_html
+from mgpu_jupyter.notebook.panel.seen import Picked, Seen
+from mgpu_jupyter.notebook.panel.submit_tab import cell_button
+from mgpu_jupyter.notebook.panel.track import Track
+from tests.notebook.panel_world import HOSTILE, NOW, FakeView, gpu, job, node
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would make of a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def seen(*, nodes: list[models.Node] | None = None, jobs: list[models.Job] | None = None, **fields: object) -> Seen:
+    return Seen(FakeView(nodes or [], jobs or [], **fields), NOW)  # type: ignore[arg-type]
+
+
+def check_harmless(text: str) -> Tags:
+    found = Tags(text)
+    assert "img" not in found.tags
+    assert not [name for name in found.attributes if name.startswith("on")]
+    return found
+
+
+# --- the queue -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_under_way_then_in_place_then_aside() -> None:
+    told = seen(
+        jobs=[
+            job("HELD0001", reason_code="held"),
+            job("SECOND01", place=2),
+            job("FIRST001", place=1, user="user1"),
+            job("LATER001", JobState.RUNNING, started_at=NOW - 5),
+            job("EARLY001", JobState.RUNNING, started_at=NOW - 50),
+            job("OVER0001", JobState.COMPLETED),
+        ]
+    )
+    assert [row.key for row in rows.rows_of(told, mine=False, text="")] == ["EARLY001", "LATER001", "FIRST001", "SECOND01", "HELD0001"]
+    assert [row.key for row in rows.rows_of(told, mine=True, text="")] == ["EARLY001", "LATER001", "SECOND01", "HELD0001"]
+    assert [row.key for row in rows.rows_of(told, mine=False, text="User1 queued")] == ["FIRST001"]
+    assert rows.rows_of(told, mine=False, text="user9") == []
+    assert rows.nothing("user9") == "No job matches “user9”."
+
+
+def test_waiting_jobs_of_an_array_are_one_row() -> None:
+    told = seen(
+        jobs=[job(f"ARRAY{number:03}", array_id="ARRAY000", array_index=number, place=5 - number, gpus=1) for number in range(1, 4)]
+    )
+    (row,) = rows.rows_of(told, mine=False, text="")
+    assert (row.key, row.count, row.place, rows.size(row)) == ("ARRAY000", 3, 1, "3×1")
+
+
+def test_the_words_of_a_row() -> None:
+    busy = [gpu(0, job_id="RUN00001", user="me", state="held", utilisation_percent=80.0)]
+    busy.append(gpu(1, job_id="RUN00001", user="me", state="held", utilisation_percent=98.0))
+    runs = job("RUN00001", JobState.RUNNING, nodes=("gpu-01",), started_at=NOW - 42 * 60, gpus=2)
+    waits = job("WAIT0001", place=1, reason="Waits for 4 free H100 on each of 2 nodes.", expected_start_at=NOW + 60, nodes_wanted=2, gpus=8)
+    told = seen(nodes=[node("gpu-01", busy)], jobs=[runs, waits, job("HELD0001", reason_code="held"), job("PLAIN001", place=2)])
+    first, second, third, held = rows.rows_of(told, mine=False, text="")
+    assert [rows.when(told, row) for row in (first, second, third, held)] == ["42 m", f"≈ {rows.clock(NOW + 60, NOW)}", "–", "held"]
+    assert [rows.why(told, row) for row in (first, second, third, held)] == [
+        "gpu-01; 89 % busy",
+        "waits for 4 free H100 on each of 2 nodes",
+        "it is the next to be looked at",
+        "held; starts only when released",
+    ]
+    assert (rows.size(first), rows.size(second)) == ("1×2", "2×4")
+    assert [rows.span(seconds) for seconds in (5, 65, 3 * 3600 + 240, 76 * 3600)] == ["5 s", "1 m", "3 h 04 m", "3 d 4 h"]
+
+
+def test_hostile_names_stay_text_everywhere() -> None:
+    held = gpu(0, job_id="HOSTILE1", user=HOSTILE, state="held", name=HOSTILE, reason=HOSTILE)
+    bad = models.NodeOrders(state=NodeState.DRAINING, reason=HOSTILE, by=HOSTILE, at=NOW)
+    nodes = [node("n1", [held, gpu(1, state="outside", reason=HOSTILE)], state=NodeState.DRAINING, orders=bad, rack=HOSTILE)]
+    jobs = [job("HOSTILE1", JobState.RUNNING, name=HOSTILE, user=HOSTILE, nodes=("n1",)), job("HOSTILE2", reason=HOSTILE, name=HOSTILE)]
+    told = seen(nodes=nodes, jobs=jobs)
+    for row in rows.rows_of(told, mine=False, text=""):
+        found = check_harmless(rows.row_html(told, row, chosen=True))
+        assert "<img" in found.text
+    for text in (
+        gpu_views.node_html(told, NodeId("n1"), {}, NOW),
+        gpu_views.walls_html(told, [NodeId("n1")]),
+        rows.nothing(HOSTILE),
+        job_views.head_html(told, jobs[0]),
+        job_views.head_html(told, jobs[1]),
+        job_views.efficiency_html(4, 1.3, HOSTILE, HOSTILE),
+        form.magic_html(Form(name=HOSTILE, command=HOSTILE, flags=HOSTILE)),
+        form.answer_html(None, HOSTILE, NOW, checking=False),
+        form.answer_html(api.Explanation(verdict="never", code="x", text=HOSTILE), "", NOW, checking=True),
+        cell_button(HOSTILE),
+        explained_html(_answer(HOSTILE), NOW, HOSTILE),
+        job_views.plots_html([job_views.GpuLine(HOSTILE, 0, [NOW], [5.0], 5.0)], NOW, NOW + 5, 2.0, mine=True),
+    ):
+        check_harmless(text)
+    log = Log()
+    log.feed(0, "stdout", (HOSTILE + "\n").encode())
+    check_harmless(log_html(log, None, HOSTILE))
+    view = FakeView(state="stale")
+    view.problem = HOSTILE
+    check_harmless(stale_html(view, NOW))
+
+
+def _answer(text: str) -> api.Explanation:
+    out = api.Excluded(check="gpus", text=text, never=True, count=9, nodes=(NodeId("n1"),))
+    return api.Explanation(
+        verdict="not_now",
+        code="busy",
+        text=text,
+        expected=api.Forecast(at=NOW + 2280),
+        ahead_count=1,
+        ahead=(api.Ahead(job_id="AHEAD001", user=text, gpus=2),),  # type: ignore[arg-type]
+        units=(api.UnitAnswer(first=0, count=1, needs=text, missing=1, would_do=0, excluded=(out,)),),
+        terms=(api.Term(name=text, amount=1.0, points=2.0),),
+        priority=2.0,
+        offers=(api.Offer(text=text, flags=(text,), patch={"gpus": 1}),),
+    )
+
+
+def test_the_first_line_of_an_answer() -> None:
+    at = rows.clock(NOW + 2280, NOW)
+    assert first_line(_answer("Because."), NOW) == f"Starts at about {at}, in 38 m 00 s."
+    assert first_line(api.Explanation(verdict="never", code="", text="No."), NOW) == "Can never start here."
+    now = api.Explanation(verdict="now", code="", text="", where=(api.Where(node=NodeId("n1"), gpus=(6, 7)),))
+    assert first_line(now, NOW) == "Starts now on n1 (GPU 6, 7)."
+    assert first_line(api.Explanation(verdict="not_now", code="", text="x"), NOW) == "Start not known."
+    assert "No small change starts it sooner." in explained_html(api.Explanation(verdict="not_now", code="", text="x"), NOW, "j")
+
+
+# --- tiles and plots ---------------------------------------------------------------------------------------
+
+
+def test_each_state_has_its_own_tile() -> None:
+    told = seen()
+    online, draining = node("a"), node("b", state=NodeState.DRAINING)
+    cases = {
+        "free": (online, gpu(0)),
+        "mine": (online, gpu(0, job_id="J", user="me", state="held")),
+        "others": (online, gpu(0, job_id="J", user="user1", state="held")),
+        "outside": (online, gpu(0, state="outside")),
+        "unhealthy": (online, gpu(0, state="unhealthy")),
+        "closed": (draining, gpu(0)),
+    }
+    assert {name: told.tile(*case).state for name, case in cases.items()} == {name: name for name in cases}
+    assert told.tile(draining, gpu(0, job_id="J", user="me", state="held")).state == "mine"
+    assert told.tile(online, gpu(0, state="settling")).state == "closed"
+    assert len({re.sub(r'class="mgpu-t \w+"', "", tile(told.tile(*case))) for case in cases.values()}) >= 3
+
+
+def test_levels_are_whole_pixels_and_idle_still_shows_its_owner() -> None:
+    assert 'class="l"' not in tile(Tile("mine", 0.0))
+    assert '<rect class="l" x="1" y="8" width="12" height="7"/>' in tile(Tile("mine", 50.0))
+    assert 'height="14"' in tile(Tile("others", 250.0))
+    assert '<rect class="u" x="0" y="17" width="7" height="2"/>' in tile(Tile("free", memory=0.5))
+    assert 'class="mgpu-t free sim"' in tile(Tile("free", simulated=True))
+    assert 'class="mgpu-t free pick"' in tile(Tile("free", picked=True))
+    assert 'height="40"' in wall([Tile("free")] * 9, "nine")
+
+
+def test_a_plot_has_one_point_a_pixel_and_gaps_stay_gaps() -> None:
+    times = [NOW + number for number in range(600)]
+    drawn = plot(times, [50.0] * 600, span=(NOW, NOW + 600), label="x", mine=True)
+    assert drawn.count("L") < 2 * 110
+    assert drawn.count('class="n"') == 1
+    gap = plot([NOW, NOW + 2, NOW + 300, NOW + 302], [1.0, 2.0, 3.0, 4.0], span=(NOW, NOW + 600), label="x", mine=True)
+    assert gap.count('class="n"') == 2
+    assert plot([], [], span=(NOW, NOW + 1), label="none", mine=False).count('class="n"') == 0
+    assert plot([NOW], [None], span=(NOW, NOW + 1), label="none", mine=False).count('class="n"') == 0
+
+
+def test_a_track_is_bounded() -> None:
+    track: Track[int] = Track(600.0)
+    for second in range(2_000):
+        track.add(0, NOW + second, 1.0)
+    times, values = track.lines[0]
+    assert len(times) == len(values) < 700
+    assert times[-1] == NOW + 1_999
+    track.add(0, NOW + 1_999.5, 5.0)
+    assert track.lines[0][0][-1] == NOW + 1_999
+    whole: Track[int] = Track(None, most=100)
+    for second in range(1_000):
+        whole.add(0, NOW + second, 1.0)
+    assert len(whole.lines[0][0]) <= 100
+    assert whole.lines[0][0][0] == NOW
+
+
+def test_names_are_cut_in_the_middle_and_unseen_characters_are_blanks() -> None:
+    assert middle("train-llama-7b-lora-v17", 11) == "train-l…v17"
+    assert middle("short", 11) == "short"
+    assert esc("a\x1b[0m<b>\u202e") == "a [0m&lt;b&gt; "
+
+
+def test_nodes_are_found_and_sorted() -> None:
+    full = [gpu(index, job_id="J", user="me", state="held") for index in range(8)]
+    told = seen(nodes=[node("b"), node("a", full), node("c", 4, state=NodeState.OFFLINE)])
+    assert gpu_views.nodes_in_order(told, "name", "") == ["a", "b", "c"]
+    assert gpu_views.nodes_in_order(told, "free first", "") == ["b", "a", "c"]
+    assert gpu_views.nodes_in_order(told, "mine first", "h100") == ["a", "b", "c"]
+    assert gpu_views.nodes_in_order(told, "name", "offline") == ["c"]
+    assert (told.free, told.all_gpus) == (8, 20)
+    assert gpu_views.said(told.tiles(NodeId("a"))) == "8 mine"
+
+
+def test_a_node_in_words() -> None:
+    told = seen(nodes=[node("gpu-02", [gpu(0, utilisation_percent=92.0, memory_used_bytes=56_800_000_000, temperature_c=63.0)])])
+    text = Tags(gpu_views.node_html(told, NodeId("gpu-02"), {0: ([NOW - 5], [92.0])}, NOW - 600)).text
+    assert "gpu-02 \xa01 × H100 80GB, rack A, switch 1, online" in text
+    assert "92 %56.8 GB63 °Cfree" in text
+    assert "no GPUs" in gpu_views.walls_html(seen(nodes=[node("x", 0)]), [NodeId("x")])
+    states = [NodeState.OFFLINE, NodeState.UNHEALTHY, NodeState.SUSPECT, NodeState.MAINTENANCE]
+    said = [Tags(gpu_views.note(told, node("x", state=state))).text.strip() for state in states]
+    assert said == [f"offline since {rows.clock(NOW, NOW)}", "unhealthy", "not heard for 0 s", "maintenance"]
+
+
+# --- the form ------------------------------------------------------------------------------------------------
+
+
+def test_the_line_means_what_the_form_says() -> None:
+    filled = Form(nodes=2, gpus=2, gpu_type="H100", time_limit="02:00:00", name="probe-13b", command="python finetune.py --size 13b")
+    assert form.magic(filled) == (
+        "%mgpu_srun --nodes 2 --gpus-per-node 2 --gpu-type H100 -t 02:00:00 --name probe-13b -- python finetune.py --size 13b"
+    )
+    spec = form.spec_of(filled, {}, to_submit=True)
+    assert (spec.nodes, spec.gpus_per_node, spec.gpu_type, spec.time_limit_s, spec.name) == (2, 2, "H100", 7200.0, "probe-13b")
+    assert spec.command == ("python", "finetune.py", "--size", "13b")
+
+
+@pytest.mark.parametrize("name", ["it's", 'a "b" c', "$HOME", "a\\b", "{1+1}", "<b>", "-x", "日本"])
+def test_any_name_survives_the_line(name: str) -> None:
+    spec = form.spec_of(Form(name=name, command="true"), {}, to_submit=True)
+    assert spec.name == name
+
+
+def test_exact_gpus_and_more_flags() -> None:
+    picks = (Picked("gpu-04", 5), Picked("gpu-03", 7), Picked("gpu-03", 6))
+    filled = Form(nodes=3, gpus=8, picks=picks, command="true", flags="--distributed --env LR=0.1")
+    assert form.arguments(filled) == "--node-gpu-ids 'gpu-03:6,7;gpu-04:5' --distributed --env LR=0.1 -- true"
+    spec = form.spec_of(filled, {}, to_submit=True)
+    assert isinstance(spec, JobSpec)
+    assert (spec.node_gpu_ids, spec.distributed, spec.env) == ({"gpu-03": (6, 7), "gpu-04": (5,)}, True, {"LR": "0.1"})
+    assert form.toggled(picks, picks[0]) == picks[1:]
+    assert form.toggled((), picks[0]) == picks[:1]
+
+
+def test_what_is_wrong_is_said_before_it_is_sent() -> None:
+    with pytest.raises(InvalidRequest, match="Write the command"):
+        form.spec_of(Form(), {}, to_submit=True)
+    assert form.spec_of(Form(), {}, to_submit=False).command == ("python", "train.py")
+    with pytest.raises(InvalidRequest):
+        form.spec_of(Form(command="true", flags="--no-such-flag"), {}, to_submit=False)
+    with pytest.raises(InvalidRequest, match="--help"):
+        form.spec_of(Form(command="true", flags="--help"), {}, to_submit=False)
+
+
+def test_offers_that_the_form_can_take() -> None:
+    def taken(patch: dict[str, object]) -> Form | None:
+        return form.with_offer(Form(gpus=4, gpu_type="H100"), api.Offer(text="", flags=(), patch=patch))
+
+    assert taken({"gpus": 2}) == Form(gpus=2, gpu_type="H100")
+    assert taken({"gpu_type": None, "time_limit_s": 3480.0}) == Form(gpus=4, time_limit="00:58:00")
+    assert taken({"nodes": 2, "gpus_per_node": 2}) == Form(nodes=2, gpus=2, gpu_type="H100")
+    assert taken({"partition": "x"}) is None
+
+
+def test_the_picker_shows_where_it_would_go_first() -> None:
+    told = seen(nodes=[node("a"), node("b", 16), node("c", [gpu(0, job_id="J", user="x", state="held")])])
+    answer = api.Explanation(verdict="now", code="", text="", where=(api.Where(node=NodeId("c"), gpus=(0,)),))
+    found = form.pick_rows(told, Form(), answer)
+    assert [(row.node, row.first) for row in found] == [("c", 0), ("b", 0), ("b", 8), ("a", 0)]
+    assert "would take GPU 0" in form.pick_html(told, found[0], Form(), answer)
+    assert form.pick_html(told, found[1], Form(picks=(Picked("b", 3),)), answer).count("pick") == 2
+    assert form.types_of(told) == [("H100 80GB", 24)]
+
+
+def test_answers_of_the_dry_run() -> None:
+    now = api.Explanation(verdict="now", code="", text="", where=(api.Where(node=NodeId("gpu-03"), gpus=(6, 7)),))
+    assert Tags(form.answer_html(now, "", NOW, checking=False)).text == " Starts nowon gpu-03 (GPU 6, 7)"
+    assert "mgpu-old" in form.answer_html(now, "", NOW, checking=True)
+    never = api.Explanation(verdict="never", code="", text="No node has 16 GPUs.")
+    assert "Can never start here" in form.answer_html(never, "", NOW, checking=False)
+    assert "Checking…" in form.answer_html(None, "", NOW, checking=True)
+    time = form.answer_html(now, "Time limit is not a time: Write hours, like 02:00:00.", NOW, checking=False)
+    assert "<b>Time limit is not a time</b></div><p>Write hours, like 02:00:00.</p>" in time
+
+
+def test_the_button_that_writes_a_cell_carries_the_line() -> None:
+    button = cell_button("%mgpu_srun --name 'a\"b' -- x")
+    args = html.unescape(re.search(r'commandlinker-args="([^"]*)"', button)[1])  # type: ignore[index]
+    assert args == (
+        '{"commands":["notebook:insert-cell-below","notebook:replace-selection"],"args":{"text":"%mgpu_srun --name \'a\\"b\' -- x"}}'
+    )
+
+
+# --- one job -----------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_read_as_people_see_it() -> None:
+    log = Log()
+    log.feed(0, "stdout", b"one\n\x1b[31mred\x1b[0m\n10%\r50%\r100%\npart")
+    log.feed(0, "stdout", b"ial\n")
+    for rank in range(3):
+        log.feed(rank, "stdout", b"same\n")
+    log.feed(1, "stdout", "unended ü".encode()[:-1])
+    assert [(line.text, line.ranks) for line in log.shown(None)] == [
+        ("one", [0]),
+        ("red", [0]),
+        ("100%", [0]),
+        ("partial", [0]),
+        ("same", [0, 1, 2]),
+        ("unended ", [1]),
+    ]
+    assert [line.text for line in log.shown(2)] == ["same"]
+    assert job_views.ranks_text([2, 0, 1]) == "0–2"
+    assert job_views.count_text(log, None) == "last 6 of 7 lines"
+    assert "No output yet." in log_html(Log(), None)
+    for number in range(5_000):
+        log.feed(0, "stdout", f"line {number}\n".encode())
+    assert (len(log.shown(0)), log.lines.maxlen) == (200, 400)
+    assert len(job_views.plain("x" * 10_000)) == 2_001
+
+
+def test_the_timeline_has_a_part_for_each_time() -> None:
+    place = models.Placement(node=NodeId("n"), rank=0, gpus=(), gpu_indices=(), started_at=NOW - 83)
+    over = job("OVER0001", JobState.COMPLETED, placements=(place,), started_at=NOW - 88, ended_at=NOW, exit_code=0, nodes=("gpu-03",))
+    text = Tags(job_views.timeline_html(over, NOW)).text
+    assert text.startswith("queued 12 sstarting 5.0 sran 1 m 23 s")
+    runs = job("RUNS0001", JobState.RUNNING, time_limit_s=600.0)
+    assert "left 8 m 30 s" in job_views.timeline_html(runs, NOW)
+    assert Tags(job_views.timeline_html(job("WAIT0001"), NOW)).text.startswith("queued 1 m 40 s")
+    assert job_views.state_line(seen(jobs=[over]), over) == "completed, exit 0, gpu-03, 4 GPUs, 1 m 28 s"
+
+
+def test_efficiency_in_words() -> None:
+    assert "asked <b>4</b>, used <b>1.3</b>" in job_views.efficiency_html(4, 1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.", "")
+    assert "used <b>not known yet</b>" in job_views.efficiency_html(4, None, "", "")
+    assert "no GPU" in job_views.efficiency_html(0, None, "", "")
+
+
+# --- the line of the magic -----------------------------------------------------------------------------------
+
+
+def test_the_line_of_the_magic() -> None:
+    assert read_line("") == Wanted("queue", "")
+    assert read_line("GPUs") == Wanted("gpus", "")
+    assert read_line("job 7qx1cv4n") == Wanted("job", "7QX1CV4N")
+    assert isinstance(read_line("--help"), Help)
+    with pytest.raises(InvalidRequest, match="There is no tab 'cluster'"):
+        read_line("cluster")
+    with pytest.raises(InvalidRequest, match="as in `%mgpu_panel job 7QX1CV4N`"):
+        read_line("gpus 7QX1CV4N")
+
+
+def test_stale_is_said() -> None:
+    view = FakeView(state="stale")
+    view.stale_since, view.retry_at = NOW - 42, NOW + 8
+    assert "Running jobs go on. Trying again in 8 s." in stale_html(view, NOW)
+    assert "Connecting…" in stale_html(FakeView(state="connecting"), NOW)
