@@ -97,7 +97,11 @@ class Nothing:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *_, **__: None
+        return _nothing
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing."""
 
 
 class Grown(Nothing):

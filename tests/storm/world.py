@@ -28,6 +28,8 @@ class Process:
         self.life = 0
         self.is_waiting = False
         """Whether it is inside a call that takes time, like a commit."""
+        self.was_due = False
+        """Whether a turn fell due meanwhile."""
         self.paused_until = 0.0
         self.points_left: int | None = None
         """It ends at the failpoint of this number from now on."""
@@ -39,7 +41,7 @@ class Process:
         """Come up."""
         self.life += 1
         self.is_up = True
-        self.is_waiting = False
+        self.is_waiting = self.was_due = False
         self.paused_until = 0.0
         self.points_left = None
         self._turn_at = None
@@ -95,7 +97,7 @@ class Process:
         if (later := self.held_up_until()) > self.world.now:
             self.turn_at(later)
         elif self.is_waiting:
-            self.turn_at(self.world.now + 0.001)
+            self.was_due = True
         else:
             self.run(self.turn)
 
@@ -170,3 +172,6 @@ class World:
             self.running = before
         if not process.is_up or process.life != life:
             raise Crashed("while it waited")
+        if process.was_due:
+            process.was_due = False
+            process.turn_at(self.now + 0.001)
