@@ -102,9 +102,10 @@ class Cluster:
             node.agent.start()
 
     def is_over(self) -> bool:
-        """Tell whether every request was answered and every job is over."""
+        """Tell whether every request was answered, every job is over, and every machine awake: one that sleeps may still hold processes."""
         jobs = self.master.store.all_jobs()
-        return not self.clients.open and not self.clients.held and all(saved.job.state.is_final for saved in jobs.values())
+        is_awake = all(node.machine.frozen_at is None for node in self.nodes)
+        return is_awake and not self.clients.open and not self.clients.held and all(saved.job.state.is_final for saved in jobs.values())
 
     def _each_second(self) -> None:
         if self.world.random.random() < 0.2:
