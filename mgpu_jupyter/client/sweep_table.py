@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_jupyter.api.variables import ValueList
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Tail
+from mgpu_jupyter.client.outputs import bring
 from mgpu_jupyter.client.table import Table
+from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.client.words import duration, exit_status, ran_for
 from mgpu_jupyter.model.job import JobState
 
@@ -45,8 +48,17 @@ class SweepTable:
     def to_dicts(self) -> list[dict[str, object]]:
         """Return the rows; values of the sweep are numbers where they are written so."""
         if self._rows is None or any(job.snapshot is None or not job.snapshot.state.is_final for job in self.jobs):
-            self._rows = [_row(job) for job in self.jobs]
+            names = self._outputs()
+            self._rows = [_row(job) | (_left(job, names) if names else _said(job)) for job in self.jobs]
         return [dict(row) for row in self._rows]
+
+    def _outputs(self) -> tuple[str, ...]:
+        """Return the names of `--out`, the same for all of them."""
+        try:
+            job = self.jobs[0]
+            return job.caller.call(Request(path=f"jobs/{job.id}/values"), ValueList).outputs
+        except (IndexError, MgpuError):  # a master of before variables; nothing to show of them then
+            return ()
 
     def to_pandas(self) -> Any:
         """Return a pandas data frame."""
@@ -96,11 +108,19 @@ def _row(job: Job) -> dict[str, object]:
         "seconds": ran_for(info) if info.state.is_final else None,
         "exit_code": exit_status(info) if info.state.is_final else None,
     }
-    return row | _brought(job)
+    return row
 
 
-def _brought(job: Job) -> dict[str, object]:
-    """Return what the job brought back."""
+def _left(job: Job, names: Sequence[str]) -> dict[str, object]:
+    """Return the variables that a job left; None for those it did not."""
+    found: dict[str, object] = dict.fromkeys(names)
+    if job.info.state is JobState.COMPLETED:
+        found |= bring(job.caller, job.id).values
+    return found
+
+
+def _said(job: Job) -> dict[str, object]:
+    """Return the last line that a job printed."""
     seen = Tail()
     try:
         seen.feed(0, job.tail(LAST_LINES))

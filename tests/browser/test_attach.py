@@ -30,7 +30,7 @@ def started(lab: Lab, context: BrowserContext, name: str) -> tuple[LabPage, Job,
     """Open a notebook, run its cell, and return when the job stands in the middle of its lines, with the file it waits for."""
     mark = lab.directory / f"{name}.go"
     lab.write_notebook(f"{name}.ipynb", [cell.replace("NAME", name).replace("MARK", str(mark)) for cell in CELLS])
-    page = lab.open(context, f"{name}.ipynb")
+    page = lab.open(context, f"{name}.ipynb", workspace=name)
     page.wait_for_kernel()
     page.run(LOAD)
     page.run(RUN, wait=False)
@@ -54,13 +54,13 @@ def attach(page: LabPage, lab: Lab, mark: Path | None) -> list[str]:
 
 @pytest.mark.timeout(200)
 def test_the_tab_is_closed(lab: Lab, context: BrowserContext) -> None:
-    """The kernel is still busy with the cell, so what is attached to follows its end."""
+    """The kernel is still busy with the cell, and answers nobody until that has ended."""
     page, job, mark = started(lab, context, "tab")
     page.close()
-    again = lab.open(context, "tab.ipynb")
-    again.wait_for_kernel()
+    again = lab.open(context, "tab.ipynb", workspace="tab")
     assert job.state == "running"
     mark.touch()
+    again.wait_for_kernel()
     assert attach(again, lab, None) == EXPECTED
 
 
@@ -81,7 +81,7 @@ def test_the_server_is_killed(lab: Lab, context: BrowserContext) -> None:
     lab.kill("lab")
     lab.start_lab()
     assert job.refresh().state == "running"
-    again = lab.open(context, "server.ipynb")
+    again = lab.open(context, "server.ipynb", workspace="server")
     again.wait_for_kernel()
     assert attach(again, lab, mark) == EXPECTED
 
@@ -90,7 +90,7 @@ def test_the_server_is_killed(lab: Lab, context: BrowserContext) -> None:
 def test_the_same_cell_again(lab: Lab, context: BrowserContext, pictures: Path) -> None:
     hold = "%%mgpu_srun --background --gpus 4 --name train-7b --as job\nimport time\nprint('up', flush=True)\ntime.sleep(600)"
     lab.write_notebook("again.ipynb", ["%load_ext mgpu_jupyter", hold])
-    page = lab.open(context, "again.ipynb")
+    page = lab.open(context, "again.ipynb", workspace="again")
     page.wait_for_kernel()
     page.run(0)
     page.run(1)

@@ -74,6 +74,14 @@ def test_a_sweep_is_a_table_of_results(notebook: Notebook) -> None:
     assert notebook.run("print(len(sweep.table().to_dicts()), sweep.id)").text().startswith("4 ")
 
 
+def test_a_sweep_brings_variables_back(notebook: Notebook) -> None:
+    notebook.run("base = 10")
+    ran = notebook.run("%%mgpu_srun --gpus 1 --sweep x=1,2,3 --in base --out square,text\nsquare, text = base + x * x, str(x)")
+    assert ran.error is None
+    found = notebook.run("print([(row['x'], row['square'], row['text'], 'last line' in row) for row in _.to_dicts()])")
+    assert found.text() == "[(1, 11, '1', False), (2, 14, '2', False), (3, 19, '3', False)]\n"
+
+
 def test_several_jobs_are_gathered_with_one_bar(notebook: Notebook) -> None:
     start = "jobs = []\nfor name, code in (('a', 0), ('bad', 3), ('c', 0)):\n"
     start += (
@@ -195,6 +203,9 @@ def test_the_tab_key_in_a_kernel(notebook: Notebook, two_nodes: Cluster) -> None
     assert notebook.complete("%%mgpu_srun --gpus-per")["matches"] == ["--gpus-per-node"]
     assert notebook.complete("%mgpu_srun --nodelist n")["matches"] == ["n1", "n2"]
     assert notebook.complete("%mgpu_srun --nodelist=n1,")["matches"] == ["n2"]
+    notebook.run("weights = [1]; wealth = 2")
+    assert notebook.complete("%%mgpu_srun --in we")["matches"] == ["weights", "wealth"]
+    assert notebook.complete("%%mgpu_srun --in weights,we")["matches"] == ["wealth"]
     started = time.monotonic()
     notebook.complete("%mgpu_cancel ")
     assert time.monotonic() - started < 5
