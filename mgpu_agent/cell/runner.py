@@ -7,6 +7,7 @@ only where it is wanted: the start of a cell must cost no more than that of a sc
 
 from __future__ import annotations
 
+import _ast
 import os
 import sys
 
@@ -45,7 +46,13 @@ def main() -> None:
     exchange = load("exchange").Exchange(wish, module.__dict__, load("values")) if wish else None
     if exchange is not None:
         exchange.bring()
-    run(path, module)
+    if os.environ.get("MGPU_DISPLAY_KEY"):
+        load("hook").prepare(lambda: load("display"))
+    try:
+        run(path, module)
+    finally:
+        if "_mgpu_cell_display" in sys.modules:
+            load("display").finish()
     if exchange is not None:
         exchange.leave()
 
@@ -66,8 +73,11 @@ def run(path: str, module: ModuleType) -> None:
     """Run the source; an error leaves by the interpreter's own way, which knows what each means for the exit code."""
     try:
         with open(path, "rb") as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
+            code, last = parts(file.read(), path)
         exec(code, module.__dict__)  # noqa: S102 - this is what it is for
+        value = None if last is None else eval(last, module.__dict__)  # noqa: S307 - so is this
+        if value is not None:
+            load("display").show_value(value)
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
@@ -75,6 +85,20 @@ def run(path: str, module: ModuleType) -> None:
         show = sys.excepthook
         sys.excepthook = lambda kind, error, trace: show(kind, error, own_frames(error, trace))
         raise
+
+
+def parts(source: bytes, path: str) -> tuple[Any, Any]:
+    """Return the code of a cell and that of its last expression, whose value is shown as in a notebook; a `;` after it hides it."""
+    tree: Any = compile(source, path, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
+    last = tree.body[-1] if tree.body else None
+    code = None
+    if isinstance(last, _ast.Expr):
+        line = (source.decode("utf-8", "replace").splitlines() or [""])[last.end_lineno - 1]
+        rest = line.encode()[last.end_col_offset :].strip()
+        if not rest.startswith(b";"):
+            del tree.body[-1]
+            code = compile(_ast.Expression(last.value), path, "eval", dont_inherit=True)
+    return compile(tree, path, "exec", dont_inherit=True), code
 
 
 def own_frames(error: BaseException, trace: TracebackType | None) -> TracebackType | None:

@@ -398,6 +398,8 @@ class JobFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
     seq: int
     job: Job
+    display_key: str = ""
+    """In the stream of one job, for its owner: the key of what it displays, in `ESC _ mgpu;KEY;JSON ESC \\` within its output."""
 
 
 class NodeFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="node"):

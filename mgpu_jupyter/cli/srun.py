@@ -21,6 +21,7 @@ from mgpu_jupyter.cli.wipe import wipe_from_ps
 from mgpu_jupyter.client import watch, words
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.displays import Stripper
 from mgpu_jupyter.client.flags import parse, srun_parser
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.keyboard import terminal_size
@@ -80,7 +81,7 @@ class ShellViewer:
         self._err = err or sys.stderr.buffer
         self._labels = Labeller("{}: ") if ranks > 1 else None
         self._decoder = Decoder()
-        self._sources: dict[tuple[int, str], None] = {}
+        self._sources: dict[tuple[int, str], Stripper] = {}
         self._said = ""
         self._waited = False
         self._attempt = 0
@@ -112,12 +113,12 @@ class ShellViewer:
 
     def output(self, frame: models.OutputFrame) -> None:
         """Write what a rank printed."""
-        if self._labels is None:
-            self._write(frame.stream, frame.data)
-            return
         source = (frame.rank, frame.stream)
-        self._sources[source] = None
-        self._write(frame.stream, self._labels.feed(frame.rank, self._decoder.feed(source, frame.data), frame.stream).encode())
+        data = self._sources.setdefault(source, Stripper()).feed(frame.data)
+        if self._labels is None:
+            self._write(frame.stream, data)
+            return
+        self._write(frame.stream, self._labels.feed(frame.rank, self._decoder.feed(source, data), frame.stream).encode())
 
     def gap(self, frame: models.GapFrame) -> None:
         """Say that output is missing."""
@@ -129,10 +130,13 @@ class ShellViewer:
 
     def close(self) -> None:
         """Write what is still held."""
-        if self._labels is not None:
-            for rank, stream in self._sources:
-                rest = self._labels.feed(rank, self._decoder.flush((rank, stream)), stream) + self._labels.flush(rank, stream)
-                self._write(stream, rest.encode())
+        for (rank, stream), stripper in self._sources.items():
+            data = stripper.flush()
+            if self._labels is None:
+                self._write(stream, data)
+                continue
+            text = self._decoder.feed((rank, stream), data) + self._decoder.flush((rank, stream))
+            self._write(stream, (self._labels.feed(rank, text, stream) + self._labels.flush(rank, stream)).encode())
 
     def _write(self, stream: str, data: bytes) -> None:
         target = self._err if stream == "stderr" else self._out

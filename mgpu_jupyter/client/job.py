@@ -18,6 +18,7 @@ from mgpu_jupyter.api.live import JobUsage
 from mgpu_jupyter.api.results import ResultList, Summary
 from mgpu_jupyter.client import front
 from mgpu_jupyter.client.call import Caller
+from mgpu_jupyter.client.displays import Stripper
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.histories import usage_of
 from mgpu_jupyter.client.lines import Labeller
@@ -202,14 +203,15 @@ class Job:
         return "".join(parts)
 
     def output_bytes(self, rank: int = 0, offset: int = 0) -> bytes:
-        """Return what one rank printed so far, from byte `offset` on."""
+        """Return what one rank printed so far, from byte `offset` on; of what it displayed, the text."""
         parts: list[bytes] = []
         while True:
             query = {"rank": str(rank), "offset": str(offset), "limit": str(OUTPUT_PAGE_BYTES)}
             headers = {"Accept": "application/octet-stream"}
             data = self._caller.send(Request(path=f"jobs/{self.id}/output", query=query, headers=headers)).body
             if not data:
-                return b"".join(parts)
+                stripper = Stripper()
+                return stripper.feed(b"".join(parts)) + stripper.flush()
             parts.append(data)
             offset += len(data)
 

@@ -6,6 +6,8 @@ import codecs
 import re
 from collections.abc import Callable, Hashable
 
+from mgpu_jupyter.client.displays import without_displays
+
 MAX_HELD_CHARS = 64 * 1024  # a rank that never ends its line is shown anyway
 TAIL_CHARS = 16 * 1024
 _LINE_END = re.compile(r"\r\n|\n|\r(?=.)", re.DOTALL)  # a last \r may be half of \r\n
@@ -83,6 +85,6 @@ class Tail:
 
     def last_lines(self, rank: int, count: int) -> tuple[str, ...]:
         """Return the last lines of a rank that are not blank."""
-        plain = _ESCAPES.sub("", self._text.get(rank, "")).replace("\r\n", "\n")
+        plain = _ESCAPES.sub("", without_displays(self._text.get(rank, ""))).replace("\r\n", "\n")
         lines = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in plain.split("\n"))
         return tuple(line for line in lines if line)[-count:]

@@ -15,6 +15,7 @@ from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import STDOUT
 from mgpu_jupyter.api import models
 from mgpu_jupyter.master.ports import LogKey, SavedJob
+from mgpu_jupyter.model.display import display_key
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.service import Service
@@ -48,12 +49,14 @@ def parse_offsets(text: str) -> dict[int, int]:
 class Follower:
     """Follows one job for one reader."""
 
-    def __init__(self, service: Service, job_id: JobId, *, rank: int | None, position: Position) -> None:
+    def __init__(self, service: Service, job_id: JobId, *, rank: int | None, position: Position, reader: str = "") -> None:
+        """Only its owner (`reader` is who follows) is told the key of what it displays: nothing of another's job is shown richly."""
         self._service = service
         self._root = service.log_root
         self._job_id = job_id
         self._rank = rank
         self._at = position
+        self._reader = reader
         self._told: models.Job | None = None
 
     async def frames(self) -> AsyncIterator[models.JobStreamFrame]:
@@ -99,7 +102,8 @@ class Follower:
         if self._told == job:
             return None
         self._told = job
-        return models.JobFrame(seq=job.seq, job=job)
+        key = display_key(saved.job.spec) if saved.job.user == self._reader else ""
+        return models.JobFrame(seq=job.seq, job=job, display_key=key)
 
     def _read(self, job: Job) -> Iterator[models.OutputFrame]:
         """Yield the next chunk of every rank, each read only when the one before was taken."""

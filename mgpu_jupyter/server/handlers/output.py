@@ -41,7 +41,7 @@ class OutputHandler(Guarded):
         offsets = parse_offsets(self.query("offsets", str, "")) or ({max(rank, 0): offset} if offset else {})
         only = rank if rank >= 0 else (None if wants_frames else 0)
         position = Position(self.number("attempt", job.attempt, 0, models.MAX_OFFSET), offsets)
-        follower = Follower(self.service, job.id, rank=only, position=position)
+        follower = Follower(self.service, job.id, rank=only, position=position, reader=self.person.name)
         self.set_header("X-Accel-Buffering", "no")
         if not follow and not wants_frames:
             await self._send_bytes(job.id, max(rank, 0), offset, limit, tail)

@@ -178,7 +178,7 @@ class JobStreamHandler(Socket):
         job = self.service.saved_job(JobId(self.path_args[0])).job
         rank, offsets, attempt = self._position()
         position = Position(job.attempt if attempt < 0 else attempt, offsets)
-        follower = Follower(self.service, job.id, rank=rank, position=position)
+        follower = Follower(self.service, job.id, rank=rank, position=position, reader=self.person.name)
         async for frame in follower.frames():
             if self._typist is not None and isinstance(frame, models.JobFrame):
                 await self._typist.ask(self.service.saved_job(job.id).job)
