@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,10 +147,8 @@ def _plain(value: Any) -> str:
 def _ipython_formatter() -> Any:
     global _formatter  # noqa: PLW0603 - one for the process, made when it is needed
     if _formatter is None:
-        from IPython.core.formatters import DisplayFormatter
-
-        _formatter = DisplayFormatter()
-        _formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", lambda figure: _figure_png(figure))
+        _formatter = import_module("IPython.core.formatters").DisplayFormatter()
+        _formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", _figure_png)
     return _formatter
 
 
@@ -180,7 +179,7 @@ def patch_display(module: Any) -> None:
         shown_as = str((transient or {}).get("display_id") or "")
         publish(dict(data), dict(metadata or {}), kind="update" if kwargs.get("update") else "display", display_id=shown_as)
 
-    def display(  # noqa: PLR0913 - IPython's own signature
+    def display(
         *objs: Any,
         include: Any = None,
         exclude: Any = None,
@@ -196,7 +195,7 @@ def patch_display(module: Any) -> None:
             return in_kernel["display"](*objs, raw=raw, clear=clear, **chosen, **kwargs)
         transient = dict(transient or {})
         if display_id:
-            transient["display_id"] = module._new_id() if display_id is True else display_id
+            transient["display_id"] = os.urandom(16).hex() if display_id is True else display_id
         if kwargs.get("update") and "display_id" not in transient:
             raise TypeError("display_id required for update_display")
         if clear:
@@ -236,10 +235,10 @@ def patch_matplotlib(module: Any) -> None:
 
 def fill_backend(module: Any) -> None:
     """Make `module` a backend that draws in memory, and whose `show` brings figures to the notebook."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backend_bases import FigureManagerBase
+    base: Any = import_module("matplotlib.backend_bases").FigureManagerBase
+    canvas: Any = import_module("matplotlib.backends.backend_agg").FigureCanvasAgg
 
-    class FigureManager(FigureManagerBase):
+    class FigureManager(base):  # type: ignore[misc]
         @classmethod
         def pyplot_show(cls, *, block: bool | None = None) -> None:  # noqa: ARG003 - nothing blocks
             show_figures()
@@ -247,7 +246,7 @@ def fill_backend(module: Any) -> None:
         def show(self) -> None:
             _show_figure(self.canvas.figure)
 
-    class FigureCanvas(FigureCanvasAgg):
+    class FigureCanvas(canvas):  # type: ignore[misc]
         manager_class = FigureManager
 
     module.FigureCanvas = FigureCanvas
@@ -268,7 +267,7 @@ def show_figures() -> None:
 
 
 def _numbers(pyplot: ModuleType) -> Iterable[int]:
-    numbers: list[int] = list(pyplot.get_fignums())  # type: ignore[attr-defined]
+    numbers: list[int] = list(pyplot.get_fignums())
     return numbers
 
 

@@ -9,7 +9,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -26,7 +26,7 @@ class Hook:
         self._looking: set[str] = set()
         self._after = {"IPython.core.display_functions": "patch_display", "matplotlib": "patch_matplotlib"}
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, *_where: object) -> ModuleSpec | None:
         """Return the spec that the other finders have, with a loader that goes on with ours."""
         if name == BACKEND:
             from importlib.machinery import ModuleSpec
@@ -83,4 +83,4 @@ class _Backend:
 
 def prepare(load: Callable[[], Any]) -> None:
     """Begin to wait; `load` returns `display.py`."""
-    sys.meta_path.insert(0, Hook(load))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Hook(load))

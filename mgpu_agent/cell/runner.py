@@ -93,8 +93,8 @@ def parts(source: bytes, path: str) -> tuple[Any, Any]:
     last = tree.body[-1] if tree.body else None
     code = None
     if isinstance(last, _ast.Expr):
-        line = (source.decode("utf-8", "replace").splitlines() or [""])[last.end_lineno - 1]
-        rest = line.encode()[last.end_col_offset :].strip()
+        lines = source.split(b"\n")
+        rest = lines[min(last.end_lineno or 1, len(lines)) - 1][last.end_col_offset :].strip()
         if not rest.startswith(b";"):
             del tree.body[-1]
             code = compile(_ast.Expression(last.value), path, "eval", dont_inherit=True)

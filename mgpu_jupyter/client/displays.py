@@ -34,8 +34,8 @@ class _Held(Generic[T]):
     """The output of one source in pieces, whole sequences at a time."""
 
     def __init__(self, begin: T, end: T) -> None:
-        self._begin = begin
-        self._end = end
+        self._begin: T = begin
+        self._end: T = end
         self._held: list[T] = []
         self._size = 0
         self._empty: T = begin[:0]

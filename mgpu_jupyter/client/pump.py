@@ -34,8 +34,6 @@ class Pump:
 
     def __next__(self) -> JobStreamFrame | None:
         if self._thread is None:
-            if self._over:
-                raise StopIteration
             self._thread = threading.Thread(target=self._read, name="mgpu-follow", daemon=True)
             self._thread.start()
         try:
@@ -50,14 +48,8 @@ class Pump:
         return item
 
     def close(self) -> None:
-        """Let go of the connection; the thread ends with the next piece, or when it sees that nobody is left."""
+        """Want no more; the thread lets go of the connection with the next frame, which is a ping if nothing else."""
         self._over = True
-        self._frames.give_up()
-        while True:
-            try:
-                self._queue.get_nowait()
-            except queue.Empty:
-                return
 
     def _wait_s(self) -> float:
         if self.deadline is None:
@@ -69,6 +61,7 @@ class Pump:
             for frame in self._frames:
                 self._put(frame)
                 if self._over:
+                    self._frames.close()
                     return
         except BaseException as error:  # noqa: BLE001 - it is raised where the frames are wanted
             self._put(error)
@@ -76,9 +69,11 @@ class Pump:
             self._put(StopIteration())
 
     def _put(self, item: JobStreamFrame | BaseException) -> None:
-        while not self._over:
+        while True:
             try:
                 self._queue.put(item, timeout=1.0)
             except queue.Full:
-                continue
-            return
+                if self._over:
+                    return
+            else:
+                return

@@ -6,6 +6,7 @@ Owns the order of things; what it looks like is the viewer's.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client, new_key
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.pump import Pump
 from mgpu_jupyter.model.job import JobSpec
 
 
@@ -35,6 +37,19 @@ class Viewer(Protocol):
 
     def interrupted(self, job: Job) -> None:
         """Say that the job is being cancelled."""
+
+
+class Ticking(Viewer, Protocol):
+    """A viewer that also shows how time goes by, and what ranks display."""
+
+    pace_s: float
+    """How long it may be left alone."""
+
+    def tick(self) -> None:
+        """Bring what is shown up to date; nothing came for a while."""
+
+    def keyed(self, key: str) -> None:
+        """Take the key of what this job displays; empty when it is another's, or displays nothing."""
 
 
 class Beside(Protocol):
@@ -74,7 +89,7 @@ def run(client: Client, spec: JobSpec, viewer: Viewer, beside: Beside | None = N
 
 def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None) -> Outcome:
     """Show a job to its end; an interrupt cancels it, a second one stops watching."""
-    frames = job.follow()
+    frames = frames_for(job, viewer)
     try:
         if beside is not None:
             beside.begin(job)
@@ -97,7 +112,7 @@ def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None
 
 def attach(job: Job, viewer: Viewer, beside: Beside, rank: int | None = None) -> Outcome:
     """Show a job that was submitted before, from its first byte to its end; an interrupt leaves it, and it goes on."""
-    frames = job.follow(rank=rank)
+    frames = frames_for(job, viewer, rank)
     try:
         beside.begin(job)
         return Outcome(job=show(frames, viewer))
@@ -109,13 +124,27 @@ def attach(job: Job, viewer: Viewer, beside: Beside, rank: int | None = None) ->
         frames.close()
 
 
-def show(frames: Follow, viewer: Viewer) -> models.Job:
+def frames_for(job: Job, viewer: Viewer, rank: int | None = None) -> Follow | Pump:
+    """Return the frames of a job, at the pace that a ticking viewer wants."""
+    frames = job.follow(rank=rank)
+    pace_s: float = getattr(viewer, "pace_s", 0.0)
+    return Pump(frames, pace_s) if pace_s else frames
+
+
+def show(frames: Iterable[models.JobStreamFrame | None], viewer: Viewer) -> models.Job:
     """Show all frames and return the job as it ended."""
+    tick = getattr(viewer, "tick", None)
+    keyed = getattr(viewer, "keyed", None)
     for frame in frames:
         match frame:
+            case None:
+                if tick is not None:
+                    tick()
             case models.OutputFrame():
                 viewer.output(frame)
             case models.JobFrame():
+                if keyed is not None:
+                    keyed(frame.display_key)
                 viewer.changed(frame.job)
             case models.GapFrame():
                 viewer.gap(frame)
@@ -127,9 +156,8 @@ def show(frames: Follow, viewer: Viewer) -> models.Job:
     raise AssertionError("a stream ends with its end frame")
 
 
-def cancel_and_see(client: Client, job: Job, frames: Follow, viewer: Viewer) -> models.Job:
+def cancel_and_see(client: Client, job: Job, frames: Follow | Pump, viewer: Viewer) -> models.Job:
     """Cancel the job and show the rest, as long as a kill may take."""
-    frames.close()
     job.cancel()
     frames.deadline = time.monotonic() + client.timeouts.cancel_wait_s
     try:

@@ -1,12 +1,10 @@
-"""The key by which what a cell displays is told from what it only prints. Pure but for the random key itself.
+"""The key by which what a cell displays is told from what it only prints. Pure.
 
 The notebook makes it with the request, the node's runner writes it with each display, and the owner's stream tells it again to those
 who come back later. See `mgpu_agent/cell/display.py`.
 """
 
 from __future__ import annotations
-
-import secrets
 
 from msgspec.structs import replace
 
@@ -15,11 +13,11 @@ from mgpu_jupyter.model.job import JobSpec
 VARIABLE = "MGPU_DISPLAY_KEY"
 
 
-def with_display(spec: JobSpec) -> JobSpec:
+def with_display(spec: JobSpec, key: str) -> JobSpec:
     """Return the request of a notebook, in which a Python cell may display; others have nothing to display by."""
     if spec.script is None or spec.script.startswith("#!") or spec.pty or VARIABLE in spec.env:
         return spec
-    return replace(spec, env={**spec.env, VARIABLE: secrets.token_hex(12)})
+    return replace(spec, env={**spec.env, VARIABLE: key})
 
 
 def display_key(spec: JobSpec) -> str:

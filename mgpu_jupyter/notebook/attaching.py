@@ -16,7 +16,7 @@ from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.errors import failure, shorten
 from mgpu_jupyter.notebook.leaving import Leaving
-from mgpu_jupyter.notebook.stream import CellViewer, Notes
+from mgpu_jupyter.notebook.stream import CellViewer
 
 LISTED = 50
 
@@ -35,7 +35,7 @@ def find(client: Client, job_id: str) -> Job:
 
 
 def attach(
-    job: Job, rank: int | None, viewer_of: Callable[[int], CellViewer], notes: Notes, *, cancel: Callable[[], bool] = lambda: False
+    job: Job, rank: int | None, viewer_of: Callable[[int], CellViewer], *, cancel: Callable[[], bool] = lambda: False
 ) -> SweepTable | None:
     """Show a job to its end, or the jobs of an array; an interrupt leaves it, and it goes on.
 
@@ -50,7 +50,7 @@ def attach(
     info = job.info
     viewer = viewer_of(1 if rank is not None else max(rank_count(info), info.nodes_wanted))
     viewer.submitted(job)
-    job.caller.on_trouble = notes.show_waiting
+    job.caller.on_trouble = viewer.trouble
     try:
         outcome = watch.attach(job, viewer, Leaving(None), rank)
     finally:
@@ -60,7 +60,7 @@ def attach(
         raise shorten(KeyboardInterrupt(left(job.id))) from None
     if outcome.job.state is not JobState.COMPLETED:
         raise failure(outcome.job, viewer.last_lines(outcome.job))
-    notes.say(f"{words.ending(outcome.job)} · {outcome.job.id}")
+    viewer.done(outcome.job)
     return None
 
 

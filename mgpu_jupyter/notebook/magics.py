@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -17,14 +18,15 @@ from IPython.core.error import UsageError
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
-from mgpu_jupyter.client import choice, front, trails, watch, words
+from mgpu_jupyter.client import choice, front, trails, watch
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Submission, parse
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.parser import Help
 from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.display import with_display
+from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.notebook import panel, parsers
 from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, left, logs
@@ -34,9 +36,10 @@ from mgpu_jupyter.notebook.front import NotebookFront, show_bundle
 from mgpu_jupyter.notebook.leaving import Leaving
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.live_job import LiveJobs
+from mgpu_jupyter.notebook.notes import Notes, PlainNotes, RichNotes
 from mgpu_jupyter.notebook.offer import offer
-from mgpu_jupyter.notebook.remember import Memory, mark
-from mgpu_jupyter.notebook.stream import CellViewer, Notes, PlainNotes, RichNotes, bundle
+from mgpu_jupyter.notebook.remember import Memory
+from mgpu_jupyter.notebook.stream import CellViewer
 from mgpu_jupyter.notebook.tables import Answer, Queue, nodes_table
 from mgpu_jupyter.notebook.variables import Luggage
 
@@ -111,7 +114,7 @@ class MgpuMagics:
 
     def take_place(self) -> None:
         """Show jobs, bars and completions the kernel's way from now on."""
-        front.use(NotebookFront(lambda job, rank: self._show(attach(job, rank, self._viewer, self._notes())), is_rich=self._is_rich))
+        front.use(NotebookFront(lambda job, rank: self._show(attach(job, rank, self._viewer)), is_rich=self._is_rich))
         install(self._shell, self._make_client, LiveJobs(is_rich=self._is_rich))
 
     @_unaltered
@@ -145,7 +148,7 @@ class MgpuMagics:
             self._notes().say(luggage.note)
         request = replace(request, spec=luggage.spec)
         if request.spec.sweep and not request.background:
-            return attach(self._submit(request), None, self._viewer, self._notes(), cancel=lambda: not self._leaving.detached)
+            return attach(self._submit(request), None, self._viewer, cancel=lambda: not self._leaving.detached)
         if request.background or request.spec.array:
             job = self._submit(request)
             return {"job_id": job.id, "state": job.state.value} if request.json else job
@@ -153,7 +156,7 @@ class MgpuMagics:
         return None
 
     def _submit(self, request: Submission) -> Job:
-        job = self.client.submit_spec(request.spec)
+        job = self.client.submit_spec(self._displaying(request.spec))
         self._submitted(request.variable, job)
         return job
 
@@ -163,7 +166,7 @@ class MgpuMagics:
         if request.background:
             self._show(job)
         else:
-            self._show(attach(job, None, self._viewer, self._notes()))
+            self._show(attach(job, None, self._viewer))
 
     def _show(self, value: object) -> None:
         if value is not None:
@@ -236,7 +239,7 @@ class MgpuMagics:
             return None
         if not values.job:
             return jobs_of(self.client, self._memory.notebook)
-        return attach(find(self.client, values.job), values.rank, self._viewer, self._notes())
+        return attach(find(self.client, values.job), values.rank, self._viewer)
 
     @_short
     def mgpu_logs(self, line: str) -> None:
@@ -267,9 +270,9 @@ class MgpuMagics:
         return self._client
 
     def _run(self, luggage: Luggage, variable: str | None) -> None:
-        notes, spec = self._notes(), luggage.spec
-        viewer = CellViewer(notes, ranks=tasks_of(spec), on_submitted=lambda job: self._submitted(variable, job))
-        self.client.caller.on_trouble = notes.show_waiting
+        spec = self._displaying(luggage.spec)
+        viewer = self._viewer(tasks_of(spec), lambda job: self._submitted(variable, job))
+        self.client.caller.on_trouble = viewer.trouble
         try:
             outcome = watch.run(self.client, spec, viewer, self._leaving)
         finally:
@@ -282,13 +285,11 @@ class MgpuMagics:
         if outcome.job.state is not JobState.COMPLETED:
             raise failure(outcome.job, viewer.last_lines(outcome.job))
         luggage.unpack(outcome.job.id)
-        text = f"{words.ending(outcome.job)} · {outcome.job.id}"
-        if self._is_rich:
-            show_bundle(bundle(text), metadata=mark(outcome.job.id))
-        else:
-            notes.say(text)
-        if told := str(luggage):
-            notes.say(told)
+        viewer.done(outcome.job, str(luggage))
+
+    def _displaying(self, spec: JobSpec) -> JobSpec:
+        """Return a request whose displays are shown, where they can be."""
+        return with_display(spec, secrets.token_hex(12)) if self._is_rich else spec
 
     def _submitted(self, variable: str | None, job: Job) -> None:
         self._memory.submitted(job)
@@ -307,8 +308,8 @@ class MgpuMagics:
     def _notes(self) -> Notes:
         return RichNotes() if self._is_rich else PlainNotes()
 
-    def _viewer(self, ranks: int) -> CellViewer:
-        return CellViewer(self._notes(), ranks)
+    def _viewer(self, ranks: int, on_submitted: Callable[[Job], None] = lambda _: None) -> CellViewer:
+        return CellViewer(self._notes(), ranks, on_submitted, kernel=getattr(self._shell, "kernel", None))
 
 
 def _show(wanted: Help) -> None:

@@ -1,128 +1,99 @@
 """Shows a running job in the cell that runs it. Everything happens in the cell's own thread, else nbclient drops it.
 
-stdout and stderr go to the cell's own streams, unaltered, so that progress bars redraw; mgpu's own lines are apart from them.
+The output of a single rank goes to the cell's own streams, unaltered, so that progress bars redraw; that of several ranks is labelled
+(`ranks.py`). What ranks display appears in its place (`displays.py`), mgpu's own lines are apart from both.
 """
 
 from __future__ import annotations
 
-import html
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+import time
+from collections.abc import Callable, Sequence
 
+from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.explanations import Offer
+from mgpu_jupyter.client.displays import Display, Splitter
 from mgpu_jupyter.client.job import Job
-from mgpu_jupyter.client.lines import Decoder, Labeller, Tail
-from mgpu_jupyter.client.repeats import Repeats
-from mgpu_jupyter.client.words import first_to_fail, printable, waiting
+from mgpu_jupyter.client.lines import Decoder, Tail
+from mgpu_jupyter.client.words import ending, first_to_fail, printable
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.notebook.budget import Budget
+from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
+from mgpu_jupyter.notebook.header import Facts, Waits, done_html
+from mgpu_jupyter.notebook.notes import Notes, RichNotes
+from mgpu_jupyter.notebook.ranks import RankLines
+from mgpu_jupyter.notebook.screen import Button, Header, PlainHeader, RichHeader, clear_output, display
 
 KEPT_LINES = 20
-QUIET = "color: var(--jp-ui-font-color2, #616161); font-family: var(--jp-ui-font-family, sans-serif); font-size: 12px"
-
-
-class Notes(Protocol):
-    """mgpu's own lines in a front end."""
-
-    def say(self, text: str) -> None:
-        """Show a line that stays."""
-
-    def show_waiting(self, text: str) -> None:
-        """Show or replace the line about waiting."""
-
-    def clear_waiting(self) -> None:
-        """Take the line about waiting away."""
-
-    def fold(self, summary: str, lines: Sequence[str]) -> None:
-        """Show a line that opens to more where that is possible."""
-
-
-class _Handle(Protocol):
-    def update(self, obj: object, *, raw: bool) -> None:
-        """Replace what is shown."""
-
-
-class RichNotes:
-    """Lines as HTML with a plain text beside it; the line about waiting is updated in place."""
-
-    def __init__(self) -> None:
-        self._handle: _Handle | None = None
-
-    def say(self, text: str) -> None:
-        """Show a line that stays."""
-        _display(bundle(text), raw=True)
-
-    def show_waiting(self, text: str) -> None:
-        """Show or replace the line about waiting."""
-        if self._handle is None:
-            self._handle = _display(bundle(text), raw=True, display_id=True)
-        else:
-            self._handle.update(bundle(text), raw=True)
-
-    def clear_waiting(self) -> None:
-        """Take the line about waiting away."""
-        if self._handle is not None:
-            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
-            self._handle = None
-
-    def fold(self, summary: str, lines: Sequence[str]) -> None:
-        """Show a line that opens to more."""
-        body = html.escape("\n".join(lines))
-        text = f'<details style="{QUIET}"><summary>{html.escape(summary)}</summary><pre>{body}</pre></details>'
-        _display({"text/plain": printable(summary), "text/html": text}, raw=True)
-
-
-class PlainNotes:
-    """Lines on stderr for terminals, where nothing can be taken back: one when the text changes."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def say(self, text: str) -> None:
-        """Show a line that stays."""
-        sys.stderr.write(printable(text) + "\n")
-        sys.stderr.flush()
-
-    def show_waiting(self, text: str) -> None:
-        """Show the line about waiting if it says something new."""
-        if text != self._last:
-            self._last = text
-            self.say(text)
-
-    def clear_waiting(self) -> None:
-        """Leave it: a terminal keeps its lines."""
-
-    def fold(self, summary: str, lines: Sequence[str]) -> None:  # noqa: ARG002 - nothing opens in a terminal
-        """Show the line."""
-        self.say(summary)
+SHOWN_LINES = 8
+HEADER_S = 1.0
+"""The header is brought up to date so often while a job runs."""
+LONG_WAIT_S = 1.0
+"""Who waits longer than this is told what would start now."""
+PACE_S = 0.25
 
 
 class CellViewer:
     """Streams a job into the running cell; `ranks` above one puts the rank before each line, and what all say is shown once."""
 
-    def __init__(self, notes: Notes, ranks: int, on_submitted: Callable[[Job], None] = lambda _: None) -> None:
+    pace_s = PACE_S
+
+    def __init__(
+        self,
+        notes: Notes,
+        ranks: int,
+        on_submitted: Callable[[Job], None] = lambda _: None,
+        *,
+        kernel: object = None,
+        gauges: Gauges | None = None,
+    ) -> None:
+        """`kernel` is None in a terminal, which gets lines, and no displays."""
         self._notes = notes
         self._on_submitted = on_submitted
+        self._is_rich = kernel is not None
+        self._button = Button(kernel, self._cancel) if self._is_rich else None
+        self._header: Header = RichHeader(self._button) if self._is_rich else PlainHeader()
+        self._gauges = gauges or NoGauges()
         self._decoder = Decoder()
-        self._ranks = ranks
-        self._repeats = Repeats()
-        self._labels = Labeller("[{}] ", self._repeats.is_new) if ranks > 1 else None
-        self._sources: dict[tuple[int, str], None] = {}
+        self._splitters: dict[tuple[int, str], Splitter] = {}
+        self._lines = RankLines(ranks, colour=self._is_rich or sys.stdout.isatty()) if ranks > 1 else None
+        self._budget = Budget(limited=self._is_rich)
+        self._left_out: Notes | None = None
         self._tail = Tail()
         self._said: set[str] = set()
         self._attempt = 0
+        self._job: Job | None = None
+        self._info: models.Job | None = None
+        self._key = ""
+        self._cleared: set[int] = set()
+        self._shown: dict[str, str] = {}
+        self._offers: tuple[Offer, ...] | None = None
+        self._waiting_since = 0.0
+        self._is_cancelling = False
+        self._trouble = ""
+        self._header_at = 0.0
+
+    # --- what comes from the job ---------------------------------------------------------------------
 
     def submitted(self, job: Job) -> None:
         """Pass the job on; one that starts at once needs no words."""
+        self._job = job
         self._on_submitted(job)
 
+    def keyed(self, key: str) -> None:
+        """Take the key of what this job displays; without one there is only text."""
+        self._key = key if self._is_rich else ""
+
     def changed(self, job: models.Job) -> None:
-        """Show why it waits, and what the nodes have to say."""
-        if job.state is JobState.QUEUED:
-            if job.reason:
-                self._notes.show_waiting(waiting(job))
-        else:
-            self._notes.clear_waiting()
+        """Show its state, and what the nodes have to say."""
+        self._trouble = ""
+        if self._info is None or self._info.state is not job.state:
+            self._waiting_since = time.monotonic()
+        self._info = job
+        if job.state.is_final:
+            self._write(*self._rest())
+        self._show_header()
         if job.attempt > self._attempt > 0:
             self._notes.say(f"Runs again (attempt {job.attempt}) · {job.id}")
         self._attempt = max(self._attempt, job.attempt)
@@ -133,59 +104,209 @@ class CellViewer:
                 self._notes.say(text)
 
     def output(self, frame: models.OutputFrame) -> None:
-        """Write what a rank printed."""
+        """Write what a rank printed, and display what it displayed."""
         source = (frame.rank, frame.stream)
-        self._sources[source] = None
-        self._show(source, self._decoder.feed(source, frame.data))
+        text = self._decoder.feed(source, frame.data)
+        self._pieces(source, self._splitters.setdefault(source, Splitter()).feed(text, self._key))
+        self._bring_up_to_date()
 
     def gap(self, frame: models.GapFrame) -> None:
         """Say that output is missing."""
         self._notes.say(f"rank {frame.rank}: {frame.message}")
 
+    def tick(self) -> None:
+        """Let time go by: lines that were held, elapsed time, load."""
+        if self._lines is not None:
+            self._write("stdout", self._lines.due())
+        self._bring_up_to_date()
+
+    def trouble(self, text: str) -> None:
+        """Say that the server does not answer; may come from any thread, and is shown by the next tick."""
+        self._trouble = text
+        if not self._is_rich:
+            self._notes.show_waiting(text)
+
     def interrupted(self, job: Job) -> None:
         """Say that the job is being cancelled."""
-        self._notes.clear_waiting()
-        self._notes.show_waiting(f"Interrupted: cancelling {job.id} …")
+        self._is_cancelling = True
+        if self._info is None or self._info.state is JobState.QUEUED:
+            self._notes.show_waiting(f"Interrupted: cancelling {job.id} …")
+        else:
+            self._show_header()
 
     def close(self) -> None:
-        """Write what is still held and take the line about waiting away."""
-        for rank, stream in self._sources:
-            self._show((rank, stream), self._decoder.flush((rank, stream)))
-            if self._labels is not None:
-                _write(stream, self._labels.flush(rank, stream))
-        self._sources.clear()
+        """Write what is still held; the header of a job that is not over is taken away."""
+        for (rank, stream), splitter in self._splitters.items():
+            text = self._decoder.flush((rank, stream))
+            self._pieces((rank, stream), [*splitter.feed(text, self._key), *splitter.flush(self._key)])
+        self._splitters.clear()
+        self._write(*self._rest())
         self._notes.clear_waiting()
-        if self._ranks > 1 and (summary := self._repeats.summary(self._ranks)):
-            self._notes.fold(
-                summary, [f"[{rank}] {line}" for rank in self._repeats.folded for line in self._tail.last_lines(rank, KEPT_LINES)]
-            )
-            self._ranks = 1
+        self._gauges.close()
+        if self._button is not None:
+            self._button.remove()
+        if self._info is None or not self._info.state.is_final:
+            self._header.remove()
+        self._say_what_is_left_out(last=True)
+        if self._lines is not None and (summary := self._lines.summary()):
+            lines = [f"{rank} │ {line}" for rank in sorted(self._lines.folded) for line in self._tail.last_lines(rank, KEPT_LINES)]
+            self._notes.fold(summary, lines)
+            self._lines = None
+
+    def done(self, job: models.Job, brought: str = "") -> None:
+        """Show the one quiet line of a job that completed, with what it brought back; call it after `close`."""
+        used = used_gpus(self._job) if self._is_rich and job.gpus else ""
+        more = [text for text in (used, brought) if text]
+        text = " · ".join((ending(job), *more, job.id))
+        if self._is_rich:
+            page = done_html(job, more)
+            display({"text/html": page, "text/plain": printable(text)}, raw=True, metadata={"mgpu": {"job_id": job.id}})
+        else:
+            self._notes.say(text)
 
     def last_lines(self, job: models.Job) -> tuple[str, ...]:
         """Return the last lines of the rank that failed first."""
         culprit = first_to_fail(job)
         return self._tail.last_lines(culprit.rank if culprit else 0, KEPT_LINES)
 
-    def _show(self, source: tuple[int, str], text: str) -> None:
+    # --- the header ------------------------------------------------------------------------------------
+
+    def _bring_up_to_date(self) -> None:
+        now = time.monotonic()
+        if now - self._header_at >= HEADER_S and self._info is not None and not self._info.state.is_final:
+            self._show_header()
+            self._say_what_is_left_out()
+
+    def _show_header(self) -> None:
+        assert self._info is not None
+        self._header_at = time.monotonic()
+        self._header.prepare()
+        self._header.show(self._facts(self._info))
+
+    def _facts(self, job: models.Job) -> Facts:
+        waits = Waits()
+        if job.state is JobState.QUEUED:
+            waits = self._gauges.waits(job)
+            if self._is_rich and self._offers is None and time.monotonic() - self._waiting_since >= LONG_WAIT_S:
+                self._offers = self._ask_for_offers()
+        return Facts(
+            job=job,
+            now=time.time(),
+            waits=waits,
+            load=self._gauges.load(job),
+            offers=self._offers or (),
+            stop_cancels=self._button is None or not self._button.is_there(),
+            cancelling=self._is_cancelling,
+            last_lines=self.last_lines(job)[-SHOWN_LINES:] if job.state is JobState.FAILED else (),
+            trouble=self._trouble,
+        )
+
+    def _ask_for_offers(self) -> tuple[Offer, ...]:
+        try:
+            return () if self._job is None else self._job.explain().offers
+        except MgpuError:
+            return ()
+
+    def _cancel(self) -> None:
+        """Cancel the job, on the thread of the click; the cell sees it end."""
+        self._is_cancelling = True
+        try:
+            if self._job is not None:
+                self._job.cancel()
+        except MgpuError as error:
+            self._is_cancelling = False
+            self._trouble = error.message
+
+    # --- output ------------------------------------------------------------------------------------------
+
+    def _pieces(self, source: tuple[int, str], pieces: Sequence[str | Display]) -> None:
         rank, stream = source
-        self._tail.feed(rank, text)
-        _write(stream, text if self._labels is None else self._labels.feed(rank, text, stream))
+        for piece in pieces:
+            if isinstance(piece, Display):
+                self._write(*self._rest())
+                self._display(rank, piece)
+                continue
+            self._tail.feed(rank, piece)
+            if self._lines is not None:
+                self._write("stdout", self._lines.feed(rank, stream, piece))
+            else:
+                self._clear_if_due(rank)
+                self._write(stream, piece)
+
+    def _rest(self) -> tuple[str, str]:
+        return "stdout", self._lines.flush() if self._lines is not None else ""
+
+    def _write(self, stream: str, text: str) -> None:
+        shown = self._budget.take(text)
+        if shown:
+            target = sys.stderr if stream == "stderr" else sys.stdout
+            target.write(shown)
+            target.flush()
+
+    def _display(self, rank: int, shown: Display) -> None:
+        """Show what a rank displayed; ids are the rank's own, so that ranks do not replace each other's."""
+        if shown.kind == "clear":
+            self._cleared.add(rank)
+            if not shown.metadata.get("wait"):
+                self._clear_if_due(rank)
+            return
+        name = f"mgpu-{self._info.id if self._info else ''}-{self._attempt}-{rank}-{shown.id}" if shown.id else ""
+        if shown.kind == "update":
+            if name in self._shown:
+                display(shown.data, raw=True, metadata=shown.metadata, display_id=self._shown[name], update=True)
+            return
+        if self._replaces(rank, shown):
+            return
+        self._clear_if_due(rank)
+        if not self._budget.take_display():
+            return
+        if name or self._lines is not None:
+            self._shown[name or f"rank-{rank}"] = unique = (
+                name or f"mgpu-{self._info.id if self._info else ''}-{rank}-{time.monotonic_ns()}"
+            )
+            display(shown.data, raw=True, metadata=shown.metadata, display_id=unique)
+        else:
+            display(shown.data, raw=True, metadata=shown.metadata)
+
+    def _replaces(self, rank: int, shown: Display) -> bool:
+        """Put a display into the place of the rank's last one, if it cleared: of several ranks, none may wipe out the others' output."""
+        last = self._shown.get(f"rank-{rank}")
+        if self._lines is None or rank not in self._cleared or last is None:
+            return False
+        self._cleared.discard(rank)
+        display(shown.data, raw=True, metadata=shown.metadata, display_id=last, update=True)
+        return True
+
+    def _clear_if_due(self, rank: int) -> None:
+        if rank not in self._cleared:
+            return
+        self._cleared.discard(rank)
+        if self._lines is None:
+            clear_output()
+            self._shown.clear()
+            self._budget.renew()
+            self._left_out = None
+            self._header.again()
+
+    def _say_what_is_left_out(self, *, last: bool = False) -> None:
+        note = self._budget.note(self._info.id) if self._info is not None else ""
+        if not note:
+            return
+        if self._left_out is None:
+            self._left_out = RichNotes()
+        self._left_out.show_waiting(note)
+        if last:
+            self._left_out = None
+            sys.stdout.write(self._budget.tail())
+            sys.stdout.flush()
 
 
-def _display(data: Mapping[str, str], **options: bool) -> _Handle | None:
-    from IPython import display
-
-    show: Callable[..., _Handle | None] = display.display
-    return show(data, **options)
-
-
-def bundle(text: str) -> Mapping[str, str]:
-    """Return a quiet line for any front end."""
-    return {"text/plain": printable(text), "text/html": f'<div style="{QUIET}">{html.escape(text)}</div>'}
-
-
-def _write(stream: str, text: str) -> None:
-    if text:
-        target = sys.stderr if stream == "stderr" else sys.stdout
-        target.write(text)
-        target.flush()
+def used_gpus(job: Job | None) -> str:
+    """Return `asked 4, used 1.3`; nothing where GPUs do not tell, or the server does not."""
+    try:
+        told = None if job is None else job.summary()
+    except MgpuError:
+        return ""
+    if told is None or told.gpu_utilisation_percent is None:
+        return ""
+    return f"asked {told.gpus_requested}, used {told.gpus_requested * told.gpu_utilisation_percent / 100:.1f}"

@@ -36,7 +36,7 @@ def test_attach_replays_from_the_start(shell: Shell, capsys: Captured) -> None:
     assert shell.run("%mgpu_srun --background --nodes 2 -- x").success
     capsys.readouterr()
     assert shell.run("%mgpu_attach mock0000").success
-    assert capsys.readouterr().out == "[0] one\n[1] two\n"
+    assert capsys.readouterr().out == "  0 │ one\n  1 │ two\n"
     assert shell.run("%mgpu_attach MOCK0000 --rank 1").success
     out, err = capsys.readouterr()
     assert (out, err) == ("two\n", "Done in 2.0 s on node-1, node-2, 2 GPUs, exit 0 · MOCK0000\n")

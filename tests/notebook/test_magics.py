@@ -15,7 +15,7 @@ from mgpu_jupyter.client.mock import Play, Say, a_node, lost
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.notebook import JobCancelled, JobFailed
-from mgpu_jupyter.notebook.stream import RichNotes
+from mgpu_jupyter.notebook.notes import RichNotes
 from mgpu_jupyter.notebook.tables import Queue, nodes_table
 from tests.notebook.conftest import Shell
 
@@ -33,6 +33,7 @@ def test_a_command_streams_into_the_cell(shell: Shell, capsys: Captured) -> None
     assert out == "a\r\x1b[32m€\n"
     assert err.splitlines() == [
         "mgpu MOCK0000 waiting, 1st in queue: 1 GPU is busy",
+        "mgpu MOCK0000 running on node-1 ×1",
         "err",
         "Done in 3.2 s on node-1, 1 GPU, exit 0 · MOCK0000",
     ]
@@ -93,7 +94,7 @@ def test_an_array_returns_at_once(shell: Shell, monkeypatch: pytest.MonkeyPatch,
 def test_lines_of_several_ranks_are_labelled(shell: Shell, capsys: Captured) -> None:
     shell.plays(lambda spec: Play(output=(Say(b"a"), Say("ü\n".encode(), rank=1), Say(b"b\nrest"))))
     assert shell.run("%mgpu_srun --nodes 2 -- x").success
-    assert capsys.readouterr().out == "[1] ü\n[0] ab\n[0] rest\n"
+    assert capsys.readouterr().out == "  1 │ ü\n  0 │ ab\n  0 │ rest\n"
 
 
 def test_a_failing_job_fails_the_cell_in_few_lines(shell: Shell, capsys: Captured) -> None:
@@ -228,7 +229,7 @@ def test_rich_notes_are_html_with_text_beside_it(monkeypatch: pytest.MonkeyPatch
         Handle().update(data, raw=True)
         return Handle()
 
-    monkeypatch.setattr("mgpu_jupyter.notebook.stream._display", display)
+    monkeypatch.setattr("mgpu_jupyter.notebook.notes.display", display)
     notes = RichNotes()
     notes.show_waiting("a <b>")
     notes.show_waiting("c")

@@ -1,0 +1,95 @@
+"""mgpu's own lines in a cell, apart from what jobs print: HTML where a kernel shows them, plain lines in a terminal."""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from mgpu_jupyter.client.words import printable
+from mgpu_jupyter.notebook.screen import EMPTY, display
+
+QUIET = "color: var(--jp-ui-font-color2, #616161); font-family: var(--jp-ui-font-family, sans-serif); font-size: 12px"
+
+
+class Notes(Protocol):
+    """mgpu's own lines in a front end."""
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+
+    def show_waiting(self, text: str) -> None:
+        """Show or replace the line about waiting."""
+
+    def clear_waiting(self) -> None:
+        """Take the line about waiting away."""
+
+    def fold(self, summary: str, lines: Sequence[str]) -> None:
+        """Show a line that opens to more where that is possible."""
+
+
+class _Handle(Protocol):
+    def update(self, obj: object, *, raw: bool) -> None:
+        """Replace what is shown."""
+
+
+class RichNotes:
+    """Lines as HTML with a plain text beside it; the line about waiting is updated in place."""
+
+    def __init__(self) -> None:
+        self._handle: _Handle | None = None
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        display(bundle(text), raw=True)
+
+    def show_waiting(self, text: str) -> None:
+        """Show or replace the line about waiting."""
+        if self._handle is None:
+            self._handle = display(bundle(text), raw=True, display_id=True)
+        else:
+            self._handle.update(bundle(text), raw=True)
+
+    def clear_waiting(self) -> None:
+        """Take the line about waiting away."""
+        if self._handle is not None:
+            self._handle.update(EMPTY, raw=True)
+            self._handle = None
+
+    def fold(self, summary: str, lines: Sequence[str]) -> None:
+        """Show a line that opens to more."""
+        body = html.escape("\n".join(lines))
+        link = "color: var(--jp-content-link-color, #1976d2); cursor: pointer"
+        text = f'<details style="{QUIET}"><summary style="{link}">{html.escape(summary)}</summary><pre>{body}</pre></details>'
+        display({"text/plain": printable(summary), "text/html": text}, raw=True)
+
+
+class PlainNotes:
+    """Lines on stderr for terminals, where nothing can be taken back: one when the text changes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.flush()
+
+    def show_waiting(self, text: str) -> None:
+        """Show the line about waiting if it says something new."""
+        if text != self._last:
+            self._last = text
+            self.say(text)
+
+    def clear_waiting(self) -> None:
+        """Leave it: a terminal keeps its lines."""
+
+    def fold(self, summary: str, lines: Sequence[str]) -> None:  # noqa: ARG002 - nothing opens in a terminal
+        """Show the line."""
+        self.say(summary)
+
+
+def bundle(text: str) -> Mapping[str, str]:
+    """Return a quiet line for any front end."""
+    return {"text/plain": printable(text), "text/html": f'<div style="{QUIET}">{html.escape(text)}</div>'}
