@@ -39,7 +39,10 @@ def test_attach_replays_from_the_start(shell: Shell, capsys: Captured) -> None:
     assert capsys.readouterr().out == "  0 │ one\n  1 │ two\n"
     assert shell.run("%mgpu_attach MOCK0000 --rank 1").success
     out, err = capsys.readouterr()
-    assert (out, err) == ("two\n", "Done in 2.0 s on node-1, node-2, 2 GPUs, exit 0 · MOCK0000\n")
+    assert (out, err) == (
+        "two\n",
+        "mgpu MOCK0000 running on node-1 ×1, node-2 ×1\nDone in 2.0 s on node-1, node-2, 2 GPUs, exit 0 · MOCK0000\n",
+    )
 
 
 def test_a_job_that_failed_fails_the_cell_that_attaches(shell: Shell) -> None:
