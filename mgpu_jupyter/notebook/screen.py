@@ -138,7 +138,7 @@ class Button:
         if not getattr(self._kernel, "_supports_kernel_subshells", False):
             return False
         try:
-            import ipywidgets  # type: ignore[import-untyped]
+            import ipywidgets
         except ImportError:
             return False
         self._button = ipywidgets.Button(description="Cancel", tooltip="Cancel the job")
