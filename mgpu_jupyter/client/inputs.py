@@ -1,7 +1,7 @@
 """Variables of this process on their way to a cell: read, refused by name if they cannot travel, and of the rest only that sent which
 the master does not have.
 
-Several pieces are under way at once: while one is sent, the next is hashed. Nothing is copied on this side.
+Several pieces are hashed and sent at once. Nothing is copied on this side.
 """
 
 from __future__ import annotations
@@ -101,22 +101,22 @@ def with_inputs(caller: Caller, spec: JobSpec, variables: Mapping[str, object]) 
 
 def send_values(caller: Caller, ready: values.Packed) -> Sent:
     """Send what the master does not have of these variables."""
+    pieces = list(ready.pieces(VALUES_PIECE_BYTES))
     with ThreadPoolExecutor(SENDERS, thread_name_prefix="mgpu-send") as senders:
-        told = list(senders.map(lambda piece: _send_piece(caller, piece), ready.pieces(VALUES_PIECE_BYTES)))
-    digests = tuple(digest for digest, _ in told)
-    content = encode_folder(Folder((Entry(NAME, "values", 0o600, 0, ready.size, digests),)))
-    name = digest_of(content)
-    if missing_of(caller, [name]):
+        digests = tuple(senders.map(digest_of, pieces))
+        content = encode_folder(Folder((Entry(NAME, "values", 0o600, 0, ready.size, digests),)))
+        name = digest_of(content)
+        by_digest = dict(zip(digests, pieces, strict=True))
+        missing = set(missing_of(caller, [name, *by_digest]))
+        new = [piece for digest, piece in by_digest.items() if digest in missing]
+        list(senders.map(lambda piece: _send_piece(caller, piece), new))
+    if name in missing:
         send_pieces(caller, [content])
-    return Sent(digest=name, sizes=ready.sizes, sent_bytes=sum(size for _, size in told))
+    return Sent(digest=name, sizes=ready.sizes, sent_bytes=sum(map(len, new)))
 
 
-def _send_piece(caller: Caller, piece: memoryview) -> tuple[str, int]:
-    digest = digest_of(piece)
-    if not missing_of(caller, [digest]):
-        return digest, 0
+def _send_piece(caller: Caller, piece: memoryview) -> None:
     caller.call(Request(method="POST", path="folders/pieces", headers={"Content-Type": api.RAW}, body=piece), api.Digests)
-    return digest, len(piece)
 
 
 # --- the same Python -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import JobState
 
-PART_BYTES = 4 * 1024 * 1024
+PART_BYTES = 8 * 1024 * 1024
 FETCHERS = 3
 MAX_TRIES = 3
 LOOK_S = (0.01, 0.06)
@@ -121,9 +121,10 @@ def _parts(caller: Caller, job_id: str, file: ValueFile, memory: memoryview) -> 
     def fetch(offset: int) -> memoryview:
         wanted = min(PART_BYTES, file.size - offset)
         query = {"node": file.node, "number": str(file.number), "offset": str(offset), "limit": str(wanted)}
-        data = caller.send(Request(path=f"jobs/{job_id}/result", query=query)).body
-        memory[offset : offset + len(data)] = data
-        return memory[offset : offset + wanted]
+        part = memory[offset : offset + wanted]
+        data = caller.send(Request(path=f"jobs/{job_id}/result", query=query, into=part)).body
+        part[: len(data)] = data
+        return part
 
     with ThreadPoolExecutor(FETCHERS, thread_name_prefix="mgpu-fetch") as fetchers:
         yield from fetchers.map(fetch, range(0, file.size, PART_BYTES))

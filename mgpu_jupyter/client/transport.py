@@ -37,6 +37,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: dict[str, str] = {}
     headers: dict[str, str] = {}
     body: bytes | memoryview | None = None
+    into: memoryview | None = None
+    """Where the body of a good answer goes, if the transport can do that; the answer is empty then."""
 
     @property
     def target(self) -> str:
@@ -109,7 +111,7 @@ class HttpTransport:
     def _send(self, request: Request) -> Answer:
         connection, response = self._exchange(request)
         try:
-            body = response.read()
+            body = _read(response, request.into)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise self._lost(error) from error
@@ -232,6 +234,14 @@ class HttpTransport:
             f"The mgpu server at {self._locator.address().url} does not answer ({why}): "
             "start JupyterLab with mgpu-jupyter, or `mgpu_master`, and try again.",
         )
+
+
+def _read(response: http.client.HTTPResponse, into: memoryview | None) -> bytes:
+    """Return what is left of an answer once as much as fits of a good one was put where the asker wants it."""
+    if into is not None and response.status < 300:
+        while into and (read := response.readinto(into)):
+            into = into[read:]
+    return response.read()
 
 
 class _HttpStream:

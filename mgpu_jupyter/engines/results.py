@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
@@ -21,6 +22,7 @@ log = logging.getLogger("mgpu.results")
 
 PART_BYTES = 1024 * 1024
 WINDOW_BYTES = 8 * PART_BYTES  # asked for ahead, so that the way there and back is no pause
+UNHASHED = 16  # parts that may wait to be hashed: they are in memory
 MAX_TRIES = 3
 DEFAULT_CAP_BYTES = 20 * 1024**3
 Held = tuple[NodeId, AttemptKey]
@@ -40,10 +42,19 @@ class _Transfer:
     def number(self) -> int:
         return len(self.kept)
 
+    def sha256(self) -> str:
+        """Return the digest of all that was written; the last part of it is a moment's work."""
+        for part in self.hashed:
+            part.result()
+        self.hashed.clear()
+        return self.digest.hexdigest()
+
     def begin(self) -> None:
         """Begin with the present file, from its start."""
         self.offset = self.asked = 0
         self.digest = hashlib.sha256()
+        self.hashed: deque[Future[None]] = deque()
+        """What is being hashed, in order, beside all that is decided."""
 
 
 class ResultCollector:
@@ -56,6 +67,7 @@ class ResultCollector:
         self._wake = wake
         self._cap_bytes = cap_bytes
         self._syncer = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-results")
+        self._hasher = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-results-hash")
         self._transfers: dict[Held, _Transfer] = {}
         self._wanted: list[tuple[NodeId, CollectResult]] = []
         self._done: SimpleQueue[Held] = SimpleQueue()
@@ -109,6 +121,7 @@ class ResultCollector:
     def close(self) -> None:
         """Finish what is being brought to disk."""
         self._syncer.shutdown(wait=True)
+        self._hasher.shutdown(wait=True)
 
     def _go_on(self, node_id: NodeId, transfer: _Transfer) -> None:
         key, files = transfer.found.key, transfer.found.files
@@ -122,7 +135,7 @@ class ResultCollector:
                     self._wanted.append((node_id, part))
                     transfer.asked += PART_BYTES
                 return
-            elif transfer.digest.hexdigest() == file.sha256:
+            elif transfer.sha256() == file.sha256:
                 if not file.size:
                     self._write(transfer, b"")
                 self._settle(transfer, "")
@@ -142,7 +155,9 @@ class ResultCollector:
             written = os.pwrite(descriptor, data, transfer.offset)
         finally:
             os.close(descriptor)
-        transfer.digest.update(data[:written])
+        transfer.hashed.append(self._hasher.submit(transfer.digest.update, data[:written]))
+        if len(transfer.hashed) > UNHASHED:
+            transfer.hashed.popleft().result()
         transfer.offset += written
         if written < min(PART_BYTES, transfer.found.files[transfer.number].size - transfer.offset + written):
             transfer.asked = transfer.offset  # what was asked for after this would leave a hole

@@ -8,6 +8,7 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import (
     MAX_ENTRIES,
     PIECE_BYTES,
+    VALUES_PIECE_BYTES,
     Entry,
     Folder,
     check_folder,
@@ -15,6 +16,7 @@ from mgpu_agent.protocol.folders import (
     digest_of,
     encode_folder,
     is_digest,
+    values_of,
 )
 
 ONE = digest_of(b"one")
@@ -78,3 +80,13 @@ def test_nonsense_and_too_much_are_refused() -> None:
         decode_folder(b"\xc1")
     with pytest.raises(InvalidRequest, match="may have"):
         check_folder(Folder(tuple(Entry(str(number)) for number in range(MAX_ENTRIES + 1))))
+
+
+def test_variables_are_one_file_with_larger_pieces() -> None:
+    entry = Entry("values", "values", 0o600, 0, VALUES_PIECE_BYTES + 1, ("0" * 64, "1" * 64))
+    assert values_of(decode_folder(encode_folder(Folder((entry,))))) == entry
+    for folder in (Folder(()), Folder((entry, Entry("b", "values"))), Folder((Entry("a", "file"),))):
+        with pytest.raises(InvalidRequest, match="inputs names variables that were sent"):
+            values_of(folder)
+    with pytest.raises(InvalidRequest, match="other content than its size says"):
+        decode_folder(encode_folder(Folder((Entry("values", "values", 0o600, 0, 5, ("0" * 64, "1" * 64)),))))

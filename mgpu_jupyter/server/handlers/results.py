@@ -16,7 +16,7 @@ from mgpu_jupyter.master.summary import summary_of
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
 
-CHUNK_BYTES = 256 * 1024
+CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMIT = 16 * 1024 * 1024
 
 
