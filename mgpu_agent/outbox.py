@@ -46,9 +46,11 @@ class Outbox:
                     break
         for message in self._messages:
             batch.append(codec.encode(message, epoch))
-            if len(batch) >= _BATCH_FRAMES:
+            size += len(batch[-1])
+            # A message arrives whole or not yet: large parts must not wait for each other.
+            if size >= _BATCH_BYTES or len(batch) >= _BATCH_FRAMES:
                 self._link.send(batch)
-                batch = []
+                batch, size = [], 0
         self._messages.clear()
         if batch:
             self._link.send(batch)

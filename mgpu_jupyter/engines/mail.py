@@ -10,6 +10,7 @@ from mgpu_agent.protocol.messages import ToAgent
 from mgpu_jupyter.master.ports import AgentLink
 
 FRAMES_PER_MESSAGE = 256
+BYTES_PER_MESSAGE = 1024 * 1024
 
 
 class Mail:
@@ -33,5 +34,14 @@ class Mail:
         return [node_id for node_id, frames in waiting.items() if node_id in routes and not self._send(routes[node_id], frames)]
 
     def _send(self, route: bytes, frames: list[bytes]) -> bool:
-        starts = range(0, len(frames), FRAMES_PER_MESSAGE)
-        return all(self._link.send(route, frames[start : start + FRAMES_PER_MESSAGE]) for start in starts)
+        batch: list[bytes] = []
+        size = 0
+        for number, frame in enumerate(frames, start=1):
+            batch.append(frame)
+            size += len(frame)
+            # A message arrives whole or not yet: large frames must not wait for each other.
+            if size >= BYTES_PER_MESSAGE or len(batch) == FRAMES_PER_MESSAGE or number == len(frames):
+                if not self._link.send(route, batch):
+                    return False
+                batch, size = [], 0
+        return True

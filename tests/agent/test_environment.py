@@ -54,6 +54,7 @@ def test_a_task_finds_its_place_and_its_own_settings_last() -> None:
         b"MGPU_ATTEMPT": b"2",
         b"MGPU_EPOCH": b"7",
         b"MGPU_NODE_ID": b"n1",
+        b"MGPU_RANK": b"1",
         b"MGPU_GPUS": b"GPU-b,GPU-a",
         b"PWD": b"/here",
         b"A": b"spec",

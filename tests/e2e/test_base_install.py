@@ -77,6 +77,9 @@ print(sys.executable == {str(base_python)!r}, mgpu_jupyter.__file__.startswith({
     assert notebook.run("%load_ext mgpu_jupyter").error is None
     ran = notebook.run("%%mgpu_srun --gpus 2\nimport os\nprint(len(os.environ['MGPU_GPUS'].split(',')))")
     assert (ran.error, ran.text()) == (None, "2\n")
+    notebook.run("a = {'x': bytes(1000)}")
+    ran = notebook.run("%%mgpu_srun --in a --out b\nb = [len(a['x'])]")
+    assert (ran.error, notebook.run("print(b)").text()) == (None, "[1000]\n")
     assert notebook.run("%mgpu_srun --gpus 1 -- echo line").text() == "line\n"
     assert notebook.run("%mgpu_srun --background --as job -- sleep 600").error is None
     job_id = notebook.run("print(job.id)").text().strip()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.errors import Forbidden, MgpuError
 from mgpu_jupyter import Client
 from mgpu_jupyter.client.login import read_line
 from mgpu_jupyter.client.spec import Here, spec_of
@@ -87,6 +89,26 @@ def test_root_is_refused_unless_it_was_mapped(site: Site) -> None:
     assert mapped.wait(30).state == JobState.COMPLETED, mapped.info
     assert mapped.output().strip() == "0"
     assert site.cluster.node_states() == {"n1": "online"}
+
+
+def test_variables_are_their_users_own(site: Site) -> None:
+    """The job's account can read the runner and what was sent; nobody else gets what it leaves, administrators included."""
+    python = shutil.which(f"python{sys.version_info[0]}.{sys.version_info[1]}", path="/usr/bin:/usr/local/bin")
+    if python is None:
+        pytest.skip("this machine has no Python of this minor version that all users can run")
+    body = """
+import glob, os, stat
+words = open("/proc/self/cmdline").read().split(chr(0))
+place = words[words.index("--values") + 1]
+b = (a, os.getuid(), [(path, os.stat(f"{place}/{path}").st_uid) for path in os.listdir(place)], oct(os.stat(place).st_mode & 0o777))
+"""
+    ann = site.of(site.ann.name)
+    job = ann.submit(script=body, gpus=0, python=python, inputs={"a": [1, 2]}, outputs=["b"]).wait(60)
+    assert job.state == JobState.COMPLETED, job.output()
+    assert job.result() == ([1, 2], site.ann.uid, [("in", site.ann.uid)], "0o700")
+    for other in (site.of(site.bob.name), site.cluster.client):
+        with pytest.raises(Forbidden):
+            other.job(job.id).result()
 
 
 def test_a_cell_is_its_users_own_and_a_cancel_ends_processes_of_other_uids(site: Site) -> None:
