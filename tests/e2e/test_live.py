@@ -114,7 +114,7 @@ def test_one_mirror_for_all_that_stops_with_its_last_reader(cluster: Cluster) ->
     mirror = mirror_of(cluster.client)
     heard: list[tuple[LiveState, Changes]] = []
     with mirror.reader(lambda view, changes: heard.append((view.state, changes)), per_second=20.0) as one:
-        cluster.wait_until(lambda: one.view.state is LiveState.LIVE, "the mirror is live")
+        cluster.wait_until(lambda: heard and heard[-1][0] is LiveState.LIVE and one.view.state, "the mirror is live, and its reader knows")
         with mirror_of(cluster.client).reader() as other:
             first = other.wait(20.0)
         threads = _threads()
@@ -123,7 +123,6 @@ def test_one_mirror_for_all_that_stops_with_its_last_reader(cluster: Cluster) ->
     assert first is not None
     assert (first.state, first.nodes) == (True, {"n1", "n2"})
     assert threads == 1
-    assert heard[-1][0] is LiveState.LIVE
     assert mirror.view.state is LiveState.STOPPED
 
 
@@ -142,11 +141,19 @@ def test_a_master_that_was_away_is_found_again(cluster: Cluster) -> None:
         cluster.wait_until(lambda: reader.view.jobs[before.id].state == "running", "the job is seen to run", 60)
         before.cancel()
         cluster.wait_until(lambda: reader.view.jobs[before.id].state == "cancelled", "its end is seen")
+    past = cluster.wait_until(
+        lambda: (found := cluster.client.cluster_history(span=3600, points=10)).ended_total > 20 and found,
+        "the past is read from the store",
+    )
+    ended = [job for job in cluster.client.jobs(state="cancelled") if job.info.gpus == 4]
+    kept = ended[-1].usage()
 
     assert stale.stale_since is not None
     assert stale.problem
     assert before.id in stale.jobs
     assert set(stale.nodes) == {"n1", "n2"}
+    assert sum(past.ended["cancelled"]) == past.ended_total
+    assert kept.hint == "GPUs 2 and 3 were idle. --gpus 2 would have done."
 
 
 def _threads() -> int:

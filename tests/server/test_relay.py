@@ -200,6 +200,20 @@ async def test_answers_and_errors_pass_unaltered(far, jp_fetch):
     assert (caught.value.code, caught.value.response.body) == (418, ERROR)
 
 
+@pytest.mark.parametrize("path", ["cluster/history", "nodes/n1/history", "jobs/AB12CD34/usage"])
+async def test_the_past_is_the_masters(far, jp_fetch, path):
+    answer = await jp_fetch(PREFIX, *path.split("/"), params={"points": "7"})
+    assert json.loads(answer.body) == {"path": path}
+    assert far.seen[-1][:3] == ("GET", f"/far/{PREFIX}/{path}?points=7", f"mgpu {TOKEN}")
+
+
+async def test_live_figures_are_relayed_with_what_was_asked_for(far, base, jp_auth_header):
+    own = jp_auth_header["Authorization"].split()[1]
+    socket = await websocket_connect(f"ws://{base}/events?since=5&samples=1&queue=9&token={own}")
+    socket.close()
+    assert far.seen[-1][:3] == ("GET", f"/far/{PREFIX}/events?since=5&samples=1&queue=9", f"mgpu {TOKEN}")
+
+
 async def test_routes_that_only_a_newer_master_knows_are_relayed_too(far, jp_fetch):
     assert json.loads((await jp_fetch(PREFIX, "things", "new")).body) == {"path": "things/new"}
     assert json.loads((await jp_fetch(PREFIX, "users", "ann", method="DELETE")).body) == {"path": "users/ann"}
