@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Locator, expect
 from mgpu_jupyter.client.job import Job
 from tests.browser.conftest import SIZE
 from tests.browser.lab import Lab, LabPage
+from tests.processes import wait_until
 
 CELLS = ["%load_ext mgpu_jupyter", "%mgpu_panel", "%mgpu_panel gpus", "%mgpu_panel submit", "%mgpu_panel job"]
 QUEUE, GPUS, SUBMIT, JOB = 1, 2, 3, 4
@@ -45,6 +46,12 @@ def row(panel: Locator, job: Job) -> Locator:
     return panel.locator(f".mgpu-row:has([data-job='{job.id}'])")
 
 
+def _pressed(panel: Locator, name: str) -> bool:
+    if (button := panel.get_by_role("button", name=name)).count():
+        button.click()
+    return True
+
+
 def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: Path) -> None:
     panel = shown(page, QUEUE)
     expect(panel).to_contain_text("8 of 8 GPUs free", timeout=LIMIT_MS)
@@ -66,14 +73,23 @@ def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: P
     panel.get_by_role("button", name="Raise the priority of after-it").click()
     lab.wait_until(lambda: also.refresh().priority == 1, "the priority is one higher")
     lab.wait_until(lambda: also.refresh().place == 1, "it is the first")
-    expect(panel.locator(".mgpu-row .name").nth(3)).to_have_text("after-it", timeout=LIMIT_MS)
-    panel.get_by_role("button", name="Hold after-it").click()
-    lab.wait_until(lambda: also.refresh().reason_code == "held", "it is held")
-    expect(row(panel, also)).to_contain_text("held; starts only when released", timeout=LIMIT_MS)
-    panel.get_by_role("button", name="Release after-it").click()
-    lab.wait_until(lambda: also.refresh().reason_code != "held", "it is released")
+    expect(panel.locator(".mgpu-row .name").nth(2)).to_have_text("after-it", timeout=LIMIT_MS)
 
-    panel.get_by_role("button", name="Cancel train-0", exact=True).click()
+    def is_held() -> bool:
+        """Press as long as the panel says that rows have just moved."""
+        if also.refresh().reason_code != "held" and (button := panel.get_by_role("button", name="Hold after-it")).count():
+            button.click()
+        return also.refresh().reason_code == "held"
+
+    wait_until(is_held, "it is held", 30, every_s=0.6)
+    assert waits.refresh().reason_code != "held"
+    expect(row(panel, also)).to_contain_text("held; starts only when released", timeout=LIMIT_MS)
+    lab.wait_until(lambda: "Release after-it" in panel.inner_html(), "its button says so")
+    wait_until(lambda: _pressed(panel, "Release after-it") and also.refresh().reason_code != "held", "it is released", 30, every_s=0.6)
+
+    wait_until(
+        lambda: _pressed(panel, "Cancel train-0") and "Cancel “train-0” of me" in panel.inner_text(), "it is asked for", 30, every_s=0.6
+    )
     expect(panel.locator(".mgpu-card")).to_contain_text("Cancel “train-0” of me")
     panel.get_by_role("button", name="Cancel the job").click()
     lab.wait_until(lambda: runs[0].refresh().state == "cancelled", "the job is cancelled")

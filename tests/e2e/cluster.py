@@ -19,7 +19,7 @@ from tests.processes import describe, end_all, free_port, processes_of, wait_unt
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-START_LIMIT_S = 30.0
+START_LIMIT_S = 90.0
 T = TypeVar("T")
 
 

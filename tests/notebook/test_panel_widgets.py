@@ -151,6 +151,20 @@ def test_rows_keep_their_place_while_an_answer_is_open(opened: Open, mirror: Fak
     assert texts(panel) == moved
 
 
+def test_a_press_on_a_row_that_has_just_moved_does_nothing(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+    client = Client(transport=mock)
+    ids = [client.submit(["true"]).id for _ in range(2)]
+    mirror.view = FakeView([node("n1")], [job(one, place=number + 1) for number, one in enumerate(ids)])
+    panel = opened()
+    mirror.show(FakeView([node("n1")], [job(one, place=number + 1) for number, one in enumerate(reversed(ids))]))
+    settle(panel)
+    mock.requests.clear()
+    tab(panel, 0).slots[0].hold.click()
+    settle(panel)
+    assert "have just moved" in panel.said.value
+    assert mock.requests == []
+
+
 def test_filter_and_whose(opened: Open) -> None:
     panel = opened()
     queue = tab(panel, 0)

@@ -5,6 +5,7 @@ While an answer or a question is open, rows keep their place and a line says how
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +24,8 @@ from mgpu_jupyter.notebook.panel.seen import Seen
 
 PAGE = 10
 TYPING_S = 0.15
+MOVED_S = 0.5
+"""A press that comes so soon after its row moved was meant for another job."""
 
 
 class Slot:
@@ -30,6 +33,8 @@ class Slot:
 
     def __init__(self, number: int, acts: Acts, act: Callable[[str, int], None]) -> None:
         self.row: Row | None = None
+        self.moved_at = -MOVED_S
+        """When another job came to stand here."""
         self.cells = Section()
 
         def button(name: str, *classes: str) -> Any:
@@ -42,6 +47,8 @@ class Slot:
 
     def show(self, seen: Seen, shown: Row | None, *, chosen: bool) -> None:
         """Show a job, or nothing."""
+        if self.row is not None and (shown is None or shown.key != self.row.key):
+            self.moved_at = time.monotonic()
         self.row = shown
         show_if(self.box, shown is not None)
         if shown is None:
@@ -172,9 +179,12 @@ class QueueTab:
         self._host.draw()
 
     def _act(self, name: str, number: int) -> None:
-        # The row is taken here, on the front end's thread: it is the one that the person saw.
-        if (shown := self.slots[number].row) is not None:
-            self._host.loop.post(partial(self._do, name, shown))
+        # The row is taken here, on the front end's thread: it is the one that the person saw, unless it has just moved.
+        slot = self.slots[number]
+        if time.monotonic() - slot.moved_at < MOVED_S:
+            self._host.loop.post(partial(self._host.say, "The rows have just moved, so nothing was done. Press again."))
+        elif slot.row is not None:
+            self._host.loop.post(partial(self._do, name, slot.row))
 
     def _do(self, name: str, shown: Row) -> None:
         job = Job(self._host.client.caller, shown.key)
