@@ -32,6 +32,7 @@ from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.tasks import tasks_of
 
 INTERRUPT_EXIT = 130  # 128 + SIGINT
+RESULTS_S = 10.0
 TERMINAL_VARIABLES = ("TERM", "COLORTERM")
 
 
@@ -60,7 +61,22 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
             say_how_to_leave()
         outcome = watch.run(client, spec, viewer, console)
         viewer.close()
-        return report(outcome)
+        status = report(outcome)
+        if os.isatty(2) and not spec.pty and outcome.job.state.is_final:
+            note(summary_line(client, outcome.job, has_results=bool(spec.results)))
+        return status
+
+
+def summary_line(client: Client, job: models.Job, *, has_results: bool) -> str:
+    """Return how a job went, for a person at a terminal: state, time, and the files that it left."""
+    text = f"mgpu {job.id}: {words.ending(job)}"
+    if has_results:
+        try:
+            files = client.job(job.id).wait_for_results(RESULTS_S).files
+        except (MgpuError, TimeoutError):
+            return f"{text} · results: mgpu results {job.id}"
+        text += f" · {len(files)} result{'' if len(files) == 1 else 's'}: mgpu results {job.id}"
+    return words.printable(text)
 
 
 def for_terminal(spec: JobSpec, environ: Mapping[str, str]) -> JobSpec:

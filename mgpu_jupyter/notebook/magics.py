@@ -33,6 +33,7 @@ from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, left, logs
 from mgpu_jupyter.notebook.completing import install
 from mgpu_jupyter.notebook.errors import failure, interruption, shorten
 from mgpu_jupyter.notebook.front import NotebookFront, show_bundle
+from mgpu_jupyter.notebook.gauges import gauges_of
 from mgpu_jupyter.notebook.leaving import Leaving
 from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.live_job import LiveJobs
@@ -309,7 +310,8 @@ class MgpuMagics:
         return RichNotes() if self._is_rich else PlainNotes()
 
     def _viewer(self, ranks: int, on_submitted: Callable[[Job], None] = lambda _: None) -> CellViewer:
-        return CellViewer(self._notes(), ranks, on_submitted, kernel=getattr(self._shell, "kernel", None))
+        gauges = gauges_of(self.client) if self._is_rich else None
+        return CellViewer(self._notes(), ranks, on_submitted, kernel=getattr(self._shell, "kernel", None), gauges=gauges)
 
 
 def _show(wanted: Help) -> None:

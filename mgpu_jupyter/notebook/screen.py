@@ -8,6 +8,7 @@ there is no button, and the header says what cancels.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,8 +19,8 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.header import Facts, html_of, text_of
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-SUBSHELL_S = 0.5
-"""How long the first button of a kernel waits for its front end to open a subshell."""
+SUBSHELL_S = 2.0
+"""How long the first button of a kernel waits at most for its front end to open a subshell; it takes a tenth of that."""
 _waited = False
 EMPTY: Mapping[str, Any] = {"text/plain": "", "text/html": ""}
 
@@ -127,6 +128,8 @@ class Button:
         """Put the button above what is displayed next; nothing happens where no click would be heard."""
         if self._box is None and not self._make():
             return
+        # ipykernel 7.4 sends what comes for a comm to the shell that used it last, which is this busy one; ours goes where it is sent to.
+        getattr(self._button.comm, "__dict__", {}).pop("_reply_subshell_id", None)
         view = {VIEW: {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}, "text/plain": ""}
         self._handle = display(view, raw=True, display_id=True)
 
@@ -154,7 +157,8 @@ class Button:
         """Tell whether the front end talks to widgets over a subshell; it opens one when it hears of the first widget."""
         manager = self._kernel.shell_channel_thread.manager  # type: ignore[attr-defined]
         global _waited  # noqa: PLW0603 - once for each kernel
-        ends_at = time.monotonic() + (0.0 if _waited else SUBSHELL_S)
+        has_page = "JPY_SESSION_NAME" in os.environ  # set where a Jupyter server has started the kernel for a notebook
+        ends_at = time.monotonic() + (SUBSHELL_S if has_page and not _waited else 0.0)
         while not manager.list_subshell() and time.monotonic() < ends_at:
             time.sleep(0.02)
         _waited = True
