@@ -33,9 +33,12 @@ class StillRuns(MgpuError):
             f"{sentence(job)} {ATTACH}: %mgpu_attach {job.id} · {SECOND}: add --again to the line. Nothing was submitted.",
         )
         self.job_id = job.id
+        self.has_buttons = False
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of a traceback."""
+        if self.has_buttons:
+            return [f"Nothing was submitted. Without buttons: %mgpu_attach {self.job_id}, or add --again to the line."]
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -56,6 +59,7 @@ def offer(job: Job, attach: Callable[[], None], second: Callable[[], None], *, i
     if is_rich and (asked := _buttons(job, attach, second)) is not None:
         bundle = {"text/plain": sentence(job), VIEW: {"version_major": 2, "version_minor": 0, "model_id": asked.model_id}}
         show_bundle(bundle, metadata=mark(job))
+        error.has_buttons = True
     return error
 
 

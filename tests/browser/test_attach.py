@@ -36,7 +36,7 @@ def started(lab: Lab, context: BrowserContext, name: str) -> tuple[LabPage, Job,
     page.run(RUN, wait=False)
     job = lab.wait_until(lambda: next(lab.client.jobs(name=name), None), "it is submitted", 60)
     lab.wait_until(lambda: f"line {HALF - 1}\n" in job.output(), "half of the lines are there", 60)
-    assert "line 0" in page.text(RUN)
+    lab.wait_until(lambda: "line 0\n" in page.text(RUN), "its first lines are seen", 60)
     return page, job, mark
 
 

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from traitlets.config import Config
 
-from mgpu_jupyter.client import Client, Timeouts
+from mgpu_jupyter.client import Client, Timeouts, front
 from mgpu_jupyter.client.mock import MockTransport, Play
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.notebook import magics
@@ -43,3 +43,4 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     atexit.unregister(one.shell.atexit_operations)
     yield one
     one.shell.atexit_operations()
+    front.use(front.TextFront())
