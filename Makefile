@@ -50,6 +50,7 @@ $(STAMP): pyproject.toml
 	@command -v chromium >/dev/null || { $(call debian,chromium fonts-dejavu-core); } \
 		|| echo "There is no chromium: tests in a browser are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@rm -rf $(LABEXTENSION)  # through the link below pip would write into the sources
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@rm -rf $(LABEXTENSION) && mkdir -p $(dir $(LABEXTENSION)) && ln -s $(CURDIR)/mgpu_jupyter/labextension $(LABEXTENSION)
 	@touch $@
