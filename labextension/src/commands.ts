@@ -15,6 +15,9 @@ export const CommandIds = {
   rerunJob: 'mgpu:run-job-again',
   requeueJob: 'mgpu:requeue-job',
   copyJobId: 'mgpu:copy-job-id',
+  runFile: 'mgpu:run-file',
+  runCell: 'mgpu:run-cell',
+  openTerminal: 'mgpu:open-terminal',
   addMachine: 'mgpu:add-machine',
   refresh: 'mgpu:connect-again',
 } as const;

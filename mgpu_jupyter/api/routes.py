@@ -246,6 +246,16 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="POST",
+        path="jobs/{job_id}/replace",
+        operation="replaceJob",
+        summary="Submit a job that waits with changes, and cancel the old one; a refusal leaves it as it is",
+        status=201,
+        request=upkeep.ReplaceRequest,
+        example={"patch": {"gpus_per_node": 2}},
+        response=models.Submitted,
+    ),
+    Route(
+        method="POST",
         path="jobs/purge",
         operation="purgeJobs",
         summary="Forget jobs that ended long ago, with their output",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -28,3 +28,10 @@ class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int
     """How much space their output took."""
     dry_run: bool = False
+
+
+class ReplaceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be otherwise about a job that waits."""
+
+    patch: dict[str, Any]
+    """Fields of the request to set, as an offer of `explain` names them; null takes one out."""

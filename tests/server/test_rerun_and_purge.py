@@ -25,6 +25,17 @@ async def test_a_job_is_submitted_again_without_its_old_waits(api, app):
     assert (await api("jobs/ZZZZ9999/rerun", "POST"))[1]["code"] == "no-such-job"
 
 
+async def test_a_job_that_waits_gives_way_to_a_changed_one(api, app):
+    job_id = await submit(api)
+    assert (await api(f"jobs/{job_id}/replace", "POST", {"patch": {"gpus": -3}}))[1]["code"] == "invalid"
+    assert (await api(f"jobs/{job_id}/replace", "POST", {"patch": {"no_such_field": 1}}))[0] == 400
+    assert app.service.saved_job(job_id).job.state == "queued"
+    code, body = await api(f"jobs/{job_id}/replace", "POST", {"patch": {"name": "changed", "time_limit_s": None}})
+    assert (code, app.service.saved_job(body["job_id"]).job.spec.name) == (201, "changed")
+    assert app.service.saved_job(job_id).job.state == "cancelled"
+    assert (await api(f"jobs/{job_id}/replace", "POST", {"patch": {}}))[1]["code"] == "not-waiting"
+
+
 async def test_one_job_of_an_array_keeps_its_number(api, app):
     _, body = await api("jobs", "POST", a_spec(array="3-5"))
     _, again = await api(f"jobs/{body['job_ids'][1]}/rerun", "POST")

@@ -24,7 +24,7 @@ def typescript() -> str:
     """Return the whole file."""
     openapi = document()
     schemas: dict[str, dict[str, Any]] = openapi["components"]["schemas"]
-    structs = {kind.__name__: kind for kind in gc.get_objects() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)}
+    structs = {kind.__name__: kind for package in ("mgpu_jupyter.model.", "mgpu_jupyter.api.") for kind in _structs(package)}
     parts = [HEAD, f"export const PREFIX = '{PREFIX}';\n"]
     parts += [_declaration(name, schemas[name], structs.get(name)) for name in sorted(schemas)]
     for route in ROUTES:
@@ -34,6 +34,12 @@ def typescript() -> str:
                 f"export type {route.operation[0].upper()}{route.operation[1:]}Frame = {_type(answer['x-mgpu-frames']['schema'])};\n"
             )
     return "\n".join(parts)
+
+
+def _structs(package: str) -> list[type[msgspec.Struct]]:
+    """Return the types of one package; names of `api` go before those of others, whatever happens to be imported."""
+    types = [kind for kind in gc.get_objects() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
+    return [kind for kind in types if kind.__module__.startswith(package)]
 
 
 def _declaration(name: str, schema: dict[str, Any], struct: type[msgspec.Struct] | None) -> str:

@@ -71,6 +71,12 @@ export class Client {
   requeue = (id: string): Promise<OrderAnswer> => this.rest.ask('POST', `jobs/${encodeURIComponent(id)}/requeue`);
   rerun = (id: string, key: string): Promise<Submitted> =>
     this.rest.ask('POST', `jobs/${encodeURIComponent(id)}/rerun`, { headers: { 'Idempotency-Key': key } });
+  /** Take a counter-offer: a changed job in the place of one that waits. */
+  replace = (id: string, patch: { [name: string]: unknown }, key: string): Promise<Submitted> =>
+    this.rest.ask('POST', `jobs/${encodeURIComponent(id)}/replace`, { body: { patch }, headers: { 'Idempotency-Key': key } });
+  /** The output of one rank, as bytes. */
+  output = async (id: string, rank: number): Promise<Blob> =>
+    (await this.rest.raw('GET', `jobs/${encodeURIComponent(id)}/output`, { query: { rank, limit: 64 * 1024 * 1024 } })).blob();
   changeNode = (id: string, action: NodeAction): Promise<NodeActionAnswer> =>
     this.rest.ask('PATCH', `nodes/${encodeURIComponent(id)}`, { body: action });
   joinToken = (request: JoinTokenRequest = {}): Promise<JoinToken> => this.rest.ask('POST', 'join-tokens', { body: request });

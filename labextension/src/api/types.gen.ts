@@ -304,6 +304,7 @@ export interface JobFrame {
   type: 'job';
   seq: number;
   job: Job;
+  display_key: string;
 }
 
 /** A page of jobs, newest first; `next_cursor` continues it. */
@@ -369,6 +370,9 @@ export interface JobSpec {
   retries?: number;
   image?: string;
   origin?: Origin | null;
+  inputs?: string;
+  outputs?: string[];
+  outputs_limit_bytes?: number;
 }
 
 /** Where a job is on its way; the last four are final. */
@@ -533,6 +537,13 @@ export interface NodePing {
   warnings: string[];
 }
 
+/** The interpreter that a cell would get on a node. */
+export interface NodePython {
+  node: string;
+  path: string;
+  version: string;
+}
+
 /** What changed of one node's readings; what is left out is as before. */
 export interface NodeReading {
   cpu?: number | null;
@@ -656,6 +667,18 @@ export interface PurgeRequest {
   dry_run?: boolean;
 }
 
+/** What nodes answered; those that are away, did not answer soon, or have none are not here. */
+export interface PythonAnswers {
+  nodes: NodePython[];
+}
+
+/** Which interpreter a cell wants, as in a request for a job. */
+export interface PythonQuestion {
+  python?: string | null;
+  kernel_python?: string | null;
+  kernel_python_version?: string | null;
+}
+
 /** A class of service. */
 export interface QosInfo {
   priority: number;
@@ -725,6 +748,11 @@ export interface Record {
   text: string;
   never: boolean;
   units: UnitAnswer[];
+}
+
+/** What is to be otherwise about a job that waits. */
+export interface ReplaceRequest {
+  patch: { [name: string]: unknown };
 }
 
 /** What happened since `since` cannot be told in full: ask for cluster, nodes and jobs again. The connection goes on from `seq`. */
@@ -859,6 +887,27 @@ export interface User {
 /** All users by name. */
 export interface UserList {
   users: User[];
+}
+
+/** What one rank left, as one file: `GET jobs/{id}/result` brings it. */
+export interface ValueFile {
+  rank: number;
+  node: string;
+  number: number;
+  size: number;
+  sha256: string;
+  problem: string;
+}
+
+/** What the newest attempt of a job left of variables. */
+export interface ValueList {
+  job_id: string;
+  attempt: number;
+  state: JobState;
+  outputs: string[];
+  ranks: number;
+  complete: boolean;
+  files: ValueFile[];
 }
 
 /** A while in the queue, and why. */

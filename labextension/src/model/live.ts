@@ -81,6 +81,11 @@ export class Live implements IDisposable {
     return this._disposed;
   }
 
+  /** Open another socket of the server, for what only one view wants. */
+  open(path: string, query: Query): ISocket {
+    return this._host.open(path, query);
+  }
+
   now(): number {
     return this._host.now();
   }

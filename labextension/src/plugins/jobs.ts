@@ -1,15 +1,15 @@
 /** Commands about jobs, for buttons, keys, menus and the palette. Each asks the server once and says once what went wrong. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { Clipboard, Dialog, ICommandPalette, Notification, showDialog } from '@jupyterlab/apputils';
+import { Clipboard, Dialog, ICommandPalette, showDialog } from '@jupyterlab/apputils';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';
 import { plain } from '../text/format';
 import { jobName } from '../text/words';
 import { IMgpu } from '../tokens';
+import { freshKey, tell } from './tell';
 
 const PRIORITY_STEP = 100;
-const TOLD_MS = 5000; // the same sentence is not said twice within this time
 
 export const jobs: JupyterFrontEndPlugin<void> = {
   id: '@mgpu/labextension:jobs',
@@ -142,21 +142,4 @@ export function fits(command: string, job: Job | undefined, held: (job: Job) => 
     default:
       return true;
   }
-}
-
-let lastTold: { message: string; at: number } = { message: '', at: 0 };
-
-/** Say what went wrong, once. */
-export function tell(message: string): void {
-  if (lastTold.message === message && Date.now() - lastTold.at < TOLD_MS) {
-    return;
-  }
-  lastTold = { message, at: Date.now() };
-  Notification.error(plain(message), { autoClose: 8000 });
-}
-
-/** A key with which a request that is sent twice is carried out once. */
-export function freshKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -48,9 +48,11 @@ export function JobList({ rows, label, width, users, actions }: IJobListProps): 
     }
   };
   const onKeyDown = (event: React.KeyboardEvent): void => {
-    const at = shown.findIndex((row) => row.job.id === current);
+    // what has the focus, not what was drawn last: a key must never reach another job
+    const target = event.target instanceof HTMLElement ? event.target.dataset.job : undefined;
+    const at = shown.findIndex((row) => row.job.id === target);
     const row = shown[at];
-    if (row === undefined || !(event.target instanceof HTMLElement) || event.target.dataset.job === undefined) {
+    if (row === undefined) {
       return;
     }
     const run = (command: string): void => {
@@ -83,7 +85,13 @@ export function JobList({ rows, label, width, users, actions }: IJobListProps): 
       onKeyDown={onKeyDown}
       onMouseEnter={() => setInUse(true)}
       onMouseLeave={() => setInUse(list.current?.contains(document.activeElement) ?? false)}
-      onFocus={() => setInUse(true)}
+      onFocus={(event) => {
+        setInUse(true);
+        const job = event.target.closest<HTMLElement>('[data-job]')?.dataset.job;
+        if (job !== undefined) {
+          setFocused(job);
+        }
+      }}
       onBlur={(event) =>
         !event.currentTarget.contains(event.relatedTarget as Element | null) && setInUse(event.currentTarget.matches(':hover'))
       }

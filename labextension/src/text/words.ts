@@ -115,7 +115,7 @@ export function shortName(node: Node): string {
 
 export function gpuKind(name: string): string {
   if (name.startsWith('Simulated GPU')) {
-    return 'simulated';
+    return 'sim';
   }
   const words = plain(name)
     .replace(/^(NVIDIA|Tesla|GeForce|Simulated)\s+/gi, '')

@@ -27,6 +27,7 @@ from mgpu_jupyter.server.handlers.jobs import (
     TraceHandler,
 )
 from mgpu_jupyter.server.handlers.output import OutputHandler
+from mgpu_jupyter.server.handlers.replacing import ReplaceHandler
 from mgpu_jupyter.server.handlers.results import ResultHandler, ResultsHandler, SummaryHandler
 from mgpu_jupyter.server.handlers.sockets import EventsHandler, JobStreamHandler
 from mgpu_jupyter.server.handlers.users import UserHandler, UsersHandler
@@ -52,6 +53,7 @@ ALL: tuple[type[Guarded], ...] = (
     CancelHandler,
     RequeueHandler,
     RerunHandler,
+    ReplaceHandler,
     OutputHandler,
     ResultsHandler,
     ResultHandler,

@@ -27,13 +27,15 @@ _WAY = [*(state for state in JobState if state not in FINAL_STATES), JobState.CA
 class Taking(Guarded):
     """Takes a request for one job, or array, in."""
 
-    async def take(self, spec: JobSpec) -> None:
-        """Submit it under the key of the request, and answer."""
+    async def take(self, spec: JobSpec, instead_of: JobId | None = None) -> None:
+        """Submit it under the key of the request, cancel the job that it replaces, and answer."""
         key = self.request.headers.get(IDEMPOTENCY_HEADER)
         if key is not None and not (1 <= len(key) <= models.MAX_KEY_CHARS and key.isascii() and key.isprintable()):
             raise InvalidRequest("invalid", f"{IDEMPOTENCY_HEADER} must have 1 to {models.MAX_KEY_CHARS} printable ASCII characters.")
         (jobs,) = await self.service.submit(self.person, [(spec, key)])
         reach("server.submit")
+        if instead_of is not None:
+            await self.service.cancel(self.person, instead_of)
         self.set_header("Location", f"{self.base_url}{PREFIX}/jobs/{jobs[0].id}")
         self.answer(submitted(jobs), 201)
 

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{23(e,o,r){var p=r(24),a=r.n(p),t=r(25),n=(r.n(t))()(a());n.push([e.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
+"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{25(e,o,r){var p=r(26),a=r.n(p),t=r(27),i=(r.n(t))()(a());i.push([e.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
 :root {
   --mgpu-ground: var(--jp-layout-color1);
   --mgpu-mine: var(--jp-brand-color1);
@@ -329,7 +329,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   fill: none !important;
   stroke: var(--jp-inverse-layout-color3) !important;
 }
-`,""]),r.d(o,{},{A:n})},26(e,o,r){var p=r(24),a=r.n(p),t=r(25),n=(r.n(t))()(a());n.push([e.id,`.mgp-panel {
+`,""]),r.d(o,{},{A:i})},28(e,o,r){var p=r(26),a=r.n(p),t=r(27),i=(r.n(t))()(a());i.push([e.id,`.mgp-panel {
   background: var(--jp-layout-color1);
   min-width: 0;
 }
@@ -385,7 +385,8 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 }
 
 .mgp-panel .jp-AccordionPanel-title .jp-Toolbar-item {
-  flex: 1;
+  flex: 1 1 100%;
+  width: 100%;
   font-weight: 400;
   letter-spacing: 0;
   text-transform: none;
@@ -914,4 +915,451 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
     forced-color-adjust: none;
   }
 }
-`,""]),r.d(o,{},{A:n})},25(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var r="",p=void 0!==o[5];return o[4]&&(r+="@supports (".concat(o[4],") {")),o[2]&&(r+="@media ".concat(o[2]," {")),p&&(r+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),r+=e(o),p&&(r+="}"),o[2]&&(r+="}"),o[4]&&(r+="}"),r}).join("")},o.i=function(e,r,p,a,t){"string"==typeof e&&(e=[[null,e,void 0]]);var n={};if(p)for(var i=0;i<this.length;i++){var l=this[i][0];null!=l&&(n[l]=!0)}for(var m=0;m<e.length;m++){var g=[].concat(e[m]);p&&n[g[0]]||(void 0!==t&&(void 0===g[5]||(g[1]="@layer".concat(g[5].length>0?" ".concat(g[5]):""," {").concat(g[1],"}")),g[5]=t),r&&(g[2]&&(g[1]="@media ".concat(g[2]," {").concat(g[1],"}")),g[2]=r),a&&(g[4]?(g[1]="@supports (".concat(g[4],") {").concat(g[1],"}"),g[4]=a):g[4]="".concat(a)),o.push(g))}},o}},24(e){e.exports=function(e){return e[1]}},17(e){var o=[];function r(e){for(var r=-1,p=0;p<o.length;p++)if(o[p].identifier===e){r=p;break}return r}function p(e,p){for(var a={},t=[],n=0;n<e.length;n++){var i=e[n],l=p.base?i[0]+p.base:i[0],m=a[l]||0,g="".concat(l," ").concat(m);a[l]=m+1;var s=r(g),d={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==s)o[s].references++,o[s].updater(d);else{var c=function(e,o){var r=o.domAPI(o);return r.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&r.update(e=o):r.remove()}}(d,p);p.byIndex=n,o.splice(n,0,{identifier:g,updater:c,references:1})}t.push(g)}return t}e.exports=function(e,a){var t=p(e=e||[],a=a||{});return function(e){e=e||[];for(var n=0;n<t.length;n++){var i=r(t[n]);o[i].references--}for(var l=p(e,a),m=0;m<t.length;m++){var g=r(t[m]);0===o[g].references&&(o[g].updater(),o.splice(g,1))}t=l}}},19(e){var o={};e.exports=function(e,r){var p=function(e){if(void 0===o[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}o[e]=r}return o[e]}(e);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},21(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},20(e,o,r){e.exports=function(e){var o=r.nc;o&&e.setAttribute("nonce",o)}},18(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(r){var p,a,t;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(t=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(t))))," */")),e.styleTagTransform(p,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},22(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}},16(e,o,r){var p=r(17),a=r.n(p),t=r(18),n=r.n(t),i=r(19),l=r.n(i),m=r(20),g=r.n(m),s=r(21),d=r.n(s),c=r(22),u=r.n(c),f=r(23),b={};b.styleTagTransform=u(),b.setAttributes=g(),b.insert=l().bind(null,"head"),b.domAPI=n(),b.insertStyleElement=d(),a()(f.A,b),f.A&&f.A.locals&&f.A.locals;var v=r(26),h={};h.styleTagTransform=u(),h.setAttributes=g(),h.insert=l().bind(null,"head"),h.domAPI=n(),h.insertStyleElement=d(),a()(v.A,h),v.A&&v.A.locals&&v.A.locals}}]);
+
+.mgp-live-region {
+  clip-path: inset(50%);
+  height: 1px;
+  overflow: hidden;
+  position: absolute;
+  white-space: nowrap;
+  width: 1px;
+}
+
+.mgp-dialog {
+  max-width: 560px;
+  min-width: 420px;
+}
+`,""]),r.d(o,{},{A:i})},29(e,o,r){var p=r(26),a=r.n(p),t=r(27),i=(r.n(t))()(a());i.push([e.id,`.mgp-view {
+  background: var(--jp-layout-color1);
+}
+
+.mgp-title {
+  font-size: var(--jp-ui-font-size3);
+  font-weight: 600;
+  margin: 0;
+}
+
+.mgp-view h3 {
+  font-size: var(--jp-ui-font-size1);
+  font-weight: 600;
+  margin: 0 0 8px;
+}
+
+.mgp-view h3 .mgp-second {
+  font-weight: 400;
+}
+
+.mgp-view aside .mgp-node {
+  padding-left: 0;
+  padding-right: 0;
+}
+
+.mgp-view aside .mgp-node > .mgp-second {
+  flex: 0 1 70px;
+  line-height: 14px;
+}
+
+.mgp-view-head {
+  border-bottom: 1px solid var(--jp-border-color2);
+  padding: 12px 16px 8px;
+}
+
+.mgp-view-title {
+  align-items: center;
+  display: flex;
+  flex-wrap: wrap;
+  gap: 8px;
+}
+
+.mgp-view-title .mgp-switch {
+  margin: 0;
+}
+
+.mgp-view-title .mgp-switch button {
+  padding: 0 10px;
+  white-space: nowrap;
+}
+
+.mgp-badge {
+  border: 1px solid var(--jp-border-color1);
+  border-radius: var(--jp-border-radius);
+  font-size: var(--mgpu-font2);
+  padding: 1px 6px;
+}
+
+.mgp-fact-row {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 8px 24px;
+  margin: 10px 0 4px;
+}
+
+.mgp-fact-row dt {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--mgpu-font2);
+}
+
+.mgp-fact-row dd {
+  margin: 2px 0 0;
+}
+
+.mgp-fact-row > div + div {
+  border-left: 1px solid var(--jp-border-color2);
+  padding-left: 16px;
+}
+
+.mgp-tabs {
+  border-bottom: 1px solid var(--jp-border-color2);
+  display: flex;
+  gap: 4px;
+  overflow-x: auto;
+  padding: 0 12px;
+}
+
+.mgp-tabs button {
+  background: none;
+  border: 0;
+  border-bottom: 2px solid transparent;
+  color: var(--jp-ui-font-color2);
+  cursor: pointer;
+  font: inherit;
+  height: 32px;
+  padding: 0 8px;
+}
+
+.mgp-tabs button[aria-selected="true"] {
+  border-bottom-color: var(--jp-brand-color1);
+  color: var(--jp-ui-font-color1);
+  font-weight: 600;
+}
+
+.mgp-body {
+  padding: 12px 16px;
+}
+
+.mgp-frame {
+  border: 1px solid var(--jp-border-color2);
+  margin-bottom: 12px;
+  padding: 10px 12px;
+}
+
+.mgp-columns {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 12px;
+}
+
+.mgp-columns > :first-child {
+  flex: 1 1 420px;
+  min-width: 0;
+}
+
+.mgp-columns > aside {
+  flex: 0 1 356px;
+  min-width: 260px;
+}
+
+.mgp-table {
+  border-collapse: collapse;
+  font-size: var(--mgpu-font2);
+  width: 100%;
+}
+
+.mgp-table th {
+  color: var(--jp-ui-font-color2);
+  font-weight: 400;
+  text-align: left;
+}
+
+.mgp-table td,
+.mgp-table th {
+  border-bottom: 1px solid var(--jp-border-color3, var(--jp-border-color2));
+  padding: 4px 6px;
+}
+
+.mgp-plain {
+  list-style: none;
+  margin: 0;
+  padding: 0;
+}
+
+.mgp-plain li {
+  padding: 3px 0;
+}
+
+.mgp-offer {
+  align-items: center;
+  display: flex;
+  gap: 8px;
+  justify-content: space-between;
+}
+
+.mgp-chip {
+  background: var(--jp-layout-color1);
+  border: 1px solid var(--jp-border-color1);
+  border-radius: 12px;
+  color: inherit;
+  cursor: pointer;
+  font: inherit;
+  min-height: 24px;
+  min-width: 24px;
+  padding: 0 8px;
+}
+
+.mgp-chip[aria-pressed="true"],
+.mgp-button[aria-pressed="true"] {
+  border-color: var(--jp-brand-color1);
+  box-shadow: inset 0 0 0 1px var(--jp-brand-color1);
+}
+
+.mgp-log {
+  display: flex;
+  flex-direction: column;
+  padding: 0;
+}
+
+.mgp-log-bar {
+  align-items: center;
+  border-bottom: 1px solid var(--jp-border-color2);
+  display: flex;
+  flex-wrap: wrap;
+  gap: 6px;
+  padding: 6px 10px;
+}
+
+.mgp-log-bar .mgp-search {
+  max-width: 260px;
+}
+
+.mgp-log-lines {
+  font-family: var(--jp-code-font-family);
+  font-size: var(--mgpu-font2);
+  height: 440px;
+  overflow: auto;
+  padding: 4px 10px;
+}
+
+.mgp-log-line {
+  display: flex;
+  gap: 10px;
+  height: 18px;
+  line-height: 18px;
+  white-space: pre;
+}
+
+.mgp-log-lines.mgp-mod-wrap .mgp-log-line {
+  height: auto;
+  overflow-wrap: anywhere;
+  white-space: pre-wrap;
+}
+
+.mgp-log-rank {
+  border-right: 1px solid var(--jp-border-color2);
+  color: var(--jp-ui-font-color2);
+  flex: none;
+  padding-right: 8px;
+  text-align: right;
+  width: 5ch;
+}
+
+.mgp-log-line mark {
+  background: #ffe082;
+  color: #000000;
+}
+
+.mgp-log-line mark.mgp-mod-current {
+  outline: 2px solid var(--mgpu-outside);
+}
+
+.mgp-log-foot {
+  border-top: 1px solid var(--jp-border-color2);
+  padding: 4px 10px;
+}
+
+.mgp-gpu-row {
+  align-items: center;
+  display: grid;
+  gap: 8px;
+  grid-template-columns: minmax(0, 1fr) 3ch 110px 6ch 8ch;
+  white-space: nowrap;
+  padding: 3px 0;
+}
+
+.mgp-timeline-bar {
+  display: flex;
+  height: 18px;
+}
+
+.mgp-timeline-bar i {
+  border: 1px solid var(--jp-border-color1);
+  min-width: 3px;
+}
+
+.mgp-timeline-bar i.mgp-mod-running {
+  background: var(--mgpu-mine);
+  border-color: var(--mgpu-mine);
+}
+
+.mgp-timeline-bar i.mgp-mod-left {
+  border-style: dashed;
+}
+
+.mgp-timeline-text {
+  display: flex;
+  flex-wrap: wrap;
+  font-variant-numeric: tabular-nums;
+  gap: 4px 20px;
+  margin-top: 4px;
+}
+
+.mgp-submit {
+  padding: 16px;
+}
+
+.mgp-field {
+  display: flex;
+  gap: 12px;
+  margin: 12px 0;
+}
+
+.mgp-field-label {
+  flex: none;
+  padding-top: 4px;
+  width: 90px;
+}
+
+.mgp-field > div {
+  flex: 1;
+  min-width: 0;
+}
+
+.mgp-field .mgp-switch {
+  margin: 0 0 6px;
+  max-width: 240px;
+}
+
+.mgp-field input[type="text"],
+.mgp-field input[type="number"],
+.mgp-field textarea {
+  background: var(--jp-input-background, var(--jp-layout-color1));
+  border: 1px solid var(--jp-border-color1);
+  color: inherit;
+  font: inherit;
+  min-height: 28px;
+  padding: 3px 8px;
+}
+
+.mgp-field input[type="number"] {
+  width: 80px;
+}
+
+.mgp-field textarea {
+  font-family: var(--jp-code-font-family);
+  width: 100%;
+}
+
+.mgp-field input[aria-invalid="true"] {
+  border-color: var(--mgpu-bad);
+}
+
+.mgp-caption {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--jp-ui-font-size0);
+  font-weight: 600;
+  letter-spacing: 0.04em;
+  margin-bottom: 6px;
+  text-transform: uppercase;
+}
+
+.mgp-dry {
+  display: flex;
+  gap: 10px;
+  min-height: 64px;
+}
+
+.mgp-dry.mgp-mod-old {
+  opacity: 0.5;
+}
+
+.mgp-plots {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 12px;
+}
+
+.mgp-plot text,
+.mgp-box text {
+  fill: var(--jp-ui-font-color2);
+  font-size: 11px;
+}
+
+.mgp-plot-grid {
+  stroke: var(--jp-border-color2);
+}
+
+.mgp-plot-line {
+  fill: none;
+  stroke: var(--mgpu-mem);
+}
+
+.mgp-plot-area {
+  fill: color-mix(in srgb, var(--mgpu-mem) 20%, transparent);
+}
+
+.mgp-plot-series.mgp-mod-mine .mgp-plot-area {
+  fill: var(--mgpu-mine);
+}
+
+.mgp-plot-series.mgp-mod-mine .mgp-plot-line {
+  stroke: var(--mgpu-mine);
+}
+
+.mgp-box line {
+  stroke: var(--mgpu-mem);
+}
+
+.mgp-box rect {
+  fill: var(--mgpu-track);
+  stroke: var(--mgpu-mem);
+}
+
+.mgp-box .mgp-mod-median {
+  stroke: var(--mgpu-mine);
+  stroke-width: 2;
+}
+
+.mgp-legend-entry {
+  align-items: center;
+  display: inline-flex;
+  font-weight: 400;
+  gap: 4px;
+  margin-left: 12px;
+}
+
+.mgp-racks {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 16px 28px;
+}
+
+.mgp-rack-columns {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 3px;
+}
+
+.mgp-column {
+  background: none;
+  border: 0;
+  color: var(--jp-ui-font-color2);
+  cursor: pointer;
+  display: flex;
+  flex-direction: column;
+  font-size: 9px;
+  padding: 0;
+}
+
+.mgp-column:hover {
+  outline: 2px solid var(--jp-brand-color1);
+}
+`,""]),r.d(o,{},{A:i})},27(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var r="",p=void 0!==o[5];return o[4]&&(r+="@supports (".concat(o[4],") {")),o[2]&&(r+="@media ".concat(o[2]," {")),p&&(r+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),r+=e(o),p&&(r+="}"),o[2]&&(r+="}"),o[4]&&(r+="}"),r}).join("")},o.i=function(e,r,p,a,t){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(p)for(var n=0;n<this.length;n++){var l=this[n][0];null!=l&&(i[l]=!0)}for(var m=0;m<e.length;m++){var g=[].concat(e[m]);p&&i[g[0]]||(void 0!==t&&(void 0===g[5]||(g[1]="@layer".concat(g[5].length>0?" ".concat(g[5]):""," {").concat(g[1],"}")),g[5]=t),r&&(g[2]&&(g[1]="@media ".concat(g[2]," {").concat(g[1],"}")),g[2]=r),a&&(g[4]?(g[1]="@supports (".concat(g[4],") {").concat(g[1],"}"),g[4]=a):g[4]="".concat(a)),o.push(g))}},o}},26(e){e.exports=function(e){return e[1]}},19(e){var o=[];function r(e){for(var r=-1,p=0;p<o.length;p++)if(o[p].identifier===e){r=p;break}return r}function p(e,p){for(var a={},t=[],i=0;i<e.length;i++){var n=e[i],l=p.base?n[0]+p.base:n[0],m=a[l]||0,g="".concat(l," ").concat(m);a[l]=m+1;var d=r(g),s={css:n[1],media:n[2],sourceMap:n[3],supports:n[4],layer:n[5]};if(-1!==d)o[d].references++,o[d].updater(s);else{var c=function(e,o){var r=o.domAPI(o);return r.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&r.update(e=o):r.remove()}}(s,p);p.byIndex=i,o.splice(i,0,{identifier:g,updater:c,references:1})}t.push(g)}return t}e.exports=function(e,a){var t=p(e=e||[],a=a||{});return function(e){e=e||[];for(var i=0;i<t.length;i++){var n=r(t[i]);o[n].references--}for(var l=p(e,a),m=0;m<t.length;m++){var g=r(t[m]);0===o[g].references&&(o[g].updater(),o.splice(g,1))}t=l}}},21(e){var o={};e.exports=function(e,r){var p=function(e){if(void 0===o[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}o[e]=r}return o[e]}(e);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},23(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},22(e,o,r){e.exports=function(e){var o=r.nc;o&&e.setAttribute("nonce",o)}},20(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(r){var p,a,t;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(t=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(t))))," */")),e.styleTagTransform(p,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},24(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}},18(e,o,r){var p=r(19),a=r.n(p),t=r(20),i=r.n(t),n=r(21),l=r.n(n),m=r(22),g=r.n(m),d=r(23),s=r.n(d),c=r(24),u=r.n(c),f=r(25),x={};x.styleTagTransform=u(),x.setAttributes=g(),x.insert=l().bind(null,"head"),x.domAPI=i(),x.insertStyleElement=s(),a()(f.A,x),f.A&&f.A.locals&&f.A.locals;var b=r(28),h={};h.styleTagTransform=u(),h.setAttributes=g(),h.insert=l().bind(null,"head"),h.domAPI=i(),h.insertStyleElement=s(),a()(b.A,h),b.A&&b.A.locals&&b.A.locals;var v=r(29),w={};w.styleTagTransform=u(),w.setAttributes=g(),w.insert=l().bind(null,"head"),w.domAPI=i(),w.insertStyleElement=s(),a()(v.A,w),v.A&&v.A.locals&&v.A.locals}}]);

@@ -1,0 +1,83 @@
+/** Tells people when their jobs start and end: in the page, by the browser if they want, and to screen readers. */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Notification as Toast } from '@jupyterlab/apputils';
+import { CommandIds } from '../commands';
+import { type INotice, Notices } from '../model/notices';
+import { IMgpu } from '../tokens';
+import { literal } from './tell';
+
+const SHOWN_MS = 8000;
+const SAID_MS = 1000; // at most one sentence a second
+
+export const notify: JupyterFrontEndPlugin<void> = {
+  id: '@mgpu/labextension:notify',
+  description: 'Notifications when a job starts or ends.',
+  autoStart: true,
+  requires: [IMgpu],
+  activate: (_: JupyterFrontEnd, mgpu: IMgpu) => {
+    const { live, trans, settings } = mgpu;
+    const notices = new Notices();
+    const say = liveRegion();
+    live.changed.connect((_sender, changes) => {
+      for (const notice of notices.look(live.store, changes.jobs, changes.cluster, trans)) {
+        say(`${notice.title} ${notice.text}`);
+        if (settings.notify) {
+          show(notice, mgpu);
+        }
+        if (settings.notifyBrowser && document.hidden) {
+          byBrowser(notice);
+        }
+      }
+    });
+  },
+};
+
+function show(notice: INotice, mgpu: IMgpu): void {
+  const { trans, commands } = mgpu;
+  const actions = notice.job
+    ? [
+        {
+          label: notice.bad ? trans.__('Log') : trans.__('Open'),
+          callback: () => void commands.execute(CommandIds.openJob, notice.bad ? { id: notice.job, tab: 'log' } : { id: notice.job }),
+        },
+      ]
+    : [];
+  // the text is markdown for JupyterLab: what is a sign there is written as itself
+  const text = literal(notice.text ? `${notice.title}: ${notice.text}` : notice.title);
+  (notice.bad ? Toast.error : Toast.info)(text, { autoClose: SHOWN_MS, actions });
+}
+
+function byBrowser(notice: INotice): void {
+  if (!('Notification' in window)) {
+    return;
+  }
+  void window.Notification.requestPermission().then((answer) => {
+    if (answer === 'granted') {
+      new window.Notification(notice.title, { body: notice.text, tag: `mgpu-${notice.job}-${notice.kind}` });
+    }
+  });
+}
+
+/** One polite region for the whole page; sentences follow each other and do not push each other out. */
+function liveRegion(): (text: string) => void {
+  const region = document.createElement('div');
+  region.className = 'mgp-live-region';
+  region.setAttribute('role', 'status');
+  region.setAttribute('aria-live', 'polite');
+  document.body.appendChild(region);
+  const waiting: string[] = [];
+  let timer: number | undefined;
+  const next = (): void => {
+    const text = waiting.shift();
+    timer = text === undefined ? undefined : window.setTimeout(next, SAID_MS);
+    if (text !== undefined) {
+      region.textContent = text;
+    }
+  };
+  return (text) => {
+    waiting.push(text);
+    if (timer === undefined) {
+      next();
+    }
+  };
+}

@@ -1,0 +1,25 @@
+/** What all views say and send in one way: errors once, and keys with which a request that is sent twice is carried out once. */
+import { Notification } from '@jupyterlab/apputils';
+import { plain } from '../text/format';
+
+const TOLD_MS = 5000; // the same sentence is not said twice within this time
+let last: { message: string; at: number } = { message: '', at: 0 };
+
+/** Say what went wrong, once. */
+export function tell(message: string): void {
+  if (last.message === message && Date.now() - last.at < TOLD_MS) {
+    return;
+  }
+  last = { message, at: Date.now() };
+  Notification.error(literal(plain(message)), { autoClose: 8000 });
+}
+
+/** Text that JupyterLab's notifications show as it is: they read it as markdown. */
+export function literal(text: string): string {
+  return text.replace(/[\\`*_{}[\]()#+!<>|~&-]/g, '\\$&');
+}
+
+export function freshKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+}

@@ -1,0 +1,204 @@
+/** One node: its GPUs over time, who holds them, its jobs, and for administrators drain, maintenance and resume. */
+import { InputDialog } from '@jupyterlab/apputils';
+import * as React from 'react';
+import { CommandIds } from '../commands';
+import { nodeRow } from '../model/select';
+import { isFinal } from '../model/store';
+import { Glyph, JobGlyph } from '../parts/glyphs';
+import { useAnswer, useChanges, useMgpu, useNow } from '../parts/hooks';
+import { Sparkline } from '../parts/sparkline';
+import { SIDEBAR, Tile } from '../parts/tile';
+import { tell } from '../plugins/tell';
+import { gigabytes, percent, plain, size } from '../text/format';
+import { jobName, jobTime, nodeReason, shortName } from '../text/words';
+
+export function NodeView({ id }: { id: string }): JSX.Element {
+  const { trans, live, client, commands } = useMgpu();
+  const { store } = live;
+  useChanges((changes) => changes.nodes.has(id) || changes.readings.has(id) || changes.jobs.size > 0 || changes.cluster);
+  const now = useNow(5);
+  const { answer } = useAnswer(() => client.nodeHistory(id, 600, 150), id, 5);
+  const node = store.nodes.get(id);
+  if (node === undefined) {
+    return (
+      <p className="mgp-none">{store.cluster === null ? trans.__('Loading…') : trans.__('There is no node %1 any more.', plain(id))}</p>
+    );
+  }
+  const row = nodeRow(node, store.readings.get(id), store.cluster?.user ?? '');
+  const reading = store.readings.get(id);
+  const open = node.orders.state === null;
+  const order = async (action: 'drain' | 'maintenance'): Promise<void> => {
+    const holds = [...store.jobs.values()].filter((job) => !isFinal(job) && job.nodes.includes(id));
+    const title = action === 'drain' ? trans.__('Drain %1', plain(id)) : trans.__('Maintenance of %1', plain(id));
+    const goes = holds.length ? trans.__(' %1 goes on to its end.', holds.map(jobName).join(', ')) : '';
+    const answer = await InputDialog.getText({
+      title,
+      label: `${trans.__('It takes no new jobs.')}${goes} ${trans.__('Reason, shown to everybody')}`,
+      okLabel: action === 'drain' ? trans.__('Drain') : trans.__('Start maintenance'),
+      cancelLabel: trans.__('Cancel'),
+    });
+    if (answer.button.accept) {
+      await client.changeNode(id, { action, reason: answer.value ?? '' }).catch((error: Error) => tell(error.message));
+    }
+  };
+  const jobs = [...store.jobs.values()].filter((job) => !isFinal(job) && job.nodes.includes(id));
+  const facts: [string, string][] = [
+    [trans.__('GPUs free'), `${row.free} of ${row.tiles.length}`],
+    [trans.__('CPU'), `${reading?.cpu === null || reading === undefined ? '–' : percent(reading.cpu)} of ${node.cpus} cores`],
+    [
+      trans.__('Memory'),
+      `${reading?.memoryAvailableMib == null ? '–' : gigabytes(node.memory_bytes / 2 ** 20 - reading.memoryAvailableMib, 0)} of ${gigabytes(node.memory_bytes / 2 ** 20, 0)} GB`,
+    ],
+    [trans.__('Address'), `${plain(node.address)} ${node.host === node.id ? '' : plain(node.host)}`],
+    [trans.__('Agent'), `${plain(node.agent_version)} ${plain(node.runs)}`],
+  ];
+  const reason = nodeReason(node, now, trans);
+  return (
+    <div className="mgp-node-view" data-node-view={id}>
+      <header className="mgp-view-head">
+        <div className="mgp-view-title">
+          <h1 className="mgp-title">{plain(id)}</h1>
+          <span className="mgp-badge">{trans.__(node.state)}</span>
+          <span className="mgp-second">
+            {[
+              node.gpus.length ? `${node.gpus.length} × ${shortName(node)}` : trans.__('no GPUs'),
+              node.rack && trans.__('rack %1', plain(node.rack)),
+              node.switch && trans.__('switch %1', plain(node.switch)),
+            ]
+              .filter(Boolean)
+              .join(', ')}
+          </span>
+          <span className="mgp-space" />
+          <button type="button" className="mgp-button" onClick={() => void commands.execute(CommandIds.openTerminal, { id })}>
+            <Glyph name="terminal" size={13} /> {trans.__('Terminal')}
+          </button>
+          {store.cluster?.admin &&
+            (open ? (
+              <>
+                <button type="button" className="mgp-button" onClick={() => void order('drain')}>
+                  {trans.__('Drain…')}
+                </button>
+                <button type="button" className="mgp-button" onClick={() => void order('maintenance')}>
+                  {trans.__('Maintenance…')}
+                </button>
+              </>
+            ) : (
+              <button
+                type="button"
+                className="mgp-button"
+                onClick={() => void client.changeNode(id, { action: 'resume' }).catch((error: Error) => tell(error.message))}
+              >
+                {trans.__('Resume')}
+              </button>
+            ))}
+        </div>
+        <dl className="mgp-fact-row">
+          {facts.map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd className="mgp-number">{value}</dd>
+            </div>
+          ))}
+        </dl>
+        {reason && (
+          <p>
+            <Glyph name="warn" tone="warn" size={12} /> {reason}
+          </p>
+        )}
+        {node.warnings.map((text) => (
+          <p key={text}>
+            <Glyph name="warn" tone="warn" size={12} /> {plain(text)}
+          </p>
+        ))}
+      </header>
+      <div className="mgp-body">
+        <table className="mgp-table mgp-frame">
+          <thead>
+            <tr>
+              <th />
+              <th>{trans.__('GPU')}</th>
+              <th>{trans.__('Last 10 min  — busy  - - memory')}</th>
+              <th>{trans.__('Busy')}</th>
+              <th>{trans.__('Memory')}</th>
+              <th>{trans.__('Temp.')}</th>
+              <th>{trans.__('Power')}</th>
+              <th>{trans.__('Holder')}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {row.tiles.map((tile) => {
+              const past = answer?.gpus.find((one) => one.index === tile.index);
+              const [busy, memory, temperature, power] = tile.reading;
+              const job = tile.gpu.job_id === null ? undefined : store.jobs.get(tile.gpu.job_id);
+              return (
+                <tr key={tile.index}>
+                  <td>
+                    <Tile
+                      size={SIDEBAR}
+                      state={tile.state}
+                      busy={tile.busy}
+                      memory={tile.memory}
+                      simulated={tile.simulated}
+                      parts={tile.parts}
+                    />
+                  </td>
+                  <td>{tile.index}</td>
+                  <td>
+                    {past ? (
+                      <Sparkline
+                        values={past.busy}
+                        other={past.memory_mib}
+                        otherMost={tile.gpu.memory_bytes / 2 ** 20}
+                        width={220}
+                        height={24}
+                        tone="mine"
+                        label={trans.__('GPU %1 over the last 10 minutes', tile.index)}
+                      />
+                    ) : (
+                      <span className="mgp-second">{trans.__('no data')}</span>
+                    )}
+                  </td>
+                  <td className="mgp-number">{busy === null ? '–' : percent(busy)}</td>
+                  <td className="mgp-number">{memory === null ? '–' : `${gigabytes(memory)} GB`}</td>
+                  <td className="mgp-number">{temperature === null ? '–' : `${Math.round(temperature)} °C`}</td>
+                  <td className="mgp-number">{power === null ? '–' : `${Math.round(power)} W`}</td>
+                  <td>
+                    {tile.gpu.job_id !== null
+                      ? `${plain(tile.gpu.user ?? '')}, ${job ? jobName(job) : tile.gpu.job_id}`
+                      : tile.gpu.reason
+                        ? plain(tile.gpu.reason)
+                        : trans.__(tile.state)}
+                  </td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+        <section className="mgp-frame">
+          <h3>
+            {trans.__('Jobs here')} <span className="mgp-second">{trans._n('%1 running', '%1 running', jobs.length)}</span>
+          </h3>
+          <table className="mgp-table">
+            <tbody>
+              {jobs.map((job) => (
+                <tr key={job.id}>
+                  <td>
+                    <JobGlyph job={job} mine={job.user === store.cluster?.user} />
+                  </td>
+                  <td>
+                    <button type="button" className="mgp-link" onClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}>
+                      {jobName(job)}
+                    </button>
+                  </td>
+                  <td>{plain(job.user)}</td>
+                  <td className="mgp-number">{size(job.nodes_wanted, job.gpus)}</td>
+                  <td className="mgp-number">{jobTime(job, store, now, trans)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      </div>
+    </div>
+  );
+}
