@@ -1,7 +1,7 @@
 /** The sidebar as a widget: a toolbar and three sections that fold and scroll by themselves. JupyterLab keeps their heights and folds. */
 import { ReactWidget, SidePanel, Toolbar } from '@jupyterlab/ui-components';
 import { Signal } from '@lumino/signaling';
-import type { Widget } from '@lumino/widgets';
+import type { AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { CommandIds } from '../commands';
 import { jobCounts } from '../model/select';
@@ -62,10 +62,12 @@ class Section extends ReactWidget {
 
   protected override onAfterShow(): void {
     this.update();
+    this._panel.folded.emit();
   }
 
   protected override onAfterHide(): void {
     this.update();
+    this._panel.folded.emit();
   }
 
   private _measure(): void {
@@ -101,6 +103,8 @@ class Drawn extends ReactWidget {
 export class MgpuPanel extends SidePanel {
   filter: IFilterState = { shown: false, text: '' };
   readonly filterChanged = new Signal<this, void>(this);
+  /** A section was opened or closed; JupyterLab itself does not save its layout for that. */
+  readonly folded = new Signal<this, void>(this);
 
   constructor(mgpu: IMgpu) {
     super({ translator: undefined });
@@ -125,6 +129,18 @@ export class MgpuPanel extends SidePanel {
   setFilter(filter: IFilterState): void {
     this.filter = filter;
     this.filterChanged.emit();
+  }
+
+  /** Which sections are open. */
+  get folds(): boolean[] {
+    return this.content.widgets.map((section) => !section.isHidden);
+  }
+
+  set folds(open: readonly boolean[]) {
+    const accordion = this.content as AccordionPanel;
+    open.slice(0, accordion.widgets.length).forEach((shown, index) => {
+      (shown ? accordion.expand : accordion.collapse).call(accordion, index);
+    });
   }
 
   /** Show the filter and put the cursor there. */

@@ -77,6 +77,7 @@ export function Wall({ rows, racks, only, width }: IWallProps): JSX.Element {
 
   const onKeyDown = (event: React.KeyboardEvent): void => {
     if (event.key === 'Escape') {
+      window.clearTimeout(timer.current);
       setOpen(null);
       return;
     }
