@@ -72,6 +72,7 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "cancelJob",
         "requeueJob",
         "rerunJob",
+        "replaceJob",
         "purgeJobs",
         "findPythons",
         "findMissingPieces",

@@ -1,0 +1,157 @@
+"""The sidebar in a real JupyterLab: GPUs that change, cancelling, adding a machine, a server that is lost, hostile names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.browser.lab import Lab, LabPage
+from tests.processes import wait_until
+
+SLEEP = ["sleep", "600"]
+expect.set_options(timeout=30_000)
+HOSTILE = (
+    "<img src=x onerror=window.__mgpu_hacked=1>",
+    '"><script>window.__mgpu_hacked=1</script>',
+    "javascript:window.__mgpu_hacked=1",
+    "<svg onload=window.__mgpu_hacked=1>",
+    "${window.__mgpu_hacked=1}",
+    "{{constructor.constructor('window.__mgpu_hacked=1')()}}",
+    "[x](javascript:window.__mgpu_hacked=1)",
+    "'-window.__mgpu_hacked=1-'",
+    "<a href='javascript:window.__mgpu_hacked=1'>x</a>",
+    "\u202etxet <b>bold</b>",
+)
+
+
+def hostile_names(count: int) -> list[str]:
+    """So many strings, each its own."""
+    return [f"{HOSTILE[number % len(HOSTILE)]} {number}"[:190] for number in range(count)]
+
+
+def show(lab: Lab, context: BrowserContext, workspace: str = "auto", theme: str = "light") -> LabPage:
+    page = lab.open(context, theme=theme, workspace=workspace)
+    # the launcher takes the focus when it comes
+    expect(page.page.locator(".jp-Launcher, .mgp-view, .jp-NotebookPanel").first).to_be_visible()
+    page.command("mgpu:show-panel")
+    expect(page.page.locator("[data-live=live]")).to_be_visible()
+    return page
+
+
+def tiles(page: Page, state: str) -> Locator:
+    return page.locator(f"#mgpu-cluster [role=gridcell][data-state={state}]")
+
+
+def row(page: Page, job_id: str) -> Locator:
+    return page.locator(f"#mgpu-panel [data-job='{job_id}']")
+
+
+def test_gpus_change_when_a_job_starts_and_is_cancelled(lab: Lab, context: BrowserContext) -> None:
+    page = show(lab, context).page
+    expect(tiles(page, "free")).to_have_count(8)
+    expect(page.locator(".mgp-status-button")).to_contain_text("8 free · 0 running · 0 waiting")
+    job = lab.client.submit(SLEEP, gpus=3, name="train-7b")
+    expect(tiles(page, "mine")).to_have_count(3)
+    expect(page.locator(".mgp-status-button")).to_contain_text("5 free · 1 running · 0 waiting")
+    expect(page.locator(".mgp-headline")).to_contain_text("5 of 8")
+    label = tiles(page, "mine").first.get_attribute("aria-label") or ""
+    assert "train-7b" in label
+    assert "simulated" in label
+    waits = lab.client.submit(SLEEP, gpus=8, nodes=2, name="waits")
+    expect(row(page, waits.id)).to_contain_text("1st in queue")
+    expect(row(page, job.id)).to_contain_text("busy")
+    row(page, waits.id).hover()
+    row(page, waits.id).get_by_role("button", name="Hold").click()
+    expect(row(page, waits.id)).to_contain_text("Held")
+    row(page, waits.id).hover()
+    row(page, waits.id).get_by_role("button", name="Cancel").click()
+    row(page, job.id).hover()
+    row(page, job.id).get_by_role("button", name="Cancel").click()
+    expect(tiles(page, "free")).to_have_count(8)
+    expect(page.locator("#mgpu-history")).to_contain_text("cancelled after")
+
+
+def test_the_wall_by_keyboard(lab: Lab, context: BrowserContext) -> None:
+    job = lab.client.submit(SLEEP, gpus=1, name="keys")
+    page = show(lab, context).page
+    expect(tiles(page, "mine")).to_have_count(1)
+    stops = page.locator("#mgpu-cluster [role=gridcell][tabindex='0']")
+    expect(stops).to_have_count(1)
+    stops.focus()
+    expect(page.locator(".mgp-card")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    focused = page.locator("#mgpu-cluster [role=gridcell]:focus")
+    expect(focused).to_have_attribute("data-place", "1")
+    page.keyboard.press("ArrowDown")
+    expect(focused).to_have_attribute("data-node", "node-2")
+    page.keyboard.press("End")
+    expect(focused).to_have_attribute("data-place", "3")
+    page.keyboard.press("Escape")
+    expect(page.locator(".mgp-card")).to_have_count(0)
+    row(page, job.id).focus()
+    page.keyboard.press("Delete")
+    expect(tiles(page, "mine")).to_have_count(0)
+
+
+def test_a_machine_is_added_by_its_line(lab: Lab, context: BrowserContext) -> None:
+    page = show(lab, context)
+    page.page.evaluate("() => { window.jupyterapp.commands.execute('mgpu:add-machine'); }")
+    dialog = page.page.locator(".jp-Dialog")
+    dialog.get_by_role("button", name="Make join line").click()
+    expect(dialog.locator(".mgp-join-line")).to_contain_text("mgpu_node --join mgpu1")
+    expect(dialog).to_contain_text("Good for one machine, until")
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+
+
+def test_the_layout_is_found_again_after_a_reload(lab: Lab, context: BrowserContext) -> None:
+    page = show(lab, context, workspace="layout")
+    page.page.locator("#mgpu-panel .jp-AccordionPanel-title").nth(2).click(position={"x": 12, "y": 14})
+    expect(page.page.locator("#mgpu-history")).to_be_hidden()
+    saved = "async () => JSON.stringify(await window.jupyterapp.serviceManager.workspaces.fetch('layout'))"
+    wait_until(lambda: "true,true,false" in page.page.evaluate(saved).replace(" ", ""), "the layout is saved", 30)
+    page.page.reload()
+    expect(page.page.locator("#mgpu-cluster .mgp-headline")).to_be_visible()
+    expect(page.page.locator("#mgpu-history")).to_be_hidden()
+
+
+def test_hostile_names_are_text(lab: Lab, context: BrowserContext) -> None:
+    names = hostile_names(500)
+    page = show(lab, context).page
+    for name in names:
+        lab.client.submit(["true"], gpus=0, name=name, hold=True)
+    expect(page.locator("#mgpu-queue [role=grid]")).to_have_attribute("aria-rowcount", "500")
+    grid = page.locator("#mgpu-queue")
+    seen = ""
+    for _ in range(30):
+        seen += grid.inner_text()
+        grid.evaluate("node => { node.scrollTop += node.clientHeight * 0.8; }")
+        page.wait_for_timeout(30)
+    assert "<img src" in seen
+    assert page.locator("#mgpu-panel img, #mgpu-panel script, #mgpu-panel a[href^=javascript]").count() == 0
+    assert page.evaluate("() => window.__mgpu_hacked") is None
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path) -> Iterator[Lab]:
+    """A JupyterLab that may be ended."""
+    with Lab(tmp_path / "cluster", simulate="1x2") as lab:
+        lab.start_lab()
+        yield lab
+
+
+def test_the_server_is_lost_and_comes_back(own_lab: Lab, context: BrowserContext) -> None:
+    page = show(own_lab, context).page
+    job = own_lab.client.submit(SLEEP, gpus=1, name="goes-on")
+    expect(tiles(page, "mine")).to_have_count(1)
+    own_lab.kill("lab")
+    expect(page.locator("[data-live=stale]")).to_be_visible()
+    expect(page.locator(".mgp-banner")).to_contain_text("Running jobs go on.")
+    expect(page.locator(".mgp-status-button")).to_contain_text("GPUs: no connection")
+    own_lab.start_lab()
+    expect(page.locator("[data-live=live]")).to_be_visible()
+    expect(tiles(page, "mine")).to_have_count(1)
+    assert own_lab.client.job(job.id).state == "running"
