@@ -11,9 +11,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from mgpu_jupyter.client.lines import MAX_HELD_CHARS
-from mgpu_jupyter.client.repeats import MAX_LINES
 from mgpu_jupyter.notebook.header import ranges
 
+MAX_LINES = 20_000
+"""So many different lines are remembered; beyond that everything is shown."""
 GATHER_S = 0.3
 REDRAW_S = 0.1
 COLOURS = (34, 35, 32, 36)
