@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 APART = ("tests/agent", "tests/server")  # real processes and a plugin that sets up Jupyter: about half of the time
-LEFT_OUT = ("tests/e2e", "tests/properties", "tests/storm", *APART)
+LEFT_OUT = ("tests/e2e", "tests/browser", "tests/properties", "tests/storm", *APART)
 
 
 def main(python: str, covered: str) -> int:

@@ -224,8 +224,7 @@ def test_a_stopped_or_forgotten_preparation_leaves_nothing(joined: SmallMaster, 
     joined.say(Stop(key=stopped.key, grace_s=0.0))
     joined.wait(lambda: joined.refusals)
     joined.wait(lambda: not list(spool.iterdir()))
-    joined.say(Prepare(spec=stopped, hold_s=60.0))
-    joined.wait(lambda: len(joined.prepared) == 3)
-    joined.say(Start(key=stopped.key))
+    joined.say(Prepare(spec=stopped, hold_s=60.0))  # a copy that was held up
     joined.wait(lambda: len(joined.refusals) == 2)
     assert [refusal.code for refusal in joined.refusals] == ["stopped", "stopped"]
+    assert (len(joined.prepared), list(spool.iterdir())) == (2, [])
