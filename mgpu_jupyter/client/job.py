@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -97,6 +96,8 @@ class Job:
         return self._over().__await__()
 
     async def _over(self) -> Self:
+        import asyncio  # commands need none of it, and start faster without
+
         loop, over, left = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
         trouble: list[BaseException] = []
 

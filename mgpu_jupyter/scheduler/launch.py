@@ -46,7 +46,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tupl
         mpi=spec.mpi,
         inputs=spec.inputs,
         outputs=spec.outputs,
-        outputs_limit_bytes=spec.outputs_limit_bytes,
+        outputs_limit_bytes=spec.outputs_limit_bytes if spec.outputs else 0,
     )
 
 

@@ -138,7 +138,7 @@ def test_nodes(capsys: Captured) -> None:
                 "simulated": False,
                 "state": "outside",
                 "reason": "In use outside mgpu by pid 8 of bob.",
-                "processes": [{"pid": 8, "user": "bob", "memory_bytes": 5, "outside": True}],
+                "processes": [{"pid": 8, "user": "bob", "memory_bytes": 5, "outside": True, "name": ""}],
                 "mig_parent": "",
                 "nvlinks": {"G": 4},
             },
