@@ -121,7 +121,7 @@ test('changes are gathered and told together', async () => {
   const told: number[] = [];
   world.live.changed.connect((_, changes) => told.push(changes.jobs.size));
   for (const id of ['A', 'B', 'C']) {
-    world.newest.say({ type: 'job', seq: 60, job: aJob(id) });
+    world.newest.say({ type: 'job', seq: 60, display_key: '', job: aJob(id) });
   }
   assert.deepEqual(told, []);
   await world.pass(0.2);
@@ -133,7 +133,7 @@ test('after a break it goes on from where it stopped, without a new snapshot and
   const states: string[] = [];
   world.live.connectionChanged.connect((_, now) => states.push(now.state));
   world.newest.say({ type: 'queue', version: 7, inserted: [[0, ['A']]] });
-  world.newest.say({ type: 'job', seq: 77, job: aJob('B') });
+  world.newest.say({ type: 'job', seq: 77, display_key: '', job: aJob('B') });
   world.asked.length = 0;
   world.newest.onclose?.();
   await world.pass(0);

@@ -12,7 +12,7 @@ function after(jobs: readonly Job[], changed: readonly Job[]): string[] {
   const snapshot = store.reset(aCluster(), [], jobs);
   assert.deepEqual(notices.look(store, snapshot.jobs, true, english), []);
   for (const job of changed) {
-    store.apply({ type: 'job', seq: 1, job });
+    store.apply({ type: 'job', seq: 1, display_key: '', job });
   }
   const ids = new Set(changed.map((job) => job.id));
   const told = notices.look(store, ids, false, english).map((one) => `${one.title}: ${one.text}`);

@@ -22,7 +22,7 @@ test('a snapshot replaces everything and says what changed', () => {
 
 test('frames move the place to resume from forwards only', () => {
   const store = aStore();
-  store.apply({ type: 'job', seq: 15, job: aJob('A', { state: 'running' }) });
+  store.apply({ type: 'job', seq: 15, display_key: '', job: aJob('A', { state: 'running' }) });
   store.apply({ type: 'node', seq: 13, node: aNode('n1') });
   store.apply({ type: 'ready', seq: 14 });
   assert.equal(store.seq, 15);
@@ -93,7 +93,7 @@ test('what is gone is forgotten, and a reset asks for a snapshot', () => {
 test('jobs that ended are kept within a bound, the newest of them', () => {
   const store = aStore();
   for (let number = 0; number < ENDED_KEPT + 50; number += 1) {
-    store.apply({ type: 'job', seq: number, job: aJob(`E${number}`, { state: 'failed' }) });
+    store.apply({ type: 'job', seq: number, display_key: '', job: aJob(`E${number}`, { state: 'failed' }) });
   }
   assert.equal(store.jobs.size, ENDED_KEPT + 2);
   assert.equal(store.jobs.has('E49'), false);
