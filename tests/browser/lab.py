@@ -62,7 +62,12 @@ class Lab(Cluster):
         self.root.mkdir(exist_ok=True)
         self._write_settings()
         command = [str(BIN / "jupyter"), "lab", "--no-browser", f"--port={self.port}", "--ServerApp.port_retries=0", "--allow-root"]
-        command += [f"--IdentityProvider.token={TOKEN}", "--expose-app-in-browser", f"--ServerApp.root_dir={self.root}"]
+        command += [
+            f"--MgpuApp.link_port={self._link_port}",
+            f"--IdentityProvider.token={TOKEN}",
+            "--expose-app-in-browser",
+            f"--ServerApp.root_dir={self.root}",
+        ]
         if self.simulate:
             command.append(f"--MgpuApp.simulate={self.simulate}")
         program = self.start("lab", [*command, *arguments])

@@ -35,7 +35,7 @@ def hostile_names(count: int) -> list[str]:
 def show(lab: Lab, context: BrowserContext, workspace: str = "auto", theme: str = "light") -> LabPage:
     page = lab.open(context, theme=theme, workspace=workspace)
     # the launcher takes the focus when it comes
-    expect(page.page.locator(".jp-Launcher, .mgp-view, .jp-NotebookPanel").first).to_be_visible()
+    expect(page.page.locator(".jp-Launcher:visible, .mgp-view:visible, .jp-NotebookPanel:visible").first).to_be_visible()
     page.command("mgpu:show-panel")
     expect(page.page.locator("[data-live=live]")).to_be_visible()
     return page

@@ -10,6 +10,7 @@ import schemathesis
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.api.models import BulkSubmit, JobChange
 from mgpu_jupyter.api.node_actions import NodeAction
+from mgpu_jupyter.api.upkeep import ReplaceRequest
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.server.handlers.base import decode_body
@@ -46,6 +47,8 @@ def _contradicts(operation: str, body: object) -> bool:
         elif operation == "changeJob":
             wanted = decode_body(msgspec.json.encode(body), JobChange)
             return wanted == JobChange() or (wanted.hold and wanted.release)
+        elif operation == "replaceJob":
+            return bool(decode_body(msgspec.json.encode(body), ReplaceRequest).patch)  # what it may name depends on the job
     except InvalidRequest:
         return True
     except Exception:  # not even JSON: for the server to refuse

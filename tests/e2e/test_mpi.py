@@ -66,7 +66,9 @@ def srun(hosts: Hosts) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
         path = f"{python}:/usr/bin:/bin"
-        flags = ("--node-gpu-ids", "east:0,1;west:1,2", "--mpi", "--env", f"PATH={path}", "--time-limit", "60")
+        flags = ["--node-gpu-ids", "east:0,1;west:1,2", "--mpi", "--env", f"PATH={path}", "--time-limit", "60"]
+        # Both machines are this one, with one host name and one /dev/shm, where Open MPI's segments would collide.
+        flags += ["--env", "OMPI_MCA_btl=self,tcp"]
         command = [str(BIN / "mgpu_srun"), *flags, "--", *words]
         return subprocess.run(
             command, env=hosts.cluster.env, cwd=hosts.cluster.directory, capture_output=True, text=True, timeout=100, check=False
