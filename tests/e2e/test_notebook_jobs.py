@@ -99,9 +99,20 @@ def test_several_jobs_are_gathered_with_one_bar(notebook: Notebook) -> None:
     assert (awaited.error, awaited.text()) == (None, "completed True True\n")
 
 
+WHEN_IT_WAITS = """
+import sys, threading, time, mgpu_jupyter
+def say():
+    main = threading.main_thread().ident
+    while sys._current_frames()[main].f_code.co_name != "gather":
+        time.sleep(0.01)
+    print("now", flush=True)
+threading.Thread(target=say, daemon=True).start()
+"""
+
+
 def test_an_interrupted_gather_leaves_the_jobs(notebook: Notebook, two_nodes: Cluster) -> None:
     assert notebook.run("%mgpu_srun --background --as held -- sleep 600").error is None
-    ran = notebook.run_and_interrupt("print('now', flush=True)\nmgpu_jupyter.gather([held])", "now")
+    ran = notebook.run_and_interrupt(WHEN_IT_WAITS + "mgpu_jupyter.gather([held])", "now")
     assert ran.error is not None
     assert ran.error.startswith("KeyboardInterrupt: Left 1 job running; they go on. `mgpu_cancel ")
     assert two_nodes.job_states()[notebook.run("print(held.id)").text().strip()] in ("starting", "running")
