@@ -9,10 +9,11 @@ from pathlib import Path
 
 from mgpu_agent.core.events import LaunchFailed
 from mgpu_agent.process import inputs
-from mgpu_agent.process.folders import GONE, Folders, Waiting
+from mgpu_agent.process.folders import GONE, Folders
 from mgpu_agent.process.inputs import Inputs
 from mgpu_agent.process.preparation import Preparation
 from mgpu_agent.process.results import Results
+from mgpu_agent.process.wishes import Waiting
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Piece, ToMaster

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from mgpu_agent.core.commands import PrepareTasks, StartTasks
 from mgpu_agent.keeper.messages import Account
+from mgpu_agent.process.wishes import Waiting, Wish, verify
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.folders import Entry, Folder, decode_folder, digest_of
@@ -27,28 +26,15 @@ from mgpu_agent.protocol.places import make_private_dir
 
 DEFAULT_CAP_BYTES = 20 * 1024**3
 WINDOW = 8
-ASK_AGAIN_S = 30.0
 GONE = "The master does not have all of the job's folder (any more): send it again with --sync."
 
 
-Waiting = StartTasks | PrepareTasks
-
-
-class _Wish:
+class _Wish(Wish):
     """A folder that a launch waits for."""
 
     def __init__(self, command: Waiting, place: Path, account: Account | None) -> None:
-        spec = command.spec
-        self.command = command
-        self.spec = spec
-        self.place = place
-        self.account = account
+        super().__init__(command, place, account, command.spec.folder)
         self.folder: Folder | None = None
-        self.left: dict[str, None] = {spec.folder: None}
-        """Pieces that are not here yet."""
-        self.asked: dict[str, float] = {}
-        self.came: set[str] = set()
-        """Pieces that came and are being written."""
         self.is_laid_out = False
         """Whether that was begun: once, because the job may run there by the time."""
 
@@ -103,9 +89,7 @@ class Folders:
     def ask_again(self, *, all_of_them: bool) -> None:
         """Ask for what did not come: all of it on a new connection, else what was asked for long ago."""
         for wish in self._wishes.values():
-            late = [digest for digest, at in wish.asked.items() if all_of_them or time.monotonic() - at >= ASK_AGAIN_S]
-            for digest in late:
-                del wish.asked[digest]
+            wish.forget_unanswered(all_of_them=all_of_them)
             self._ask(wish)
 
     def take_done(self) -> list[tuple[Waiting, str]]:
@@ -139,7 +123,7 @@ class Folders:
     # --- on the loop ---------------------------------------------------------------------------------
 
     def _look(self, wish: _Wish) -> None:
-        self._worker.submit(self._guarded, wish.spec.key, self._survey, wish.spec.folder)
+        self._worker.submit(self._guarded, wish.key, self._survey, wish.command.spec.folder)
 
     def _go_on(self, wish: _Wish) -> None:
         if wish.left:
@@ -148,13 +132,11 @@ class Folders:
             self._look(wish)
         elif not wish.is_laid_out:
             wish.is_laid_out = True
-            self._worker.submit(self._guarded, wish.spec.key, self._lay_out, wish.folder, wish.place, wish.account)
+            self._worker.submit(self._guarded, wish.key, self._lay_out, wish.folder, wish.place, wish.account)
 
     def _ask(self, wish: _Wish) -> None:
-        fresh = [digest for digest in wish.left if digest not in wish.asked and digest not in wish.came][: WINDOW - len(wish.asked)]
-        if fresh:
-            wish.asked.update(dict.fromkeys(fresh, time.monotonic()))
-            self._send(FetchPieces(key=wish.spec.key, digests=tuple(fresh)))
+        if (question := wish.ask(WINDOW - len(wish.asked))) is not None:
+            self._send(question)
 
     # --- on the thread -------------------------------------------------------------------------------
 
@@ -174,8 +156,7 @@ class Folders:
         return folder, [digest for digest in folder.pieces if not self._touch(digest)]
 
     def _keep(self, digest: str, data: bytes) -> str:
-        if digest_of(data) != digest:
-            raise OSError(f"piece {digest[:12]} arrived with other content")
+        verify(data, digest)
         path = self._path(digest)
         make_private_dir(self._cache)
         make_private_dir(path.parent)

@@ -6,45 +6,34 @@ Asks for a few pieces at a time. Hashing and writing happen on threads of its ow
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from mgpu_agent.core.commands import PrepareTasks, StartTasks
 from mgpu_agent.keeper.messages import Account
+from mgpu_agent.process.wishes import Waiting, Wish, verify
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.folders import decode_folder, digest_of, values_of
+from mgpu_agent.protocol.folders import decode_folder, values_of
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import FetchPieces, Piece
 from mgpu_agent.protocol.model import LaunchSpec
 
 WINDOW = 3
 THREADS = 2
-ASK_AGAIN_S = 30.0
 NAME = "in"
 GONE = "The master does not have all of the job's variables (any more): run the cell again."
 
-Waiting = StartTasks | PrepareTasks
 
-
-class _Wish:
+class _Wish(Wish):
     """Variables that a launch waits for."""
 
     def __init__(self, command: Waiting, place: Path, account: Account | None) -> None:
-        self.command = command
-        self.key = command.spec.key
-        self.place = place
-        self.account = account
+        super().__init__(command, place, account, command.spec.inputs)
         self.descriptor = -1
         self.offsets: dict[str, list[int]] = {}
         """Where each piece belongs; empty until the list is here."""
-        self.left: dict[str, None] = {command.spec.inputs: None}
-        """Pieces that are not written yet; first of all the list."""
-        self.asked: dict[str, float] = {}
-        self.came: set[str] = set()
 
     def __del__(self) -> None:
         # Not before the last thread that writes is done with it.
@@ -96,8 +85,7 @@ class Inputs:
     def ask_again(self, *, all_of_them: bool) -> None:
         """Ask for what did not come: all of it on a new connection, else what was asked for long ago."""
         for wish in self._wishes.values():
-            for digest in [digest for digest, at in wish.asked.items() if all_of_them or time.monotonic() - at >= ASK_AGAIN_S]:
-                del wish.asked[digest]
+            wish.forget_unanswered(all_of_them=all_of_them)
             self._ask(wish)
 
     def take_done(self) -> list[tuple[Waiting, str]]:
@@ -125,11 +113,8 @@ class Inputs:
         self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _ask(self, wish: _Wish) -> None:
-        room = WINDOW - len(wish.asked) - len(wish.came)
-        fresh = [digest for digest in wish.left if digest not in wish.asked and digest not in wish.came][: max(room, 0)]
-        if fresh:
-            wish.asked.update(dict.fromkeys(fresh, time.monotonic()))
-            self._send(FetchPieces(key=wish.key, digests=tuple(fresh)))
+        if (question := wish.ask(WINDOW - len(wish.asked) - len(wish.came))) is not None:
+            self._send(question)
 
     def _finish(self, wish: _Wish) -> str:
         try:
@@ -145,7 +130,7 @@ class Inputs:
     def _guarded(self, wish: _Wish, digest: str, data: bytes) -> None:
         problem = ""
         try:
-            _verify(data, digest)
+            verify(data, digest)
             if wish.descriptor < 0:
                 self._begin(wish, data)
             else:
@@ -165,11 +150,6 @@ class Inputs:
         os.truncate(wish.descriptor, entry.size)
         for number, digest in enumerate(entry.pieces):
             wish.offsets.setdefault(digest, []).append(number * entry.piece_bytes)
-
-
-def _verify(data: bytes, digest: str) -> None:
-    if digest_of(data) != digest:
-        raise OSError(f"piece {digest[:12]} arrived with other content")
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
