@@ -41,7 +41,7 @@ SRUN = (
         "mgpu_srun --nodes 2 --gpus-per-node 1 -- bash -c 'echo rank $MGPU_NODE_RANK of $MGPU_NNODES' | sort",
         "0: rank 0 of 2\n1: rank 1 of 2\n",
     ),
-    _row("mgpu_srun_multinode --nodes 2 --gpus-per-node 1 --interactive -- hostname", "0: ", "\n1: "),
+    _row("mgpu_srun_multinode --nodes 2 --gpus-per-node 1 --interactive -- hostname | sort", "0: ", "\n1: "),
     _row(
         "mgpu_srun_multinode --gpu-ids 0 --master-host 127.0.0.1 --master-port $PORT --background -- true",
         "Job submitted. ID: ",
