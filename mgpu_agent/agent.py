@@ -196,7 +196,11 @@ class Agent:
             else:
                 # The last words of a master that stopped are still there to be read.
                 self._read_frames(now)
-                self._fall(now, keys_refused=event.keys_refused)
+                self._link.drop()
+                self._look_around()
+                may_enrol = self._where.enrol_keys is not None
+                fell = happened.LinkFell(at=now, may_enrol=may_enrol, keys_refused=event.keys_refused, hung_up=event.hung_up)
+                self._handle(fell)
         self._read_frames(now)
 
     def _read_frames(self, now: float) -> None:
@@ -212,12 +216,6 @@ class Agent:
             if isinstance(message, Launch | Prepare | Start):
                 self._spool.note_busy()
             self._handle(happened.FrameArrived(at=now, master_epoch=epoch, message=message))
-
-    def _fall(self, now: float, *, keys_refused: bool) -> None:
-        self._link.drop()
-        self._look_around()
-        may_enrol = self._where.enrol_keys is not None
-        self._handle(happened.LinkFell(at=now, may_enrol=may_enrol, keys_refused=keys_refused))
 
     def _read_keeper(self, now: float) -> None:
         messages = self._keeper.receive()

@@ -48,6 +48,8 @@ class LinkEvent(msgspec.Struct, frozen=True):
 
     is_up: bool
     keys_refused: bool = False
+    hung_up: bool = False
+    """It was never up: broken in the middle of the handshake, by the network or by a master under another key."""
 
 
 class Link:
@@ -108,7 +110,8 @@ class Link:
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 yield LinkEvent(is_up=True)
             else:
-                yield LinkEvent(is_up=False, keys_refused=event != zmq.EVENT_DISCONNECTED)
+                hung_up = event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+                yield LinkEvent(is_up=False, keys_refused=not hung_up and event != zmq.EVENT_DISCONNECTED, hung_up=hung_up)
 
     def receive(self) -> list[bytes]:
         """Return the frames that have arrived, up to a bound."""

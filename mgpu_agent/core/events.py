@@ -31,6 +31,8 @@ class LinkFell(msgspec.Struct, frozen=True, kw_only=True):
     may_enrol: bool
     """Whether the master's runtime file is at hand, so that a new enrolment is possible."""
     keys_refused: bool = False
+    hung_up: bool = False
+    """The other end went away before keys were exchanged: the network broke, or the master has another key than the one known here."""
 
 
 class MasterMoved(msgspec.Struct, frozen=True, kw_only=True):

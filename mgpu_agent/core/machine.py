@@ -50,8 +50,9 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus
+from mgpu_agent.core.knocking import Knocking
 from mgpu_agent.core.later import Later
-from mgpu_agent.core.patience import ANSWER_S, LONELY_S, REFUSED_BACK_OFF_S, SILENCE_S, BackOff
+from mgpu_agent.core.patience import ANSWER_S, LONELY_S, SILENCE_S
 from mgpu_agent.core.trial import Trial
 from mgpu_agent.core.troubles import TroubleLog
 from mgpu_agent.core.work import Work
@@ -88,12 +89,8 @@ from mgpu_agent.protocol.messages import (
 )
 from mgpu_agent.protocol.model import GpuSample
 
-LINE_TRIES = 4  # with the line's key and with our own in turn: the answer to an enrolment may have been lost
 REVOKED = "revoked"
-KEY_REFUSED = "key-refused"
 REVOKED_GRACE_S = 15.0
-ASK_AGAIN = "run `mgpu join-token` on the master's machine for a new one"
-LINE_REFUSED = f"The master refused this join line: it was used already, has expired, or is not this master's; {ASK_AGAIN}."
 
 
 class Phase(StrEnum):
@@ -124,7 +121,6 @@ class Machine:
         self._is_embedded = is_embedded
         self._is_enrolled = is_enrolled
         self._has_line = has_line
-        self._line_refusals = 0
         self._gpus = Gpus()
         self._work = Work(node_id, self._gpus)
         self._later = Later()
@@ -136,13 +132,12 @@ class Machine:
         self._boot = 0.0
         self._is_up = False
         self._answer_by: float | None = None
-        self._back_off = BackOff()
+        self._knocking = Knocking()
         self._heard_at = 0.0
         self._beat_at = 0.0
         self._heartbeat_s = 1.0
         self._lonely_since: float | None = None
         self._is_dismissed = False
-        self._said_refusal = ""
         self._said_old_epoch = False
 
     @property
@@ -226,29 +221,12 @@ class Machine:
         return self._hello(at)
 
     def _on_link_fell(self, event: LinkFell) -> list[Command]:
-        was_welcomed = self.phase is Phase.WELCOMED
-        if event.keys_refused and self._has_line:
-            return self._on_line_refused()
-        if event.keys_refused and not event.may_enrol:
-            return self._on_key_refused()
-        enrolling = self.phase is Phase.ENROLLING or (event.keys_refused and event.may_enrol)
-        commands = self._connect(enrolling=enrolling, delay_s=self._back_off.next_s())
-        return [Say(event="master_lost", is_warning=True), *commands] if was_welcomed else commands
+        lost = [Say(event="master_lost", is_warning=True)] if self.phase is Phase.WELCOMED else []
+        says, step = self._knocking.after_fall(event, is_enrolling=self.phase is Phase.ENROLLING, has_line=self._has_line)
+        return [*lost, *says, *self._do(step)]
 
-    def _on_line_refused(self) -> list[Command]:
-        self._line_refusals += 1
-        if self._line_refusals >= LINE_TRIES:
-            return [End(reason=LINE_REFUSED, code=1)]
-        return self._connect(enrolling=self.phase is not Phase.ENROLLING, delay_s=self._back_off.next_s())
-
-    def _on_key_refused(self) -> list[Command]:
-        """Go on trying, slowly: the master may be one that was brought back from a backup."""
-        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off.next_s(REFUSED_BACK_OFF_S))
-        if self._said_refusal == KEY_REFUSED:
-            return commands
-        self._said_refusal = KEY_REFUSED
-        message = f"The master does not know this node's key (any more): stop this agent and {ASK_AGAIN.removesuffix(' for a new one')}."
-        return [Say(event="refused", fields={"code": KEY_REFUSED, "message": message}, is_warning=True), *commands]
+    def _do(self, step: Connect | End) -> list[Command]:
+        return [step] if isinstance(step, End) else self._connect(enrolling=step.enrolling, delay_s=step.delay_s)
 
     def _on_master_moved(self, event: MasterMoved) -> list[Command]:
         enrolling = event.is_another or self.phase is Phase.ENROLLING
@@ -325,7 +303,7 @@ class Machine:
             case Resync(number=number):
                 return self._hello(at, answers=number)
             case Enrolled():
-                self._back_off.reset()
+                self._knocking.worked()
                 self._is_enrolled, self._has_line = True, False
                 return [SaveEnrolment(), Say(event="enrolled"), *self._connect(enrolling=False, delay_s=0.0)]
             case Refuse():
@@ -351,8 +329,7 @@ class Machine:
     def _on_welcome(self, message: Welcome, at: float) -> list[Command]:
         self.phase = Phase.WELCOMED
         self._answer_by = None
-        self._back_off.reset()
-        self._said_refusal = ""
+        self._knocking.worked()
         self._lonely_since = None
         self._is_dismissed = False
         self._heartbeat_s = message.heartbeat_s
@@ -375,11 +352,8 @@ class Machine:
             return [*(command for stop in stops for command in self._work.stop(stop)), End(reason=message.message, code=1)]
         if self.phase is Phase.ENROLLING and self._has_line:
             return [End(reason=message.message, code=1)]
-        commands = self._connect(enrolling=self.phase is Phase.ENROLLING, delay_s=self._back_off.next_s(REFUSED_BACK_OFF_S))
-        if message.code == self._said_refusal:
-            return commands
-        self._said_refusal = message.code
-        return [Say(event="refused", fields={"code": message.code, "message": message.message}, is_warning=True), *commands]
+        says, step = self._knocking.after_refusal(message.code, message.message, is_enrolling=self.phase is Phase.ENROLLING)
+        return [*says, *self._do(step)]
 
     # --- the keeper's news ---------------------------------------------------------------------------
 
@@ -413,7 +387,7 @@ class Machine:
             enrolling = self.phase is Phase.ENROLLING or event.may_enrol
             return [
                 Say(event="no_answer", fields={"phase": self.phase.value}, is_warning=True),
-                *self._connect(enrolling=enrolling, delay_s=self._back_off.next_s()),
+                *self._connect(enrolling=enrolling, delay_s=self._knocking.next_s()),
             ]
         if self.phase is not Phase.WELCOMED:
             return self._when_alone(event.at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu_agent.core.commands import Connect, End, SaveEnrolment, Say, Send, SetPace, StopTasks
 from mgpu_agent.core.events import Began, LinkFell, LinkRose, TaskChanged
-from mgpu_agent.core.machine import LINE_REFUSED
+from mgpu_agent.core.knocking import HANG_UPS, HUNG_UP, LINE_REFUSED, LINE_TRIES, WHY
 from mgpu_agent.protocol.messages import Enrol, Enrolled, Launch, Refuse
 from tests.agent.test_core import ATTACHED, JOINED, JOINING, KEY, NODE, OTHER, WELCOME, a_machine, a_spec, a_status, said
 
@@ -24,6 +24,48 @@ def test_a_line_that_is_refused_again_and_again_ends_the_agent() -> None:
         [Connect(enrolling=False, delay_s=0.4)],
         [End(reason=LINE_REFUSED, code=1)],
     ]
+
+
+def test_connections_that_break_before_keys_are_exchanged_are_tried_again_at_once_and_not_called_refused() -> None:
+    """A network that is cut does that; a lease must not run out while the agent waits to be forgiven."""
+    machine = a_machine(*JOINED)
+    fell = LinkFell(at=1.0, may_enrol=False, hung_up=True)
+
+    steps = [machine.handle(fell) for _ in range(HANG_UPS + 2)]
+
+    told = Say(event="refused", fields={"code": HUNG_UP, "message": WHY[HUNG_UP]}, is_warning=True)
+    assert steps == [
+        [Say(event="master_lost", is_warning=True), Connect(enrolling=False, delay_s=0.1)],
+        [Connect(enrolling=False, delay_s=0.2)],
+        [Connect(enrolling=False, delay_s=0.4)],
+        [told, Connect(enrolling=False, delay_s=0.8)],
+        [Connect(enrolling=False, delay_s=1.6)],
+        [Connect(enrolling=False, delay_s=2.0)],
+    ]
+
+
+def test_a_break_between_others_is_not_one_of_many_in_a_row() -> None:
+    fell = LinkFell(at=1.0, may_enrol=True, hung_up=True)
+    machine = a_machine(*JOINING, *[fell] * (HANG_UPS - 1), LinkFell(at=2.0, may_enrol=True))
+
+    assert machine.handle(fell) == [Connect(enrolling=False, delay_s=1.6)]
+
+
+def test_a_master_that_always_hangs_up_at_home_is_enrolled_with_anew() -> None:
+    fell = LinkFell(at=1.0, may_enrol=True, hung_up=True)
+    machine = a_machine(*JOINING, *[fell] * (HANG_UPS - 1))
+
+    assert machine.handle(fell) == [Connect(enrolling=True, delay_s=0.8)]
+
+
+def test_a_line_of_a_master_that_always_hangs_up_ends_the_agent() -> None:
+    machine = a_machine(Began(at=0.0), ATTACHED, is_enrolled=False, has_line=True)
+    fell = LinkFell(at=1.0, may_enrol=False, hung_up=True)
+
+    steps = [machine.handle(fell) for _ in range(HANG_UPS + LINE_TRIES - 1)]
+
+    assert steps[-1] == [End(reason=LINE_REFUSED, code=1)]
+    assert [step for step in steps[:-1] if not isinstance(step[-1], Connect)] == []
 
 
 def test_an_enrolment_whose_answer_was_lost_is_found_to_have_worked() -> None:

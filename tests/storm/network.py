@@ -16,6 +16,7 @@ from tests.storm.world import Process, World
 
 UP, DOWN = "up", "down"
 TIMEOUT_S = 10.0  # of the link's own heartbeats
+HANG_UP = 0.2  # of the tries to connect through a cut end by a break in the middle of the handshake
 
 
 class Weather:
@@ -111,7 +112,10 @@ class Network:
         if not connection.is_open:
             return
         master = self.master
-        if not (master.is_up and master.is_listening and self.passes(connection.node, UP, DOWN)):
+        if not self.passes(connection.node, UP, DOWN) and self.world.random.random() < HANG_UP:
+            connection.is_open = False
+            self._tell(connection, LinkEvent(is_up=False, hung_up=True))
+        elif not (master.is_up and master.is_listening and self.passes(connection.node, UP, DOWN)):
             self.world.later(again_s, lambda: self._try(connection, min(2.0, again_s * 2)))
         elif master.router.holder(connection.key) is None:
             connection.is_open = False
