@@ -241,6 +241,12 @@ class Client(HistoryCalls):
         request = Request(method="POST", path=f"jobs/{job_id_of(job_id)}/rerun", headers={IDEMPOTENCY_HEADER: new_key()})
         return self._job(self.caller.call(request, models.Submitted))
 
+    def replace(self, job_id: str, patch: Mapping[str, object]) -> Job:
+        """Take an offer of `explain`: a job with these changes takes the place of one that waits, under a new id."""
+        body = msgspec.json.encode(upkeep.ReplaceRequest(patch=dict(patch)))
+        request = Request(method="POST", path=f"jobs/{job_id_of(job_id)}/replace", body=body, headers={IDEMPOTENCY_HEADER: new_key()})
+        return self._job(self.caller.call(request, models.Submitted))
+
     def purge(self, older_than_s: float, *, user: str | None = None, everybody: bool = False, dry_run: bool = False) -> upkeep.PurgeAnswer:
         """Forget jobs that ended so long ago, with their output; one's own, or for administrators those of others."""
         wish = upkeep.PurgeRequest(older_than_s=older_than_s, user=user, everybody=everybody, dry_run=dry_run)

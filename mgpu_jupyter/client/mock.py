@@ -209,7 +209,7 @@ class MockTransport:
             case "GET", ["jobs"]:
                 return _json(self._list(request.query))
             case _, ["jobs", job_id, *rest]:
-                return self._one(job_id, [request.method, *rest], request.query)
+                return self._one(job_id, [request.method, *rest], request)
         return _error(404, "not-found", f"There is no {request.path}.")
 
     def open(self, request: Request) -> Stream:
@@ -251,7 +251,8 @@ class MockTransport:
         self.jobs[entry.id] = entry
         return entry
 
-    def _one(self, job_id: str, way: list[str], query: dict[str, str]) -> Answer:
+    def _one(self, job_id: str, way: list[str], request: Request) -> Answer:
+        query = request.query
         entries = self.array(job_id) or [entry for entry in (self.jobs.get(job_id),) if entry is not None]
         if not entries:
             return _error(404, "no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
@@ -265,8 +266,8 @@ class MockTransport:
             if entry.now.is_final:
                 return _error(409, "job-over", f"Job {entry.id} {entry.now.past}: submit it again.")
             return _json(models.OrderAnswer(job_id=JobId(job_id), state=entry.now, job_ids=ids))
-        if way == ["POST", "rerun"]:
-            return _json(self._submit(entry.spec, None), 201)
+        if way in (["POST", "rerun"], ["POST", "replace"]):
+            return _json(self._submit(_changed(entry, request.body), None), 201)
         if way == ["GET", "explain"]:
             return _json(explanation(entry.play.reason, job_id=entry.id))
         if way == ["GET", "output"]:
@@ -331,6 +332,14 @@ class MockTransport:
         if entry.play.hold:
             yield entry.cancelled
         yield _line(models.EndFrame(job=entry.view(entry.final)))
+
+
+def _changed(entry: _Entry, body: bytes | memoryview | None) -> JobSpec:
+    """Return what is asked for instead; a job that gives way is cancelled."""
+    if body is None:
+        return entry.spec
+    entry.cancelled.set()
+    return msgspec.convert(msgspec.to_builtins(entry.spec) | msgspec.json.decode(body, type=upkeep.ReplaceRequest).patch, JobSpec)
 
 
 class _Frames:

@@ -14,6 +14,7 @@ import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest, NotFound
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client import client as client_module
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node, lost
@@ -224,3 +225,14 @@ def test_the_pool() -> None:
     client = Client(transport=MockTransport(nodes=[a_node("n1", 2)]))
     assert client.nodes() == (a_node("n1", 2),)
     assert (client.cluster().gpus, client.cluster().simulated, client.health().status) == (2, True, "ok")
+
+
+def test_an_offer_is_taken_by_a_changed_job_in_the_place_of_one_that_waits() -> None:
+    mock = MockTransport(lambda spec: Play(hold=True, reason="Waits for 2 GPUs." if spec.gpus == 2 else ""))
+    client = Client(transport=mock)
+    waits = client.submit(["true"], gpus=2)
+    (offer,) = waits.explain().offers
+    taken = client.replace(waits.id, offer.patch)
+    assert (mock.requests[-1].body, mock.jobs[taken.id].spec.gpus) == (b'{"patch":{"gpus":1}}', 1)
+    assert mock.requests[-1].headers[IDEMPOTENCY_HEADER]
+    assert waits.state == "cancelled"

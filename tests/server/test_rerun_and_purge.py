@@ -43,6 +43,15 @@ async def test_one_job_of_an_array_keeps_its_number(api, app):
     assert (job["array_index"], len(again["job_ids"])) == (4, 1)
 
 
+async def test_one_job_of_an_array_gives_way_and_the_others_stay(api, app):
+    _, body = await api("jobs", "POST", a_spec(array="3-5"))
+    code, made = await api(f"jobs/{body['job_ids'][1]}/replace", "POST", {"patch": {"name": "changed"}})
+    _, job = await api(f"jobs/{made['job_id']}")
+    assert (code, job["array_index"], len(made["job_ids"]), job["name"]) == (201, 4, 1, "changed")
+    states = [app.service.saved_job(one).job.state for one in body["job_ids"]]
+    assert states == ["queued", "cancelled", "queued"]
+
+
 async def test_what_is_over_is_forgotten_with_its_output_and_what_waits_is_not(api, app):
     waits, over = await submit(api), await cancelled(api)
     path = app.service.log_root / over[:2] / f"{over}.1.0.log"

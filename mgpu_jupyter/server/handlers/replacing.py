@@ -23,7 +23,8 @@ class ReplaceHandler(Taking):
         self.person.check_may_touch(job.user, named)
         if job.state is not JobState.QUEUED:
             raise Conflict("not-waiting", f"{named} does not wait any more (it is {job.state}): nothing was changed.")
-        asked = msgspec.to_builtins(job.spec) | patch
+        one = {"array": str(job.array.index)} if job.array else {}  # the others of its array stay as they are
+        asked = msgspec.to_builtins(job.spec) | one | patch
         try:
             spec = msgspec.convert({name: value for name, value in asked.items() if value is not None}, JobSpec)
         except msgspec.ValidationError as error:
