@@ -99,6 +99,8 @@ class Fault:
     at: float
     job: str = ""
     """The one job that it was done to, if it was only one."""
+    since: float | None = None
+    """Before this it was not done: where nobody can tell when exactly it happened, `at` is when it had."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ class History:
     def was_lost(self, run: Run, until: float = float("inf")) -> bool:
         """Tell whether this process was taken away after it began, and before `until`: with its node, or its job by order."""
         return any(
-            run.started_at <= fault.at < until
+            run.started_at <= fault.at
+            and (fault.at if fault.since is None else fault.since) < until
             and ((fault.kind == "node-lost" and fault.node == run.node) or (fault.kind == "given-up" and fault.job == run.job))
             for fault in self.faults
         )
@@ -204,7 +207,7 @@ def _take(history: History, line: dict[str, Any]) -> None:
         case "unknown":
             history.unknown.append((line["job"], at))
         case "fault":
-            history.faults.append(Fault(line["kind"], line.get("node", ""), at, line.get("job", "")))
+            history.faults.append(Fault(line["kind"], line.get("node", ""), at, line.get("job", ""), line.get("since")))
         case "alive":
             history.alive.append(Seen(line["job"], line["pid"], at))
         case _:

@@ -62,6 +62,7 @@ SOUND = {
         a_told(attempt=2, at=7.0),
         settings=Settings(retries=1, retry_delays_s=(3.0,)),
     ),
+    "run again before anybody saw that its keeper was gone": a_history(*TWICE, Fault("node-lost", "n1", 9.0, since=1.5)),
     "run again by order": a_history(*TWICE, Fault("given-up", "", 2.0, "A")),
     "run again since a rank never began": a_history(
         replace(GANG[0], code=143),
@@ -204,6 +205,7 @@ BROKEN = {
                 Fault("node-lost", "n2", 2.0),
                 Fault("agent-killed", "n1", 2.0),
                 Fault("node-lost", "n1", 0.5),
+                Fault("node-lost", "n1", 9.0, since=4.5),
                 Fault("given-up", "n1", 2.0, "B"),
             ),
         ),

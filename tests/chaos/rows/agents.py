@@ -16,7 +16,7 @@ import psutil
 from mgpu_agent.keeper.messages import LOCK_NAME
 from mgpu_agent.protocol.failpoints import AGENT, KEEPER, VARIABLE
 from tests.chaos.result import Findings, Row
-from tests.chaos.stage import Busy, Stage
+from tests.chaos.stage import Busy, Stage, now
 from tests.checker.history import read
 from tests.processes import WaitedTooLong, wait_until
 
@@ -106,17 +106,19 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
         f"keeper-{node}-{rng.randrange(1_000_000)}", [*command, "--lost-reason", "It was killed."], env={VARIABLE: _wish(failpoint, rng)}
     )
     wait_until(lambda: _is_kept(directory) or keeper.poll() is not None, f"the keeper of {node} is there", LOCK_LIMIT_S, 0.01)
+    began = now()
     stage.fork_node(node, GPUS)
     with contextlib.suppress(WaitedTooLong):
         wait_until(lambda: keeper.poll() is not None, f"the keeper dies at {failpoint}", KEEPER_LIMIT_S, 0.01)
     died_by_itself = keeper.poll() is not None
-    stage.write("fault", kind=LOST, node=node)
     time.sleep(rng.uniform(0.0, 0.5))
     if not died_by_itself or rng.random() < 0.5:  # the agent goes on with a new keeper, or dies soon after
         stage.kill(node)
         _kill_keeper(stage, node)
     else:
         stage.kill(node)
+    # When it died is known only roughly: it may have reached its failpoint a moment after it was last looked at.
+    stage.write("fault", kind=LOST, node=node, since=began)
     return died_by_itself
 
 
@@ -146,9 +148,10 @@ def _kill_keeper(stage: Stage, node: str) -> None:
     """Kill the keeper of a node and no other process."""
     keeper = stage.keeper_of(node)
     if keeper is not None:
+        began = now()
         with contextlib.suppress(psutil.NoSuchProcess):
             keeper.kill()
-        stage.write("fault", kind=LOST, node=node)
+        stage.write("fault", kind=LOST, node=node, since=began)
 
 
 ROWS = (
