@@ -229,6 +229,9 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     expected: tuple[ExpectedNode, ...] = ()
 
 
+StartStep = Literal["", "asked", "ready", "meeting", "launching", "started"]
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a job: what its node gives to the job, and what really ran there."""
 
@@ -250,6 +253,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     local_rank: int = 0
     """Its number among the processes on its node."""
+    step: StartStep = ""
+    """How far its node is, while the job starts: `asked` whether it can, `ready`, `meeting` the other nodes, `launching`, `started`."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,6 +316,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The notebook and cell that it came from, as digests."""
     sweep: dict[str, str] = {}
     """Its values, when it is one job of a sweep."""
+    kill_at: float | None = None
+    """While it is stopping: when what has not ended by itself is killed."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):

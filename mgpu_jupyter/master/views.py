@@ -12,9 +12,10 @@ from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.ports import SavedJob
 from mgpu_jupyter.master.trust import runs_as_words
-from mgpu_jupyter.model.job import JobSpec, NodeState
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.settings import Quota
 from mgpu_jupyter.model.sweep import combination, words_of
+from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.explain.waiting import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
@@ -65,6 +66,7 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         mismatches=job.mismatches,
         origin=job.spec.origin,
         sweep=combination(job.spec.sweep, job.array.index) if job.spec.sweep and job.array else {},
+        kill_at=job.kill_at if job.state is JobState.STOPPING else None,
     )
 
 
@@ -202,6 +204,7 @@ def _task_view(job: Job, placement: Placement, rank: int) -> models.Placement:
         gpus=placement.gpus,
         gpu_indices=placement.gpu_indices,
         simulated=placement.simulated,
+        step=_start_step(job, placement, rank),
     )
     task = next((task for task in job.tasks if task.rank == rank), None)
     if task is None:
@@ -219,3 +222,15 @@ def _task_view(job: Job, placement: Placement, rank: int) -> models.Placement:
         python=task.python,
         note=task.note,
     )
+
+
+def _start_step(job: Job, placement: Placement, rank: int) -> models.StartStep:
+    if job.state is not JobState.STARTING:
+        return ""
+    if any(task.rank == rank for task in job.tasks):
+        return "started"
+    if not job.is_unprepared:
+        return "launching"
+    if placement.rank not in job.prepared:
+        return "asked"
+    return "meeting" if meets(job.spec) and len(job.prepared) == len(job.placements) else "ready"

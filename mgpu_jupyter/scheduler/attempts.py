@@ -230,6 +230,7 @@ def _requeue(state: ClusterState, job: Job) -> list[Command]:
         rendezvous=None,
         warnings=(),
         stop=None,
+        kill_at=None,
         started_at=None,
         ended_at=None,
         exit_code=None,

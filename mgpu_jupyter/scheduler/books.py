@@ -68,7 +68,9 @@ def move(state: ClusterState, job: Job, *, state_: JobState, **changes: Any) -> 
         _set_deadline(state, after)
         state.news.append(after)
     elif state_ is JobState.STOPPING and job.state is not JobState.STOPPING:
-        state.pool.expect_end(job.id, state.now + grace_s(state, after, after.stop))
+        kill_at = state.now + grace_s(state, after, after.stop)
+        state.pool.expect_end(job.id, kill_at)
+        after = state.jobs[job.id] = replace(after, kill_at=kill_at)
     return after
 
 

@@ -148,6 +148,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """How long its nodes let this attempt run on without the master; 0 for ever."""
     fence_s: float = 0.0
     """How long after a node was last heard nothing of this attempt can run there: the lease, the kill grace and a margin."""
+    kill_at: float | None = None
+    """When what is left of an attempt that is being ended is killed."""
 
     @property
     def priority(self) -> int:

@@ -1,4 +1,4 @@
-"""What others see of GPUs: one state for each, its reason, and who uses it."""
+"""What others see of GPUs (one state for each, its reason, and who uses it) and of jobs that start or stop."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuProcess, GpuSample, GpuTrouble, Trouble
 from mgpu_jupyter.api import models
 from mgpu_jupyter.master.node_views import view_of
-from mgpu_jupyter.master.views import free_gpus, node_view
-from mgpu_jupyter.scheduler.events import GpusChanged
-from tests.builders import Cluster
+from mgpu_jupyter.master.ports import SavedJob
+from mgpu_jupyter.master.views import free_gpus, job_view, node_view
+from mgpu_jupyter.scheduler.events import CancelRequested, GpusChanged, NodeMet, TaskReported
+from mgpu_jupyter.scheduler.model import Policy
+from tests.builders import Cluster, everybody_reached, status
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,36 @@ def test_the_state_of_a_gpu(kind, is_held, state, reason):
         ),
     )
     assert free_gpus(view) == (state == "free")
+
+
+def steps(cluster, job):
+    return [placement.step for placement in job_view(SavedJob(cluster.job(job.id), 1)).placements]
+
+
+def test_how_far_each_node_is_with_the_start():
+    cluster = Cluster(("n1", 1), ("n2", 1))
+    job = cluster.job(cluster.submit(nodes=2, distributed=True))
+    cluster.schedule()
+    job = cluster.job(job.id)
+    assert steps(cluster, job) == ["asked", "asked"]
+    cluster.prepared(job, 0)
+    assert steps(cluster, job) == ["ready", "asked"]
+    cluster.prepared(job, 1)
+    assert steps(cluster, job) == ["meeting", "meeting"]
+    for node in ("n1", "n2"):
+        cluster.tell(NodeMet(at=3.0, node_id=NodeId(node), met=everybody_reached(job, node)))
+    assert steps(cluster, job) == ["launching", "launching"]
+    cluster.tell(TaskReported(at=4.0, status=status(job, started_at=4.0)))
+    assert steps(cluster, job) == ["started", "launching"]
+    cluster.tell(TaskReported(at=4.0, status=status(job, 1, started_at=4.0)))
+    assert steps(cluster, job) == ["", ""]
+
+
+def test_when_what_is_left_of_a_job_is_killed():
+    cluster = Cluster(("n1", 1))
+    job = cluster.started()
+    cluster.tell(TaskReported(at=3.0, status=status(job, started_at=3.0)))
+    assert job_view(SavedJob(cluster.job(job.id), 1)).kill_at is None
+    for at in (4.0, 9.0):
+        cluster.tell(CancelRequested(at=at, job_id=job.id, by="ann"))
+        assert job_view(SavedJob(cluster.job(job.id), 1)).kill_at == 4.0 + Policy().kill_grace_s

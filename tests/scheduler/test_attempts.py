@@ -91,7 +91,12 @@ def test_the_first_rank_that_fails_takes_the_others_down_and_is_the_one_that_is_
 
     reason = Reason("exit", "Rank 1 ended with exit code 1 on n2.")
     stopping = replace(
-        running, state=JobState.STOPPING, stop=StopCause.RANK_FAILED, reason=reason, tasks=(status(job, 0), ended(running, 1, 1, 21.0))
+        running,
+        state=JobState.STOPPING,
+        kill_at=stop[0].job.kill_at,
+        stop=StopCause.RANK_FAILED,
+        reason=reason,
+        tasks=(status(job, 0), ended(running, 1, 1, 21.0)),
     )
     assert stop == [SaveJob(stopping), StopTask("n1", key(job.id), 15.0, reason.text)]
     (save,) = end

@@ -88,7 +88,7 @@ def test_the_job_of_a_lost_gpu_fails_with_that_reason():
     report(cluster, status(job))
     running = cluster.job(job.id)
     reason = Reason("gpu-lost", "GPU 1 of n1 was lost: GPU is lost.")
-    stopping = replace(running, state=JobState.STOPPING, stop=StopCause.RANK_FAILED, reason=reason)
+    stopping = replace(running, state=JobState.STOPPING, stop=StopCause.RANK_FAILED, reason=reason, kill_at=cluster.state.now + 15.0)
 
     assert tell(cluster, g1=LOST) == [SaveNode("n1"), SaveJob(stopping), StopTask("n1", job.attempt_key, 15.0, reason.text)]
     assert tell(cluster, g0=LOST, g1=LOST) == [SaveNode("n1")]
@@ -104,7 +104,7 @@ def test_a_job_that_is_not_known_to_run_tries_again_elsewhere():
     cluster = Cluster(("n1", 1))
     job = cluster.started()
     reason = Reason("gpu-lost", "GPU 0 of n1 was lost: GPU is lost.")
-    stopping = replace(job, state=JobState.STOPPING, stop=StopCause.REQUEUE, reason=reason)
+    stopping = replace(job, state=JobState.STOPPING, stop=StopCause.REQUEUE, reason=reason, kill_at=20.0)
 
     assert tell(cluster, g0=LOST) == [SaveNode("n1"), SaveJob(stopping), StopTask("n1", job.attempt_key, 15.0, reason.text)]
     record, again, _ = cluster.tell(refusal(job, "node"))

@@ -289,6 +289,7 @@ export interface Job {
   failure: Failure | null;
   origin: Origin | null;
   sweep: { [name: string]: string };
+  kill_at: number | null;
 }
 
 /** What is to be different about a job; what is left out stays. */
@@ -650,6 +651,7 @@ export interface Placement {
   python: string | null;
   note: string;
   local_rank: number;
+  step: '' | 'asked' | 'launching' | 'meeting' | 'ready' | 'started';
 }
 
 /** What was forgotten, or would be. */

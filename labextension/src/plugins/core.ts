@@ -35,6 +35,7 @@ export const core: JupyterFrontEndPlugin<IMgpu> = {
     const mgpu: IMgpu = { client, live, trans, settings, commands: app.commands, views: new Views(app, live, restorer) };
     (mgpu.views as Views).mgpu = mgpu;
     document.body.appendChild(patterns());
+    document.body.dataset.mgpuLab = ''; // headers of cells show buttons for our commands where somebody carries them out
 
     const look = (): void => {
       if (document.hidden && !settings.notifyBrowser) {
