@@ -2,6 +2,7 @@
 import { actions } from './plugins/actions';
 import { core } from './plugins/core';
 import { jobs } from './plugins/jobs';
+import { keys } from './plugins/keys';
 import { machines } from './plugins/machines';
 import { memory } from './plugins/memory';
 import { notify } from './plugins/notify';
@@ -9,4 +10,4 @@ import { panel } from './plugins/panel';
 import { status } from './plugins/status';
 import { views } from './plugins/views';
 
-export default [core, panel, views, jobs, actions, machines, status, notify, memory];
+export default [core, panel, views, jobs, actions, machines, status, notify, memory, keys];

@@ -55,25 +55,36 @@ def _pressed(panel: Locator, name: str) -> bool:
 def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: Path) -> None:
     panel = shown(page, QUEUE)
     expect(panel).to_contain_text("8 of 8 GPUs free", timeout=LIMIT_MS)
-    runs = [submit(lab, f"train-{number}", gpus=4) for number in range(2)]
+    runs = [submit(lab, f"train-{number}", gpus=4 - number) for number in range(2)]
     waits = submit(lab, "<b onmouseover=alert(1)>waits & sees</b>", gpus=2)
-    also = submit(lab, "after-it")
+    also = submit(lab, "after-it", gpus=2)
     for job in (*runs, waits, also):
         expect(row(panel, job)).to_be_visible(timeout=LIMIT_MS)
-    expect(panel).to_contain_text("0 of 8 GPUs free", timeout=LIMIT_MS)
+    expect(panel).to_contain_text("1 of 8 GPUs free", timeout=LIMIT_MS)
     assert "<b onmouseover=alert(1)>" in (row(panel, waits).locator(".name").get_attribute("title") or "")
     assert panel.locator("[onmouseover]").count() == 0
     page.screenshot(pictures / "panel-queue-light.png", panel)
 
     panel.get_by_role("button", name="Why does it wait: after-it").click()
     expect(panel.get_by_role("region", name="Why after-it waits")).to_contain_text("Node by node", timeout=LIMIT_MS)
-    page.screenshot(pictures / "panel-explain-light.png", panel)
     panel.get_by_role("button", name="Close").click()
 
-    panel.get_by_role("button", name="Raise the priority of after-it").click()
+    # By keys: arrows move between rows, Alt with them changes the priority, and the focus goes with the job.
+    names = panel.locator(".mgpu-row .name")
+    panel.get_by_placeholder("job, user, state").focus()
+    panel.locator(".mgpu-row").first.focus()
+    for _ in range(3):
+        page.page.keyboard.press("ArrowDown")
+    expect(row(panel, also)).to_be_focused()
+    page.page.keyboard.press("Alt+ArrowUp")
     lab.wait_until(lambda: also.refresh().priority == 1, "the priority is one higher")
     lab.wait_until(lambda: also.refresh().place == 1, "it is the first")
-    expect(panel.locator(".mgpu-row .name").nth(2)).to_have_text("after-it", timeout=LIMIT_MS)
+    expect(names.nth(2)).to_have_text("after-it", timeout=LIMIT_MS)
+    expect(row(panel, also)).to_be_focused(timeout=LIMIT_MS)
+    # By a drag: behind the other one.
+    row(panel, also).drag_to(row(panel, waits), source_position={"x": 60, "y": 8}, target_position={"x": 60, "y": 22})
+    lab.wait_until(lambda: also.refresh().priority == -1, "the priority is lower than that of the other one")
+    expect(names.nth(3)).to_have_text("after-it", timeout=LIMIT_MS)
 
     def is_held() -> bool:
         """Press as long as the panel says that rows have just moved."""
@@ -86,6 +97,17 @@ def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: P
     expect(row(panel, also)).to_contain_text("held; starts only when released", timeout=LIMIT_MS)
     lab.wait_until(lambda: "Release after-it" in panel.inner_html(), "its button says so")
     wait_until(lambda: _pressed(panel, "Release after-it") and also.refresh().reason_code != "held", "it is released", 30, every_s=0.6)
+
+    # A counter-offer is taken by its button: one GPU is free.
+    wait_until(
+        lambda: _pressed(panel, "Why does it wait: after-it") and "1 GPU instead of 2" in panel.inner_text(), "an offer", 30, every_s=0.6
+    )
+    page.screenshot(pictures / "panel-explain-light.png", panel)
+    panel.get_by_role("button", name="Start now").first.click()
+    lab.wait_until(lambda: also.refresh().state == "cancelled", "the job gives way")
+    taken = next(iter(lab.client.jobs(state="active", name="after-it")))
+    lab.wait_until(lambda: taken.refresh().state == "running" and taken.refresh().gpus == 1, "the changed one runs")
+    expect(panel).to_contain_text(f"after-it starts as {taken.id}", timeout=LIMIT_MS)
 
     wait_until(
         lambda: _pressed(panel, "Cancel train-0") and "Cancel “train-0” of me" in panel.inner_text(), "it is asked for", 30, every_s=0.6
@@ -115,6 +137,11 @@ def test_a_gpu_changes_when_a_job_starts(lab: Lab, page: LabPage, pictures: Path
     expect(panel.locator("tr[data-gpu='0'] .mgpu-plot path.n")).to_have_count(1, timeout=LIMIT_MS)
     expect(panel.locator(f".mgpu-wall[aria-label='{node}: 4 mine']")).to_have_count(1, timeout=LIMIT_MS)
     page.screenshot(pictures / "panel-gpus-light.png", panel)
+    tile = panel.locator(f".mgpu-wall[aria-label='{other.refresh().nodes[0]}: 2 free, 2 mine'] .mgpu-t.free").first
+    panel.get_by_role("checkbox", name="mine").check(force=True)
+    expect(tile).to_have_css("opacity", "0.15", timeout=LIMIT_MS)
+    panel.get_by_role("checkbox", name="mine").uncheck(force=True)
+    expect(tile).to_have_css("opacity", "1", timeout=LIMIT_MS)
     job.cancel()
     expect(panel.locator("tr[data-state='free']")).to_have_count(4, timeout=LIMIT_MS)
 

@@ -110,7 +110,7 @@ def test_orders_go_to_the_job_of_the_row(opened: Open, mock: MockTransport, mirr
     (slot, *_) = queue.slots
     assert slot.end.tooltip == "Cancel waits"
     mock.requests.clear()
-    slot.up.click()
+    queue.orders.value = f"1 up {waits.id}"
     slot.hold.click()
     slot.why.click()
     settle(panel)
@@ -121,13 +121,13 @@ def test_orders_go_to_the_job_of_the_row(opened: Open, mock: MockTransport, mirr
         ("PATCH", f"jobs/{waits.id}", b'{"priority":null,"time_limit_s":null,"hold":true,"release":false}'),
         ("GET", f"jobs/{waits.id}/explain", None),
     ]
-    assert "Waits for 2 GPUs." in queue.answer.value
+    assert "Waits for 2 GPUs." in queue.card.answer.value
     assert "waits is held." in panel.said.value
     slot.end.click()
     settle(panel)
-    assert "Cancel “waits” of me" in queue.answer.value
+    assert "Cancel “waits” of me" in queue.card.answer.value
     assert not [request for request in mock.requests if request.path.endswith("cancel")]
-    queue.yes.click()
+    queue.card.yes.click()
     settle(panel)
     assert mock.requests[-1].path == f"jobs/{waits.id}/cancel"
 
@@ -163,6 +163,78 @@ def test_a_press_on_a_row_that_has_just_moved_does_nothing(opened: Open, mirror:
     settle(panel)
     assert "have just moved" in panel.said.value
     assert mock.requests == []
+
+
+def test_an_offer_is_taken_while_it_holds(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+    client = Client(transport=mock)
+    waits = client.submit(["true"], gpus=2, name="waits")
+    mirror.view = FakeView([node("n1")], [job(waits.id, name="waits", place=1)])
+    panel = opened()
+    queue = tab(panel, 0)
+    queue.slots[0].why.click()
+    settle(panel)
+    card = queue.card
+    section, button, box = card.offers[0]
+    assert (button.description, "1 GPU instead of 2" in section.value, "mgpu-hide" in box._dom_classes) == ("Start now", True, False)
+    assert "mgpu-hide" in card.offers[1][2]._dom_classes
+    assert [one.description for one in (card.up, card.down, card.see, card.no) if "mgpu-hide" not in one._dom_classes] == [
+        "Raise priority",
+        "Lower priority",
+        "Open",
+        "Close",
+    ]
+    # Meanwhile another offer holds: nothing is changed, and that one is shown.
+    card._offered = (replace(card._offered[0], patch={"gpus": 5}),)
+    button.click()
+    settle(panel)
+    assert "node-1 was taken meanwhile. Here are the offers that hold now." in panel.said.value
+    assert len(mock.jobs) == 1
+    button.click()
+    settle(panel)
+    assert (mock.requests[-1].path, mock.requests[-1].body) == (f"jobs/{waits.id}/replace", b'{"patch":{"gpus":1}}')
+    assert "waits starts as MOCK0001: 1 GPU instead of 2." in panel.said.value
+    assert "mgpu-hide" in card.box._dom_classes
+
+
+def test_others_jobs_and_arrays_have_offers_as_text(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+    waits = Client(transport=mock).submit(["true"], gpus=2)
+    mirror.view = FakeView([node("n1")], [job(waits.id, place=1, user="user1")], admin=False)
+    panel = opened()
+    queue = tab(panel, 0)
+    queue.orders.value = f"1 end {waits.id}"
+    queue.orders.value = f"2 up {waits.id}"
+    queue.orders.value = "nonsense"
+    queue.orders.value = "3 up NOBODY00"
+    settle(panel)
+    assert queue.card.row is None
+    assert {request.method for request in mock.requests} == {"POST"}
+
+
+def test_a_row_is_dragged_and_rows_stay_while_the_pointer_is_there(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+    client = Client(transport=mock)
+    ids = [client.submit(["true"]).id for _ in range(3)]
+    mirror.view = FakeView([node("n1")], [job(one, place=number + 1, priority=3 - number) for number, one in enumerate(ids)])
+    panel = opened()
+    queue = tab(panel, 0)
+    queue.orders.value = "1 stay"
+    settle(panel)
+    turned = FakeView([node("n1")], [job(one, place=number + 1, priority=3 - number) for number, one in enumerate(reversed(ids))])
+    mirror.show(turned)
+    settle(panel)
+    assert (texts(panel), queue.changed.description) == (ids, "2 changes, show")
+    queue.orders.value = "2 go"
+    settle(panel)
+    assert texts(panel) == ids[::-1]
+    queue.orders.value = f"3 move {ids[0]} before {ids[2]}"
+    settle(panel)
+    assert mock.requests[-1].body == b'{"priority":4,"time_limit_s":null,"hold":false,"release":false}'
+    queue.orders.value = f"4 why {ids[0]}"
+    settle(panel)
+    assert queue.card.row.key == ids[0]
+    queue.orders.value = f"5 open {ids[0]}"
+    settle(panel)
+    settle(panel)
+    assert tab(panel, 3).job_id == ids[0]
 
 
 def test_filter_and_whose(opened: Open) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu_jupyter.api.explanations import Explanation, Where
+from mgpu_jupyter.api.explanations import Explanation, Offer, Where
 from mgpu_jupyter.client.reasons import where
 from mgpu_jupyter.client.words import duration, gpu_count, names
 from mgpu_jupyter.notebook.panel.marks import esc, glyph
@@ -33,8 +33,16 @@ def on(places: tuple[Where, ...]) -> str:
     return f" on {where(places)}" if places else ""
 
 
-def explained_html(told: Explanation, now: float, name: str) -> str:
-    """Return the whole answer; offers that can be taken stand beside it as buttons."""
+def offer_html(offer: Offer) -> str:
+    """Return an offer, to stand beside its button: what, when, where, and the flag that means it."""
+    return (
+        f'<div><b>{esc(offer.text)}</b> <span class="now">now</span></div><div class="quiet">{esc(on(offer.where).strip())}</div>'
+        f"<code>{esc(' '.join(offer.flags))}</code>"
+    )
+
+
+def explained_html(told: Explanation, now: float, name: str, *, as_text: bool = True) -> str:
+    """Return the whole answer; offers are text in it, or stand below it with their buttons."""
     sign = {"now": "running", "never": "never", "started": "running", "over": "completed"}.get(told.verdict, "queued")
     parts = [f'<div class="big">{glyph(sign)} <b>{esc(first_line(told, now))}</b></div>']
     if told.verdict not in ("started", "over"):
@@ -63,8 +71,5 @@ def explained_html(told: Explanation, now: float, name: str) -> str:
         parts.append("<h4>Small changes that start it now</h4>")
         if not told.offers:
             parts.append("<p>No small change starts it sooner.</p>")
-        parts += [
-            f"<p>{esc(offer.text)}{esc(on(offer.where))} <code>{esc(' '.join(offer.flags))}</code></p>"
-            for offer in told.offers[:SHOWN_OFFERS]
-        ]
+        parts += [offer_html(offer) for offer in told.offers[:SHOWN_OFFERS] if as_text]
     return f'<div role="region" aria-label="Why {esc(name)} waits">{"".join(parts)}</div>'

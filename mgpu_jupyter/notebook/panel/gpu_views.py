@@ -10,12 +10,13 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.words import GB
 from mgpu_jupyter.model.job import NodeState
-from mgpu_jupyter.notebook.panel.marks import NAMES, Tile, esc, glyph, one_tile, plot, wall
+from mgpu_jupyter.notebook.panel.marks import NAMES, ROW_TILES, WALL_HEIGHT, Tile, esc, glyph, one_tile, plot, wall
 from mgpu_jupyter.notebook.panel.rows import clock, title
 from mgpu_jupyter.notebook.panel.seen import Seen
 
 PLOT_SPAN_S = 600.0
-SHORT_NAME_CHARS = 14
+ROW_HEIGHT = 26
+MOST_LINES = 4
 Sort = Literal["name", "free first", "mine first"]
 Points = dict[int, tuple[Sequence[float], Sequence[float | None]]]
 """By GPU: times, and busy in percent."""
@@ -41,29 +42,32 @@ def _free(node: models.Node) -> int:
     return sum(gpu.state == "free" and gpu.job_id is None for gpu in node.gpus)
 
 
-def walls_html(seen: Seen, nodes: Sequence[NodeId]) -> str:
-    """Return the walls of some nodes, a row of fixed height for each; of more than eight GPUs, the first eight."""
-    return "".join(f'<div class="mgpu-wr">{_wall(seen, node_id)}</div>' for node_id in nodes)
+def lines_of(seen: Seen, nodes: Sequence[NodeId]) -> int:
+    """Return how many lines of tiles a node needs at most."""
+    return min(max((-(-len(seen.wall(node_id)) // ROW_TILES) for node_id in nodes), default=1) or 1, MOST_LINES)
 
 
-def _wall(seen: Seen, node_id: NodeId) -> str:
-    tiles = seen.tiles(node_id)
-    if not tiles:
+def walls_html(seen: Seen, nodes: Sequence[NodeId], lines: int = 1) -> str:
+    """Return the walls of some nodes, all of the same height: so many lines of eight GPUs."""
+    height = f' style="height:{row_height(lines)}px"' if lines > 1 else ""
+    return "".join(f'<div class="mgpu-wr"{height}>{_wall(seen, node_id, lines)}</div>' for node_id in nodes)
+
+
+def row_height(lines: int) -> int:
+    """Return the height of a node in the list."""
+    return ROW_HEIGHT + (lines - 1) * WALL_HEIGHT
+
+
+def _wall(seen: Seen, node_id: NodeId, lines: int) -> str:
+    if not seen.tiles(node_id):
         return '<span class="quiet">no GPUs</span>'
-    return wall(tiles[:8], f"{node_id}: {said(tiles)}")
+    return wall(seen.wall(node_id)[: lines * ROW_TILES], f"{node_id}: {said(seen.tiles(node_id))}")
 
 
 def said(tiles: Sequence[Tile]) -> str:
     """Return how many tiles are in each state: `4 mine, 4 others’`."""
     counted = Counter(tile.state for tile in tiles)
     return ", ".join(f"{counted[state]} {name}" for state, name in NAMES.items() if counted[state])
-
-
-LEGEND = (
-    '<div class="mgpu-legend">'
-    + "".join(f"<span>{one_tile(Tile(state, 60.0))}{name}</span>" for state, name in NAMES.items())
-    + f"<span>{one_tile(Tile('free', simulated=True))}simulated</span></div>"
-)
 
 
 def note(seen: Seen, node: models.Node) -> str:

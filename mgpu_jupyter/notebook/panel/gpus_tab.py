@@ -13,8 +13,9 @@ import ipywidgets as widgets
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.notebook.panel.gpu_views import LEGEND, PLOT_SPAN_S, Points, Sort, node_html, nodes_in_order, walls_html
-from mgpu_jupyter.notebook.panel.parts import Choice, Host, Section, column, row, show_if
+from mgpu_jupyter.notebook.panel.gpu_views import PLOT_SPAN_S, Points, Sort, lines_of, node_html, nodes_in_order, walls_html
+from mgpu_jupyter.notebook.panel.marks import NAMES
+from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, Section, show_if
 from mgpu_jupyter.notebook.panel.seen import Seen
 from mgpu_jupyter.notebook.panel.track import Track
 
@@ -22,6 +23,7 @@ CHUNK = 10
 MANY = 8
 TYPING_S = 0.15
 HISTORY_POINTS = 300
+SIMULATED = '<span class="mgpu-issim">simulated</span>'
 
 
 class GpusTab:
@@ -29,30 +31,34 @@ class GpusTab:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._kit = kit = Kit()
         self._order: list[NodeId] = []
         self._node: NodeId | None = None
         self._text = ""
+        self._lines = 1
         self._sort: Sort = "name"
         self._track: Track[int] = Track(PLOT_SPAN_S)
-        self.count = Section()
+        self.count = kit.section()
         self.filter = widgets.Text(placeholder="node, state, GPU", continuous_update=True, layout=widgets.Layout(width="130px"))
         self.sort = widgets.Dropdown(options=["name", "free first", "mine first"], layout=widgets.Layout(width="110px"))
         self.filter.tooltip, self.sort.tooltip = "Show only nodes with these words", "Order of the nodes"
         self.filter.observe(self._typed, "value")
         self.sort.observe(lambda change: host.loop.post(partial(self._sorted, change["new"])), "value")
-        self.tools = row(self.filter, self.sort)
+        self.tools = kit.row(self.filter, self.sort)
         self.names = widgets.RadioButtons(options=[], layout=widgets.Layout(width="100%"))
         self.names.add_class("mgpu-names")
         self._names = Choice(self.names, self._picked)
         self.walls: list[Section] = []
-        self._walls_box = column(classes=("mgpu-walls",))
-        self.empty = Section()
-        self.detail = Section()
-        self.list = column(self.names, self._walls_box, classes=("mgpu-list",))
-        left = column(self.count.widget, self.tools, self.list, self.empty.widget, Section(LEGEND).widget, classes=("mgpu-left",))
-        right = column(self.detail.widget)
-        right.layout.flex = "1 1 380px"
-        self.box = row(left, right, classes=("mgpu-split",))
+        self._walls_box = kit.column(classes=("mgpu-walls",))
+        self.empty = kit.section()
+        self.detail = kit.section()
+        self.list = kit.column(self.names, self._walls_box, classes=("mgpu-list",))
+        # Checkboxes, since they tell a screen reader whether they are on; the style sheet draws a tile in place of the box.
+        self.legend = {state: kit.check(name, self._toggled, f"mgpu-is-{state}") for state, name in NAMES.items()}
+        legend = kit.row(*self.legend.values(), kit.section(SIMULATED).widget, classes=("mgpu-legend",))
+        left = kit.column(self.count.widget, self.tools, self.list, self.empty.widget, legend, classes=("mgpu-left",))
+        right = kit.column(self.detail.widget, classes=("mgpu-detail",))
+        self.box = kit.row(left, right, classes=("mgpu-split",))
 
     def shown(self) -> None:
         """Ask for what happened while nobody looked."""
@@ -67,7 +73,8 @@ class GpusTab:
         """Show what changed."""
         order = nodes_in_order(seen, self._sort, self._text)
         show_if(self.tools, len(seen.nodes) > MANY)
-        self.count.show(f'<div class="quiet n">{len(seen.nodes)} nodes &nbsp; {seen.free} of {seen.all_gpus} GPUs free</div>')
+        nodes = "Nodes" if len(order) == len(seen.nodes) else f"{len(order)} of {len(seen.nodes)} nodes"
+        self.count.show(f'<div class="quiet n mgpu-ends"><span>{nodes}</span><span>{seen.free} of {seen.all_gpus} free</span></div>')
         self.empty.show(
             ""
             if order
@@ -78,8 +85,13 @@ class GpusTab:
         if order != self._order:
             self._order = order
             self._list_anew(order)
+        lines = lines_of(seen, order)
+        if lines != self._lines:
+            self.list.remove_class(f"mgpu-lines{self._lines}")
+            self._lines = lines
+            self.list.add_class(f"mgpu-lines{lines}")
         for number, section in enumerate(self.walls):
-            section.show(walls_html(seen, order[number * CHUNK : (number + 1) * CHUNK]))
+            section.show(walls_html(seen, order[number * CHUNK : (number + 1) * CHUNK], lines))
         if self._node is None or self._node not in seen.nodes:
             self._node = order[0] if order else None
             if self._node is not None:
@@ -99,8 +111,16 @@ class GpusTab:
         self._names.offer([(str(node), str(node)) for node in order], None if chosen is None else str(chosen))
         wanted = -(-len(order) // CHUNK)
         if wanted != len(self.walls):
-            self.walls = [*self.walls[:wanted], *(Section() for _ in range(wanted - len(self.walls)))]
+            self.walls = [*self.walls[:wanted], *(self._kit.section() for _ in range(wanted - len(self.walls)))]
             self._walls_box.children = [section.widget for section in self.walls]
+
+    def _toggled(self) -> None:
+        self._host.loop.post(self._dim)
+
+    def _dim(self) -> None:
+        """Dim all states but those that are on in the legend; none on is all of them. The style sheet does it, nothing is drawn anew."""
+        on = [f"mgpu-only-{state}" for state, box in self.legend.items() if box.value]
+        self.box._dom_classes = ("mgpu-split", *(("mgpu-only", *on) if on else ()))  # noqa: SLF001 - together, in one message
 
     # --- what the person does ------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from mgpu_jupyter.notebook.panel.job_views import (
 )
 from mgpu_jupyter.notebook.panel.log_reader import LogReader
 from mgpu_jupyter.notebook.panel.marks import mean
-from mgpu_jupyter.notebook.panel.parts import Acts, Choice, Host, Section, column, has_class, row, show_if
+from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, has_class, show_if
 from mgpu_jupyter.notebook.panel.rows import title
 from mgpu_jupyter.notebook.panel.seen import UNDER_WAY, Seen
 from mgpu_jupyter.notebook.panel.track import Track
@@ -48,31 +48,30 @@ class JobTab:
         self._rank: int | None = None
         self._is_shown = False
         self._problem = ""
-        acts, post = Acts(), host.loop.post
+        kit, post = Kit(), host.loop.post
         self.chooser = widgets.Dropdown(options=[("choose a job", "")], value="", layout=widgets.Layout(width="220px"))
         self.chooser.tooltip = "The job that is shown"
         self._chooser = Choice(self.chooser, self._chosen)
-        self.head = Section()
-        self.again = acts.button("Run again", lambda: post(self._run_again))
-        self.cancel = acts.button("Cancel", lambda: post(self._ask_cancel))
-        self.sure = acts.button("Cancel it now", lambda: post(self._cancel), "mgpu-hide")
-        self.way = Section()
+        self.head = kit.section()
+        self.again = kit.button("Run again", lambda: post(self._run_again))
+        self.cancel = kit.button("Cancel", lambda: post(self._ask_cancel))
+        self.sure = kit.button("Cancel it now", lambda: post(self._cancel), "mgpu-hide")
+        self.way = kit.section()
         self.chips = widgets.ToggleButtons(options=[("All", -1)], value=-1, style={"button_width": "auto"})
         self.chips.add_class("mgpu-chips")
         self._chips = Choice(self.chips, lambda rank: post(partial(self._set_rank, rank)))
-        self.count = Section()
-        self.lines = Section()
-        self.efficiency, self.plots = Section(), Section()
-        spacer = widgets.HTML("", layout=widgets.Layout(flex="1 1 auto"))
-        log = column(
-            row(self.chips, widgets.HTML("", layout=spacer.layout), self.count.widget, classes=("mgpu-top",)),
+        self.count = kit.section()
+        self.lines = kit.section()
+        self.efficiency, self.plots = kit.section(), kit.section()
+        log = kit.column(
+            kit.row(self.chips, kit.spacer(), self.count.widget, classes=("mgpu-top",)),
             self.lines.widget,
             classes=("mgpu-log",),
         )
-        rail = column(self.efficiency.widget, self.plots.widget, classes=("mgpu-rail",))
-        self.body = column(self.way.widget, row(log, rail, classes=("mgpu-split",)))
-        top = row(self.head.widget, spacer, self.again, self.cancel, self.sure, classes=("mgpu-top",))
-        self.box = column(self.chooser, top, self.body)
+        rail = kit.column(self.efficiency.widget, self.plots.widget, classes=("mgpu-rail",))
+        self.body = kit.column(self.way.widget, kit.row(log, rail, classes=("mgpu-split",)))
+        top = kit.row(self.head.widget, kit.spacer(), self.again, self.cancel, self.sure, classes=("mgpu-top",))
+        self.box = kit.column(self.chooser, top, self.body)
 
     @property
     def job_id(self) -> str:

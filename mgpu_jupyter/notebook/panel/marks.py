@@ -37,6 +37,8 @@ class Tile(msgspec.Struct, frozen=True):
     """Share in use, 0 to 1."""
     simulated: bool = False
     picked: bool = False
+    parts: tuple[Tile, ...] = ()
+    """MIG instances of this GPU, drawn as fields of one tile."""
 
 
 def esc(text: object) -> str:
@@ -78,22 +80,31 @@ def glyph(kind: str, tone: str = "") -> str:
 
 
 def tile(shown: Tile, x: int = 0, y: int = 0) -> str:
-    """Return one tile as a group: border and pale fill, the level from below, the strip of memory."""
-    inner = TILE_HEIGHT - 2
+    """Return one tile as a group: border and pale fill, the level from below, the strip of memory; of MIG instances a field each."""
+    if not shown.parts:
+        return _field(shown, x, y, TILE_WIDTH)
+    edges = [round(TILE_WIDTH * number / len(shown.parts)) for number in range(len(shown.parts) + 1)]
+    return "".join(_field(part, x + edges[number], y, edges[number + 1] - edges[number]) for number, part in enumerate(shown.parts))
+
+
+def _field(shown: Tile, x: float, y: int, width: int) -> str:
+    inner, middle_x = TILE_HEIGHT - 2, x + width / 2
     classes = f"mgpu-t {shown.state}{' sim' if shown.simulated else ''}{' pick' if shown.picked else ''}"
-    parts = [f'<rect class="b" x="{x + 0.5}" y="{y + 0.5}" width="{TILE_WIDTH - 1}" height="{TILE_HEIGHT - 1}" rx="1.5"/>']
+    parts = [f'<rect class="b" x="{x + 0.5}" y="{y + 0.5}" width="{max(width - 1, 1)}" height="{TILE_HEIGHT - 1}" rx="1.5"/>']
     if shown.picked:
-        parts.append(f'<path class="k" d="m{x + 4} {y + 8.5} 2.4 2.4 4-5"/>')
+        parts.append(f'<path class="k" d="m{middle_x - 3:g} {y + 8.5} 2.4 2.4 4-5"/>')
     elif shown.state in _LEVELLED:
         level = round(inner * min(max(shown.busy or 0.0, 0.0), 100.0) / 100)
         if level:
-            parts.append(f'<rect class="l" x="{x + 1}" y="{y + 1 + inner - level}" width="{TILE_WIDTH - 2}" height="{level}"/>')
+            parts.append(f'<rect class="l" x="{x + 1}" y="{y + 1 + inner - level}" width="{max(width - 2, 1)}" height="{level}"/>')
     elif shown.state == "unhealthy":
-        parts.append(f'<path class="k" d="m{x + 4} {y + 5} 6 6m0-6-6 6"/>')
+        arm = min(3, width // 2)
+        parts.append(f'<path class="k" d="m{middle_x - arm:g} {y + 5} {2 * arm} 6m0-6-{2 * arm} 6"/>')
     elif shown.state == "closed":
-        parts.append(f'<path class="k" d="M{x + 4.5} {y + 8}h5"/>')
-    parts.append(f'<rect class="s" x="{x}" y="{y + TILE_HEIGHT + 1}" width="{TILE_WIDTH}" height="{STRIP_HEIGHT}"/>')
-    used = round(TILE_WIDTH * min(max(shown.memory or 0.0, 0.0), 1.0))
+        dash = min(5.0, width * 0.6)
+        parts.append(f'<path class="k" d="M{middle_x - dash / 2:g} {y + 8}h{dash:g}"/>')
+    parts.append(f'<rect class="s" x="{x}" y="{y + TILE_HEIGHT + 1}" width="{width}" height="{STRIP_HEIGHT}"/>')
+    used = round(width * min(max(shown.memory or 0.0, 0.0), 1.0))
     if used:
         parts.append(f'<rect class="u" x="{x}" y="{y + TILE_HEIGHT + 1}" width="{used}" height="{STRIP_HEIGHT}"/>')
     return f'<g class="{classes}">{"".join(parts)}</g>'

@@ -20,7 +20,7 @@ from mgpu_jupyter.notebook.panel.gpus_tab import GpusTab
 from mgpu_jupyter.notebook.panel.job_tab import JobTab
 from mgpu_jupyter.notebook.panel.loop import Loop
 from mgpu_jupyter.notebook.panel.marks import esc, glyph
-from mgpu_jupyter.notebook.panel.parts import Section, Tab, has_class, show_if
+from mgpu_jupyter.notebook.panel.parts import Kit, Tab, has_class, show_if
 from mgpu_jupyter.notebook.panel.pulse import ASK_S, Pulse
 from mgpu_jupyter.notebook.panel.queue_tab import QueueTab
 from mgpu_jupyter.notebook.panel.seen import Live, Seen
@@ -80,8 +80,9 @@ class Panel:
         self._reader = mirror.reader(self._changed, PER_SECOND)
         self._seen: Seen | None = None
         self.pulse = Pulse(is_busy, on_return=self._draw_soon)
-        self.banner, self.said = Section(), Section()
-        self._boxes = [widgets.VBox() for _ in NAMES]
+        kit = Kit()
+        self.banner, self.said = kit.section(), kit.section()
+        self._boxes = [kit.column() for _ in NAMES]
         self.tabs = widgets.Tab(children=self._boxes, titles=TITLES, selected_index=self._front)
         self.tabs.observe(lambda change: self.loop.post(partial(self._select, change["new"])), "selected_index")
         self.widget = widgets.VBox([widgets.HTML(style()), self.banner.widget, self.tabs, self.said.widget, self.pulse.widget])

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import ipywidgets as widgets
+from ipywidgets.widgets.widget_bool import CheckboxStyle
+from ipywidgets.widgets.widget_string import HTMLStyle
 
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.notebook.panel.loop import Loop
@@ -57,12 +59,10 @@ class Tab(Protocol):
 class Section:
     """A piece of HTML that is sent only when it is another one; `sent` counts how often."""
 
-    def __init__(self, value: str = "", *classes: str) -> None:
-        self.widget = widgets.HTML(value)
-        self._value = value
+    def __init__(self, widget: Any) -> None:
+        self.widget = widget
+        self._value: str = widget.value
         self.sent = 0
-        for name in classes:
-            self.widget.add_class(name)
 
     def show(self, value: str) -> None:
         """Show this."""
@@ -77,35 +77,49 @@ class Section:
         return self._value
 
 
-class Acts:
-    """Buttons of one look: they share layout and style, which halves what a front end has to make."""
+class Kit:
+    """Makes the pieces of one tab. They share layouts and styles: a front end has a third as much to make."""
 
     def __init__(self) -> None:
         self._layout = widgets.Layout()
-        self._style = widgets.ButtonStyle()
+        self._wide = widgets.Layout(flex="1 1 auto")
+        self._button_style = widgets.ButtonStyle()
+        self._html_style = HTMLStyle()
+        self._check_style: Any = None
+
+    def section(self, value: str = "", *classes: str) -> Section:
+        """Return a piece of HTML."""
+        return Section(_classed(widgets.HTML(value, layout=self._layout, style=self._html_style), classes))
+
+    def spacer(self) -> Any:
+        """Return nothing, as wide as there is room."""
+        return widgets.HTML("", layout=self._wide, style=self._html_style)
 
     def button(self, text: str, on_click: Callable[[], None], *classes: str, tooltip: str = "") -> Any:
         """Return a button; what it does is called on the front end's thread and must hand over."""
-        made = widgets.Button(description=text, tooltip=tooltip or text, layout=self._layout, style=self._style)
-        for name in classes:
-            made.add_class(name)
+        made = widgets.Button(description=text, tooltip=tooltip or text, layout=self._layout, style=self._button_style)
         made.on_click(lambda _: on_click())
-        return made
+        return _classed(made, classes)
+
+    def check(self, text: str, on_change: Callable[[], None], *classes: str) -> Any:
+        """Return a box to tick; `on_change` must hand over."""
+        self._check_style = self._check_style or CheckboxStyle()
+        made = widgets.Checkbox(False, description=text, indent=False, layout=self._layout, style=self._check_style)
+        made.observe(lambda _: on_change(), "value")
+        return _classed(made, classes)
+
+    def row(self, *children: Any, classes: tuple[str, ...] = ()) -> Any:
+        """Return widgets side by side."""
+        return _classed(widgets.HBox(children, layout=self._layout), classes)
+
+    def column(self, *children: Any, classes: tuple[str, ...] = ()) -> Any:
+        """Return widgets one below the other."""
+        return _classed(widgets.VBox(children, layout=self._layout), classes)
 
 
-def row(*children: Any, classes: tuple[str, ...] = ()) -> Any:
-    """Return widgets side by side."""
-    made = widgets.HBox(children)
-    for name in classes:
-        made.add_class(name)
-    return made
-
-
-def column(*children: Any, classes: tuple[str, ...] = ()) -> Any:
-    """Return widgets one below the other."""
-    made = widgets.VBox(children)
-    for name in classes:
-        made.add_class(name)
+def _classed(made: Any, classes: Sequence[str]) -> Any:
+    # Set at once: each `add_class` alone would be a message.
+    made._dom_classes = tuple(classes)  # noqa: SLF001 - ipywidgets has no other way to set them together
     return made
 
 

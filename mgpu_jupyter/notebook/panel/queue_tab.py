@@ -1,6 +1,7 @@
 """The tab Queue: rows with what may be done about each job, one page at a time, and the answer to "why?" below them.
 
-While an answer or a question is open, rows keep their place and a line says how many changes wait.
+While an answer or a question is open, or the pointer or the focus is in the list (told by JupyterLab's part of mgpu), rows keep their
+place and a line says how many changes wait.
 """
 
 from __future__ import annotations
@@ -16,34 +17,39 @@ from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.notebook.panel.explained import explained_html
+from mgpu_jupyter.notebook.panel.card import Card
 from mgpu_jupyter.notebook.panel.marks import esc
-from mgpu_jupyter.notebook.panel.parts import Acts, Choice, Host, Section, column, enable, has_class, rename, row, show_if
-from mgpu_jupyter.notebook.panel.rows import HEAD, Row, is_held, nothing, row_html, rows_of, title
+from mgpu_jupyter.notebook.panel.orders import Order, priority_there, read_order
+from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, enable, has_class, rename, show_if
+from mgpu_jupyter.notebook.panel.rows import HEAD, Row, is_held, moves, nothing, row_html, rows_of, title
 from mgpu_jupyter.notebook.panel.seen import Seen
 
 PAGE = 10
 TYPING_S = 0.15
 MOVED_S = 0.5
 """A press that comes so soon after its row moved was meant for another job."""
+MOVING_S = 2.0
+"""So long after a priority was changed rows move although the pointer is there: the person wants to see it."""
+HINTS = (
+    '<span class="quiet mgpu-bykeys">Drag a row or press <kbd>Alt ↑↓</kbd> to change the priority of your own jobs</span>'
+    '<span class="quiet mgpu-bybuttons">? says why, and has buttons for the priority of your own jobs</span>'
+)
 
 
 class Slot:
     """One row on the screen: cells, and buttons that act on whichever job stands there."""
 
-    def __init__(self, number: int, acts: Acts, act: Callable[[str, int], None]) -> None:
+    def __init__(self, number: int, kit: Kit, act: Callable[[str, int], None]) -> None:
         self.row: Row | None = None
         self.moved_at = -MOVED_S
         """When another job came to stand here."""
-        self.cells = Section()
+        self.cells = kit.section()
 
-        def button(name: str, *classes: str) -> Any:
-            return acts.button(name, partial(act, name, number), f"mgpu-{name}", *classes)
+        def button(name: str) -> Any:
+            return kit.button(name, partial(act, name, number), f"mgpu-{name}")
 
-        self.up, self.down = button("up", "mgpu-extra"), button("down", "mgpu-extra")
-        self.why, self.hold, self.end, self.open = button("why"), button("hold"), button("end"), button("open")
-        buttons = row(self.up, self.down, self.why, self.hold, self.end, self.open, classes=("mgpu-acts",))
-        self.box = row(self.cells.widget, buttons, classes=("mgpu-row",))
+        self.why, self.hold, self.end = button("why"), button("hold"), button("end")
+        self.box = kit.row(self.cells.widget, self.why, self.hold, self.end, classes=("mgpu-row",))
 
     def show(self, seen: Seen, shown: Row | None, *, chosen: bool) -> None:
         """Show a job, or nothing."""
@@ -58,12 +64,9 @@ class Slot:
         name, held = title(shown.job), is_held(shown.job)
         over = shown.job.state.is_final
         for button, enabled, verb in (
-            (self.up, may and waits and not held, "Raise the priority of"),
-            (self.down, may and waits and not held, "Lower the priority of"),
             (self.why, may and not over, "Why does it wait:" if waits else "Where does it run:"),
             (self.hold, may and waits, "Release" if held else "Hold"),
             (self.end, may and not over, "Cancel"),
-            (self.open, may, "Open"),
         ):
             enable(button, enabled)
             rename(button, f"{verb} {name}" if enabled else "")
@@ -77,42 +80,39 @@ class QueueTab:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        acts, loop = Acts(), host.loop
+        kit, loop = Kit(), host.loop
         self._first = 0
         self._text, self._mine = "", False
         self._total = 0
-        self._chosen = ""
         self._kept: list[str] | None = None
-        """The jobs in the rows when the card was opened."""
-        self._pending: Callable[[], None] | None = None
+        """The jobs in the rows since they may not move."""
+        self._stays = False
+        """The pointer or the focus is in the list."""
+        self._moving_until = 0.0
         self.filter = widgets.Text(placeholder="job, user, state", continuous_update=True, layout=widgets.Layout(width="180px"))
         self.filter.tooltip = "Show only jobs whose name, id, user, state or node has these words"
         self.whose = widgets.ToggleButtons(options=[("Mine", True), ("All", False)], value=False, style={"button_width": "auto"})
         self.filter.observe(self._typed, "value")
         self._whose = Choice(self.whose, lambda mine: loop.post(partial(self._set_whose, bool(mine))))
-        self.free = Section("", "mgpu-right")
-        self.slots = [Slot(number, acts, self._act) for number in range(PAGE)]
-        self.empty = Section("", "quiet")
-        self.before = acts.button("before", lambda: loop.post(partial(self._turn, -PAGE)), "mgpu-link")
-        self.more = acts.button("more", lambda: loop.post(partial(self._turn, PAGE)), "mgpu-link")
-        self.hint = Section('<span class="quiet">▴ ▾ change the priority of your own jobs</span>')
-        self.changed = acts.button("changes", lambda: loop.post(self._let_go), "mgpu-link")
-        self.answer = Section()
-        self.yes = acts.button("Cancel the job", lambda: loop.post(self._confirmed))
-        self.no = acts.button("Close", lambda: loop.post(self._close_card))
-        self.card = column(self.answer.widget, row(self.yes, self.no), classes=("mgpu-card", "mgpu-hide"))
-        spacer = widgets.HTML("", layout=widgets.Layout(flex="1 1 auto"))
-        head = row(Section(HEAD).widget, row(classes=("mgpu-acts",)), classes=("mgpu-row", "mgpu-headrow"))
-        self.box = column(
-            row(self.filter, self.whose, spacer, self.free.widget, classes=("mgpu-top",)),
-            head,
-            *(slot.box for slot in self.slots),
+        self.free = kit.section("", "mgpu-right")
+        self.slots = [Slot(number, kit, self._act) for number in range(PAGE)]
+        self.empty = kit.section("", "quiet")
+        self.before = kit.button("before", lambda: loop.post(partial(self._turn, -PAGE)), "mgpu-link", "mgpu-hide")
+        self.more = kit.button("more", lambda: loop.post(partial(self._turn, PAGE)), "mgpu-link", "mgpu-hide")
+        self.changed = kit.button("changes", lambda: loop.post(self._let_go), "mgpu-link", "mgpu-hide")
+        self.orders = widgets.Text(continuous_update=True)
+        self.orders.add_class("mgpu-orders")
+        self.orders.observe(lambda change: loop.post(partial(self._ordered, str(change["new"]))), "value")
+        self.card = Card(host, kit, self._do, self._let_go)
+        rows = kit.column(*(slot.box for slot in self.slots), classes=("mgpu-rows",))
+        self.box = kit.column(
+            kit.row(self.filter, self.whose, kit.spacer(), self.free.widget, classes=("mgpu-top",)),
+            kit.section(HEAD, "mgpu-headrow").widget,
+            rows,
             self.empty.widget,
-            row(self.before, self.more, self.changed, widgets.HTML("", layout=spacer.layout), self.hint.widget, classes=("mgpu-top",)),
-            self.card,
+            kit.row(self.before, self.more, self.changed, kit.spacer(), kit.section(HINTS).widget, self.orders, classes=("mgpu-top",)),
+            self.card.box,
         )
-        for hidden in (self.before, self.more, self.changed):
-            show_if(hidden, visible=False)
 
     def shown(self) -> None:
         """Nothing to fetch: the mirror has it all."""
@@ -129,11 +129,13 @@ class QueueTab:
         self._total = len(rows)
         self._first = max(0, min(self._first, (len(rows) - 1) // PAGE * PAGE))
         page = rows[self._first : self._first + PAGE]
+        if self._kept is None and self._is_kept():
+            self._kept = [one.key for one in page]
         if self._kept is not None:
             page = self._page_as_kept(seen, page, rows)
         for number, slot in enumerate(self.slots):
             shown = page[number] if number < len(page) else None
-            slot.show(seen, shown, chosen=shown is not None and shown.key == self._chosen)
+            slot.show(seen, shown, chosen=shown is not None and self.card.row is not None and shown.key == self.card.row.key)
         self.empty.show("" if rows else f'<p class="quiet">{nothing(self._text)}</p>')
         after = len(rows) - self._first - PAGE
         rename(self.before, f"{min(self._first, PAGE)} before")
@@ -173,6 +175,14 @@ class QueueTab:
         self._first = max(0, self._first + by)
         self._let_go()
 
+    def _is_kept(self) -> bool:
+        return (self._stays or self.card.row is not None) and time.monotonic() >= self._moving_until
+
+    def _keep(self) -> None:
+        if self._kept is None:
+            self._kept = [slot.row.key for slot in self.slots if slot.row is not None]
+        self._host.draw()
+
     def _let_go(self) -> None:
         self._kept = None
         show_if(self.changed, visible=False)
@@ -186,27 +196,53 @@ class QueueTab:
         elif slot.row is not None:
             self._host.loop.post(partial(self._do, name, slot.row))
 
+    def _ordered(self, line: str) -> None:
+        order = read_order(line)
+        if order is None:
+            return
+        if order.verb in ("stay", "go"):
+            self._stays = order.verb == "stay"
+            (self._keep if self._is_kept() else self._let_go)()
+            return
+        found = next((slot.row for slot in self.slots if slot.row is not None and slot.row.key == order.key), None)
+        if found is None or not self._host.seen.may_change(found.job):
+            return
+        if order.verb == "move":
+            self._move(found, order)
+        elif order.verb not in ("up", "down") or moves(self._host.seen, found):
+            self._do(order.verb, found)
+
+    def _move(self, shown: Row, order: Order) -> None:
+        seen = self._host.seen
+        waiting = [row for row in rows_of(seen, mine=False, text="") if row.job.state is JobState.QUEUED and row.place is not None]
+        priority = priority_there(waiting, order)
+        if priority is not None and moves(seen, shown):
+            self._set_priority(shown, priority)
+
     def _do(self, name: str, shown: Row) -> None:
         job = Job(self._host.client.caller, shown.key)
         match name:
             case "why":
-                self._open_card(shown, explained_html(job.explain(), self._host.seen.now, title(shown.job)))
+                self.card.tell(shown, job.explain())
+                self._keep()
             case "end":
                 what = f"{shown.count} jobs of “{esc(title(shown.job))}”" if shown.count > 1 else f"“{esc(title(shown.job))}”"
-                self._open_card(
-                    shown, f"Cancel {what} of {'me' if self._host.seen.is_mine(shown.job) else esc(shown.job.user)}, {esc(shown.key)}?"
-                )
-                self._pending = partial(self._cancel, shown)
-                show_if(self.yes, visible=True)
-                rename(self.no, "Keep it")
+                who = "me" if self._host.seen.is_mine(shown.job) else esc(shown.job.user)
+                self.card.ask(shown, f"Cancel {what} of {who}, {esc(shown.key)}?", partial(self._cancel, shown))
+                self._keep()
             case "hold":
                 self._order(shown, job.release if is_held(shown.job) else job.hold, "is released" if is_held(shown.job) else "is held")
             case "up" | "down":
                 now = self._host.seen.jobs.get(shown.job.id, shown.job).priority
-                priority = now + (1 if name == "up" else -1)
-                self._order(shown, partial(job.update, priority=priority), f"has priority {priority} now")
+                self._set_priority(shown, now + (1 if name == "up" else -1))
             case "open":
                 self._host.open_job(shown.job.id)
+
+    def _set_priority(self, shown: Row, priority: int) -> None:
+        self._moving_until = time.monotonic() + MOVING_S
+        self._kept = None
+        order = partial(Job(self._host.client.caller, shown.key).update, priority=priority)
+        self._order(shown, order, f"has priority {priority} now")
 
     def _order(self, shown: Row, order: Callable[[], object], done: str) -> None:
         try:
@@ -218,23 +254,3 @@ class QueueTab:
 
     def _cancel(self, shown: Row) -> None:
         self._order(shown, Job(self._host.client.caller, shown.key).cancel, "is being cancelled")
-
-    def _open_card(self, shown: Row, html: str) -> None:
-        self._chosen, self._pending = shown.key, None
-        self._kept = [slot.row.key for slot in self.slots if slot.row is not None]
-        self.answer.show(html)
-        show_if(self.yes, visible=False)
-        rename(self.no, "Close")
-        show_if(self.card, visible=True)
-        self._host.draw()
-
-    def _confirmed(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending()
-        self._close_card()
-
-    def _close_card(self) -> None:
-        self._chosen = ""
-        show_if(self.card, visible=False)
-        self._let_go()

@@ -106,6 +106,11 @@ def is_held(job: models.Job) -> bool:
     return job.state is JobState.QUEUED and job.reason_code == HELD
 
 
+def moves(seen: Seen, row: Row) -> bool:
+    """Tell whether the person may change its priority, and whether that does anything."""
+    return row.job.state is JobState.QUEUED and not is_held(row.job) and seen.may_change(row.job)
+
+
 def when(seen: Seen, row: Row) -> str:
     """Return how long it runs, or when it starts."""
     job = row.job
@@ -149,7 +154,7 @@ def row_html(seen: Seen, row: Row, *, chosen: bool) -> str:
     place = "–" if row.place is None else str(row.place)
     who = "me" if mine else middle(job.user, USER_CHARS)
     return (
-        f'<div class="{marks}" data-job="{esc(row.key)}">'
+        f'<div class="{marks}" data-job="{esc(row.key)}"{" data-moves" if moves(seen, row) else ""}>'
         f"<span>{glyph(kind, 'mine' if mine and job.state in UNDER_WAY else '')}</span>"
         f'<span class="n">{place}</span>'
         f'<span class="name" title="{esc(what)}, {esc(row.key)}">{esc(middle(what, NAME_CHARS))}</span>'

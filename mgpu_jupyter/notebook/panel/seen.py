@@ -112,6 +112,19 @@ class Seen:
             found = self._tiles[node_id] = tuple(self.tile(node, gpu) for gpu in self.gpus(node_id))
         return found
 
+    def wall(self, node_id: NodeId) -> tuple[Tile, ...]:
+        """Return the tiles of a node's wall: MIG instances stand in the tile of the GPU that they are parts of."""
+        tiles, gpus = self.tiles(node_id), self.gpus(node_id)
+        if not any(gpu.mig_parent for gpu in gpus):
+            return tiles
+        groups: dict[str, list[Tile]] = {}
+        for gpu, tile in zip(gpus, tiles, strict=True):
+            groups.setdefault(gpu.mig_parent or gpu.uuid, []).append(tile)
+        parents = {gpu.mig_parent for gpu in gpus}
+        return tuple(
+            msgspec.structs.replace(group[0], parts=tuple(group)) if parent in parents else group[0] for parent, group in groups.items()
+        )
+
     def tile(self, node: models.Node, gpu: models.Gpu) -> Tile:
         """Return how a GPU is shown."""
         return Tile(

@@ -7,6 +7,7 @@ HTML may name; other front ends show the line to be copied.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from mgpu_jupyter.notebook.panel.form import (
     with_offer,
 )
 from mgpu_jupyter.notebook.panel.marks import ROW_TILES, esc
-from mgpu_jupyter.notebook.panel.parts import Acts, Choice, Host, Section, column, enable, rename, row, show_if
+from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, enable, rename, show_if
 from mgpu_jupyter.notebook.panel.seen import Picked, Seen
 
 TYPING_S = 0.25
@@ -52,13 +53,14 @@ def cell_button(line: str) -> str:
 
 
 class PickSlot:
-    """A row of the picker: tiles, and a button over each that can be had."""
+    """A row of the picker: tiles, and a button over each that can be had; made when one can."""
 
-    def __init__(self, number: int, acts: Acts, pick: Any) -> None:
+    def __init__(self, number: int, kit: Kit, pick: Callable[[int, int], None]) -> None:
         self.row: PickRow | None = None
-        self.tiles = Section()
-        self.buttons = [acts.button("", partial(pick, number, column)) for column in range(ROW_TILES)]
-        self.box = column(self.tiles.widget, row(*self.buttons, classes=("mgpu-tilebuttons",)), classes=("mgpu-pickrow",))
+        self.tiles = kit.section()
+        self.buttons: list[Any] = []
+        self.box = kit.column(self.tiles.widget, classes=("mgpu-pickrow",))
+        self._kit, self._pick = kit, partial(pick, number)
 
     def show(self, seen: Seen, shown: PickRow | None, form: Form, told: Explanation | None) -> None:
         """Show a node, or nothing."""
@@ -69,14 +71,16 @@ class PickSlot:
         self.tiles.show(pick_html(seen, shown, form, told))
         gpus = seen.gpus(shown.node)[shown.first : shown.first + ROW_TILES]
         tiles = seen.tiles(shown.node)[shown.first : shown.first + ROW_TILES]
+        picked = [Picked(shown.node, gpu.index) in form.picks for gpu in gpus]
+        can = [one or tile.state == "free" for one, tile in zip(picked, tiles, strict=True)]
+        if any(can) and not self.buttons:
+            self.buttons = [self._kit.button("", partial(self._pick, place)) for place in range(ROW_TILES)]
+            self.box.children = [self.tiles.widget, self._kit.row(*self.buttons, classes=("mgpu-tilebuttons",))]
         for number, button in enumerate(self.buttons):
-            gpu = gpus[number] if number < len(gpus) else None
-            picked = gpu is not None and Picked(shown.node, gpu.index) in form.picks
-            can = gpu is not None and (picked or tiles[number].state == "free")
-            enable(button, can)
-            rename(
-                button, f"{'Do not ask for' if picked else 'Ask for'} GPU {gpu.index} of {shown.node}" if gpu is not None and can else ""
-            )
+            open_to = number < len(can) and can[number]
+            enable(button, open_to)
+            ask = "Do not ask for" if open_to and picked[number] else "Ask for"
+            rename(button, f"{ask} GPU {gpus[number].index} of {shown.node}" if open_to else "")
 
 
 class SubmitTab:
@@ -90,7 +94,7 @@ class SubmitTab:
         self._checking = False
         self._setting = False
         self._is_shown = False
-        acts, post = Acts(), host.loop.post
+        kit, post = Kit(), host.loop.post
         small, wide = widgets.Layout(width="64px"), widgets.Layout(width="320px")
         self.nodes = widgets.BoundedIntText(1, min=1, max=10_000, continuous_update=True, layout=small)
         self.gpus = widgets.BoundedIntText(1, min=0, max=1_000, continuous_update=True, layout=small)
@@ -104,38 +108,38 @@ class SubmitTab:
         for field in (self.nodes, self.gpus, self.time_limit, self.name, self.command, self.flags):
             field.observe(self._changed, "value")
         self._kind = Choice(self.kind, lambda _: self._changed({}))
-        self.submit = acts.button("Submit", lambda: post(self._submit))
+        self.submit = kit.button("Submit", lambda: post(self._submit))
         self.submit.button_style = "primary"
-        self.write = Section(cell_button(magic(self._form)))
-        self.answer = Section()
-        self.slots = [PickSlot(number, acts, self._pick) for number in range(SHOWN_ROWS)]
-        self.hint = Section('<p class="quiet">Click a free GPU to ask for exactly that one.</p>')
-        self.clear = acts.button("Let mgpu choose", lambda: post(self._clear), "mgpu-link", "mgpu-hide")
-        self.offers = [(Section(), acts.button("Use", partial(self._use, number), "mgpu-link")) for number in range(OFFERS)]
-        self.line = Section(magic_html(self._form))
-        offer_rows = [row(section.widget, button, classes=("mgpu-offer", "mgpu-hide")) for section, button in self.offers]
+        self.write = kit.section(cell_button(magic(self._form)))
+        self.answer = kit.section()
+        self.slots = [PickSlot(number, kit, self._pick) for number in range(SHOWN_ROWS)]
+        self.hint = kit.section('<p class="quiet">Click a free GPU to ask for exactly that one.</p>')
+        self.clear = kit.button("Let mgpu choose", lambda: post(self._clear), "mgpu-link", "mgpu-hide")
+        self.offers = [(kit.section(), kit.button("Use", partial(self._use, number), "mgpu-link")) for number in range(OFFERS)]
+        self.line = kit.section(magic_html(self._form))
+        offer_rows = [kit.row(section.widget, button, classes=("mgpu-offer", "mgpu-hide")) for section, button in self.offers]
         self._offer_rows = offer_rows
         times, unit = widgets.Label("×"), widgets.Label("GPUs")
         for label in (times, unit):
             label.add_class("mgpu-unit")
-        form = column(
-            row(widgets.Label("Nodes"), self.nodes, times, self.gpus, unit),
-            row(widgets.Label("Type"), self.kind),
+        form = kit.column(
+            kit.row(widgets.Label("Nodes"), self.nodes, times, self.gpus, unit),
+            kit.row(widgets.Label("Type"), self.kind),
             self.time_limit,
             self.name,
             self.command,
             self.flags,
-            row(self.submit, self.write.widget, classes=("mgpu-top",)),
+            kit.row(self.submit, self.write.widget, classes=("mgpu-top",)),
             classes=("mgpu-form",),
         )
-        answer = column(
+        answer = kit.column(
             self.answer.widget,
             *(slot.box for slot in self.slots),
-            row(self.hint.widget, self.clear),
+            kit.row(self.hint.widget, self.clear),
             *offer_rows,
             classes=("mgpu-answer",),
         )
-        self.box = column(row(form, answer, classes=("mgpu-split",)), self.line.widget)
+        self.box = kit.column(kit.row(form, answer, classes=("mgpu-split",)), self.line.widget)
 
     def shown(self) -> None:
         """Ask what would become of the form."""

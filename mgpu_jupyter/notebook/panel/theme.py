@@ -103,18 +103,28 @@ column-gap:8px;align-items:center;height:26px;white-space:nowrap}
 .mgpu-panel .mgpu-cells.me .name{font-weight:600}
 .mgpu-panel .mgpu-row{border-bottom:1px solid var(--mgpu-line);align-items:center;overflow:hidden;min-height:27px}
 .mgpu-panel .mgpu-row:has(.chosen){background:var(--mgpu-chosen)}.mgpu-panel .chosen .why{color:var(--mgpu-text)}
-.mgpu-panel .mgpu-row.mgpu-headrow{border-bottom-color:var(--mgpu-edge)}
 .mgpu-panel .mgpu-row .widget-html{flex:1 1 auto}
-.mgpu-panel .mgpu-acts{flex:0 0 150px;width:150px;justify-content:flex-end;overflow:hidden}
-.mgpu-panel .mgpu-acts .widget-button{width:24px;min-width:24px;height:24px;padding:0;border:0;background:none;color:var(--mgpu-text);
-font-size:0;margin:0}
-.mgpu-panel .mgpu-acts .widget-button:hover{background:var(--mgpu-track)}
-.mgpu-panel .mgpu-acts .widget-button:disabled{visibility:hidden}
-.mgpu-panel .mgpu-acts .widget-button::before{font-size:14px;line-height:24px;font-family:system-ui,sans-serif}
-.mgpu-panel .mgpu-up::before{content:"\\25B4"}.mgpu-panel .mgpu-down::before{content:"\\25BE"}
+.mgpu-panel .mgpu-headrow{border-bottom:1px solid var(--mgpu-edge);padding-right:72px;box-sizing:border-box}
+.mgpu-panel .mgpu-rows{overflow:visible}
+.mgpu-panel .mgpu-row:focus-visible{outline:2px solid var(--mgpu-focus);outline-offset:-2px}
+.mgpu-panel .mgpu-row.mgpu-dragged{opacity:.5}.mgpu-panel .mgpu-row.mgpu-dropbefore{box-shadow:inset 0 2px var(--mgpu-mine)}
+.mgpu-panel .mgpu-row.mgpu-dropafter{box-shadow:inset 0 -2px var(--mgpu-mine)}
+.mgpu-panel .mgpu-orders,.mgpu-panel .mgpu-bykeys,body[data-mgpu-panel] .mgpu-panel .mgpu-bybuttons{display:none}
+body[data-mgpu-panel] .mgpu-panel .mgpu-bykeys{display:inline}body[data-mgpu-panel] .mgpu-panel [data-moves]{cursor:grab}
+.mgpu-panel kbd{border:1px solid var(--mgpu-edge);border-radius:2px;padding:0 4px;font-family:var(--jp-code-font-family,monospace);
+font-size:12px;background:none;color:inherit;box-shadow:none}
+.mgpu-panel .mgpu-row .widget-button{flex:0 0 24px;width:24px;min-width:24px;height:24px;padding:0;border:0;background:none;
+color:var(--mgpu-text);font-size:0;margin:0}
+.mgpu-panel .mgpu-row .widget-button:hover{background:var(--mgpu-track)}
+.mgpu-panel .mgpu-row .widget-button:disabled{visibility:hidden}
+.mgpu-panel .mgpu-row .widget-button::before{font-size:14px;line-height:24px;font-family:system-ui,sans-serif}
 .mgpu-panel .mgpu-why::before{content:"?"}.mgpu-panel .mgpu-hold::before{content:"\\2016"}.mgpu-panel .mgpu-free::before{content:"\\25B7"}
-.mgpu-panel .mgpu-end::before{content:"\\2715"}.mgpu-panel .mgpu-open::before{content:"\\203A"}
-.mgpu-panel .mgpu-extra{opacity:.35}.mgpu-panel .mgpu-row:hover .mgpu-extra,.mgpu-panel .mgpu-row:focus-within .mgpu-extra{opacity:1}
+.mgpu-panel .mgpu-end::before{content:"\\2715"}
+.mgpu-panel .mgpu-offered{border:1px solid var(--mgpu-line);padding:8px 10px;margin:4px 0;align-items:center;max-width:520px;
+overflow:hidden}
+.mgpu-panel .mgpu-offered .widget-html{flex:1 1 auto}.mgpu-panel .mgpu-offered .widget-button{flex:0 0 auto;height:28px}
+.mgpu-panel .now{color:var(--jp-content-link-color,#1976d2)}
+.mgpu-panel .mgpu-first{background:var(--jp-accept-color-normal,#1976d2)!important;border-color:transparent!important;color:#fff!important}
 .mgpu-panel .mgpu-card{border:1px solid var(--mgpu-line);padding:10px 12px;margin-top:8px}
 .mgpu-panel .mgpu-card h4{margin:8px 0 2px;font-size:inherit;font-weight:600}
 .mgpu-panel .mgpu-card p{margin:2px 0}
@@ -129,6 +139,7 @@ background:none;white-space:nowrap}
 OTHERS = """
 .mgpu-panel .mgpu-split{gap:16px;align-items:flex-start;overflow:visible}
 .mgpu-panel .mgpu-list{position:relative;max-height:300px;overflow:hidden auto;flex:0 0 auto;width:250px}
+.mgpu-panel .mgpu-detail{flex:1 1 380px;min-width:0;overflow:hidden auto}
 .mgpu-panel .mgpu-left{flex:0 0 250px;overflow:visible}
 .mgpu-panel .mgpu-list .mgpu-names{position:relative;z-index:1;width:100%;margin:0}
 .mgpu-panel .mgpu-list .widget-radio{width:100%;height:auto}
@@ -139,8 +150,36 @@ overflow:hidden;text-overflow:ellipsis;white-space:nowrap;position:relative}
 .mgpu-panel .mgpu-list label:has(input:checked){background:var(--mgpu-chosen);font-weight:600}
 .mgpu-panel .mgpu-list .mgpu-walls{position:absolute;right:6px;top:0;z-index:2;pointer-events:none;width:128px;overflow:visible}
 .mgpu-panel .mgpu-wr{height:26px;padding-top:4px;box-sizing:border-box}
-.mgpu-panel .mgpu-legend{display:flex;flex-wrap:wrap;gap:4px 12px;margin-top:8px;max-width:250px}
-.mgpu-panel .mgpu-legend span{display:inline-flex;align-items:center;gap:6px}
+.mgpu-panel .mgpu-ends{display:flex;justify-content:space-between;padding:0 6px 2px 8px}
+.mgpu-panel .mgpu-lines2 .widget-radio-box label{height:46px}.mgpu-panel .mgpu-lines3 .widget-radio-box label{height:66px}
+.mgpu-panel .mgpu-lines4 .widget-radio-box label{height:86px}
+.mgpu-panel .mgpu-legend{display:flex;flex-flow:row wrap;gap:2px 6px;margin-top:8px;max-width:250px;overflow:visible}
+.mgpu-panel .mgpu-legend .widget-checkbox,.mgpu-panel .mgpu-legend .widget-html{width:auto;height:24px;flex:0 0 auto}
+.mgpu-panel .mgpu-legend label,.mgpu-panel .mgpu-issim{display:inline-flex;align-items:center;gap:6px;height:24px;padding:0 4px;
+line-height:22px;box-sizing:border-box;border:1px solid transparent;border-radius:2px;cursor:pointer;position:relative;margin:0}
+.mgpu-panel .mgpu-issim{cursor:default}
+.mgpu-panel .mgpu-legend label:has(input:checked){border-color:var(--mgpu-mine);font-weight:600}
+.mgpu-panel .mgpu-legend label:hover{background:var(--mgpu-track)}
+.mgpu-panel .mgpu-legend input{position:absolute;opacity:0;width:100%;height:100%;left:0;top:0;margin:0;cursor:pointer}
+.mgpu-panel .mgpu-legend label::before,.mgpu-panel .mgpu-issim::before{content:"";width:12px;height:14px;flex:0 0 auto;border-radius:1.5px;
+border:1px solid var(--mgpu-free);background:var(--mgpu-bg)}
+.mgpu-panel .mgpu-issim::before{border-style:dashed}
+.mgpu-panel .mgpu-is-mine label::before{border-color:var(--mgpu-mine);
+background:linear-gradient(to top,var(--mgpu-mine) 60%,var(--mgpu-mine-pale) 60%)}
+.mgpu-panel .mgpu-is-others label::before{border-color:var(--mgpu-others);
+background:repeating-linear-gradient(135deg,var(--mgpu-others) 0 2px,var(--mgpu-bg) 2px 3px)}
+.mgpu-panel .mgpu-is-outside label::before{border-color:var(--mgpu-outside);
+background:radial-gradient(circle at 2px 2px,var(--mgpu-outside) 1.2px,transparent 1.3px) 0 0/4px 4px}
+.mgpu-panel .mgpu-is-unhealthy label::before{border-color:var(--mgpu-bad);color:var(--mgpu-bad);content:"\\2715";font-size:10px;
+line-height:14px;text-align:center}
+.mgpu-panel .mgpu-is-closed label::before{border-color:var(--mgpu-closed);content:"\\2013";color:var(--mgpu-quiet);font-size:10px;
+line-height:13px;text-align:center}
+.mgpu-panel .mgpu-only .mgpu-t{opacity:.15}.mgpu-panel .mgpu-only tr[data-state]{opacity:.35}
+.mgpu-panel .mgpu-only-free :is(.mgpu-t.free,tr[data-state=free]),.mgpu-panel .mgpu-only-mine :is(.mgpu-t.mine,tr[data-state=mine]),
+.mgpu-panel .mgpu-only-others :is(.mgpu-t.others,tr[data-state=others]),
+.mgpu-panel .mgpu-only-outside :is(.mgpu-t.outside,tr[data-state=outside]),
+.mgpu-panel .mgpu-only-unhealthy :is(.mgpu-t.unhealthy,tr[data-state=unhealthy]),
+.mgpu-panel .mgpu-only-closed :is(.mgpu-t.closed,tr[data-state=closed]){opacity:1}
 .mgpu-panel .mgpu-form{flex:0 1 330px;overflow:visible}
 .mgpu-panel .mgpu-form .widget-text,.mgpu-panel .mgpu-form .widget-hbox{margin-bottom:6px}
 .mgpu-panel .mgpu-form .widget-label{width:92px;text-align:left;flex:0 0 auto}
