@@ -113,15 +113,15 @@ class Link:
                 hung_up = event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
                 yield LinkEvent(is_up=False, keys_refused=not hung_up and event != zmq.EVENT_DISCONNECTED, hung_up=hung_up)
 
-    def receive(self) -> list[bytes]:
-        """Return the frames that have arrived, up to a bound."""
-        frames: list[bytes] = []
+    def receive(self) -> list[memoryview]:
+        """Return the frames that have arrived, up to a bound, in the memory in which they arrived."""
+        frames: list[memoryview] = []
         connection = self._socket
         if connection is None:
             return frames
         for _ in range(_RECEIVE_AT_ONCE):
             try:
-                frames += connection.recv_multipart(zmq.NOBLOCK)
+                frames += [frame.buffer for frame in connection.recv_multipart(zmq.NOBLOCK, copy=False)]
             except zmq.Again:
                 break
         if frames:

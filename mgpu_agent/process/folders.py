@@ -155,7 +155,7 @@ class Folders:
         folder = decode_folder(data)
         return folder, [digest for digest in folder.pieces if not self._touch(digest)]
 
-    def _keep(self, digest: str, data: bytes) -> str:
+    def _keep(self, digest: str, data: memoryview) -> str:
         verify(data, digest)
         path = self._path(digest)
         make_private_dir(self._cache)

@@ -127,7 +127,7 @@ class Inputs:
 
     # --- on the threads ------------------------------------------------------------------------------
 
-    def _guarded(self, wish: _Wish, digest: str, data: bytes) -> None:
+    def _guarded(self, wish: _Wish, digest: str, data: memoryview) -> None:
         problem = ""
         try:
             verify(data, digest)
@@ -142,7 +142,7 @@ class Inputs:
         self._done.put((wish, digest, problem))
         self._wake()
 
-    def _begin(self, wish: _Wish, data: bytes) -> None:
+    def _begin(self, wish: _Wish, data: memoryview) -> None:
         """Read the list and make an empty file of the right size."""
         entry = values_of(decode_folder(data))
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -152,8 +152,7 @@ class Inputs:
             wish.offsets.setdefault(digest, []).append(number * entry.piece_bytes)
 
 
-def _write(descriptor: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
+def _write(descriptor: int, view: memoryview, offset: int) -> None:
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written

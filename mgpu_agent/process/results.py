@@ -89,7 +89,7 @@ class Results:
         except OSError as error:
             problem = f"{error.strerror or error}"
         data = damage("agent.result", data)
-        self._send(ResultChunk(key=wanted.key, number=wanted.number, offset=wanted.offset, data=data, problem=problem))
+        self._send(ResultChunk(key=wanted.key, number=wanted.number, offset=wanted.offset, data=memoryview(data), problem=problem))
 
     def forget(self, keys: Iterable[AttemptKey]) -> None:
         """Know these attempts no more."""

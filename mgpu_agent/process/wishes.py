@@ -43,7 +43,7 @@ class Wish:
             del self.asked[digest]
 
 
-def verify(data: bytes, digest: str) -> None:
+def verify(data: memoryview, digest: str) -> None:
     """Raise `OSError` when a piece is not what it is named by."""
     if digest_of(data) != digest:
         raise OSError(f"piece {digest[:12]} arrived with other content")

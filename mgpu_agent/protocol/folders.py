@@ -80,7 +80,7 @@ def encode_folder(folder: Folder) -> bytes:
     return _encoder.encode(folder)
 
 
-def decode_folder(data: bytes) -> Folder:
+def decode_folder(data: bytes | memoryview) -> Folder:
     """Return the list that a piece holds, or refuse it."""
     try:
         folder = _decoder.decode(data)

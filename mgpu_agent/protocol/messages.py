@@ -186,8 +186,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
     """A piece of a folder, as it was asked for."""
 
     digest: str
-    data: bytes | None = None
-    """None: it is not here."""
+    data: memoryview | None = None
+    """None: it is not here. Where it arrives it is a view of the frame: large, and never copied."""
 
 
 class CollectResult(msgspec.Struct, frozen=True, kw_only=True, tag="collect_result"):
@@ -399,7 +399,8 @@ class ResultChunk(msgspec.Struct, frozen=True, kw_only=True, tag="result_chunk")
     key: AttemptKey
     number: int
     offset: int
-    data: bytes
+    data: memoryview
+    """Where it arrives it is a view of the frame."""
     problem: str = ""
     """Why it cannot be read any more."""
 

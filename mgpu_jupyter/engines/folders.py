@@ -58,5 +58,6 @@ class FolderServer:
         self._reader.shutdown(wait=True)
 
     def _look(self, read: Read, node_id: NodeId, user: str, digest: str) -> None:
-        self._ready.put((node_id, Piece(digest=digest, data=read(user, digest))))
+        data = read(user, digest)
+        self._ready.put((node_id, Piece(digest=digest, data=None if data is None else memoryview(data))))
         self._wake()

@@ -137,7 +137,7 @@ class ResultCollector:
                 return
             elif transfer.sha256() == file.sha256:
                 if not file.size:
-                    self._write(transfer, b"")
+                    self._write(transfer, memoryview(b""))
                 self._settle(transfer, "")
             elif transfer.tries < MAX_TRIES:
                 log.warning("result %r of job=%s arrived damaged from %s: fetched again", file.path, key.job_id, node_id)
@@ -148,7 +148,7 @@ class ResultCollector:
         del self._transfers[node_id, key]
         self._syncer.submit(self._finish, node_id, transfer)
 
-    def _write(self, transfer: _Transfer, data: bytes) -> None:
+    def _write(self, transfer: _Transfer, data: memoryview) -> None:
         flags = os.O_WRONLY | os.O_CREAT | (0 if transfer.offset else os.O_TRUNC)
         descriptor = os.open(os.path.join(transfer.directory, str(transfer.number)), flags, 0o600)
         try:

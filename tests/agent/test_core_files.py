@@ -11,7 +11,7 @@ def test_a_piece_of_a_folder_and_a_wish_for_a_result_go_to_the_shell() -> None:
     machine = a_machine()
     for event in JOINED:
         machine.handle(event)
-    piece, wanted = Piece(digest="0" * 64, data=b"x"), CollectResult(key=KEY, number=0, offset=0, size=1)
+    piece, wanted = Piece(digest="0" * 64, data=memoryview(b"x")), CollectResult(key=KEY, number=0, offset=0, size=1)
     assert machine.handle(said(piece)) == [TakePiece(piece=piece)]
     assert machine.handle(said(wanted)) == [SendResult(wanted=wanted)]
 

@@ -32,7 +32,7 @@ def give(collector: ResultCollector, damage: int = 0) -> int:
         for node_id, part in wanted:
             data = DATA[part.offset : part.offset + part.size]
             data = b"?" + data[1:] if count < damage else data
-            collector.take_chunk(node_id, ResultChunk(key=part.key, number=part.number, offset=part.offset, data=data))
+            collector.take_chunk(node_id, ResultChunk(key=part.key, number=part.number, offset=part.offset, data=memoryview(data)))
             count += 1
     return count
 
@@ -63,7 +63,7 @@ def test_what_is_always_damaged_or_gone_is_left_out_and_said(store: ResultStore)
     assert "another SHA-256" in index.files[0].problem
     other = AttemptKey(JobId("ABCD1234"), 2, 8)
     collector.take_found(NODE, FoundResults(key=other, files=FILES[:1]))
-    collector.take_chunk(NODE, ResultChunk(key=other, number=0, offset=0, data=b"", problem="it is gone"))
+    collector.take_chunk(NODE, ResultChunk(key=other, number=0, offset=0, data=memoryview(b""), problem="it is gone"))
     wait_until(collector.take_done, "it is over")
     again = store.index(KEY.job_id, 2, NODE)
     assert again is not None
@@ -75,12 +75,12 @@ def test_a_new_connection_goes_on_and_an_old_part_changes_nothing(store: ResultS
     collector = ResultCollector(store, lambda: None)
     found = FoundResults(key=KEY, files=FILES)
     collector.take_found(NODE, found)
-    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=0, data=DATA[:PART_BYTES]))
+    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=0, data=memoryview(DATA[:PART_BYTES])))
     collector.take_wanted()
-    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=0, data=DATA[:PART_BYTES]))
+    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=0, data=memoryview(DATA[:PART_BYTES])))
     collector.take_found(NODE, found)
     assert collector.take_wanted() == [(NODE, CollectResult(key=KEY, number=0, offset=PART_BYTES, size=PART_BYTES))]
-    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=PART_BYTES, data=DATA[PART_BYTES:]))
+    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=PART_BYTES, data=memoryview(DATA[PART_BYTES:])))
     wait_until(collector.take_done, "it is over")
     collector.close()
 

@@ -14,6 +14,7 @@ _LEAVES: dict[object, st.SearchStrategy[object]] = {
     float: st.floats(allow_nan=False),
     str: st.text(max_size=20),
     bytes: st.binary(max_size=50),
+    memoryview: st.binary(max_size=50).map(memoryview),
     bool: st.booleans(),
     type(None): st.none(),
 }
