@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.folders import DIGEST_PATTERN
+from mgpu_jupyter.api.nearby import Nearby
 
 MAX_DIGESTS = 10_000
 MAX_PIECES = 1_000
@@ -30,6 +31,8 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """Which of them you have not sent yet."""
 
     missing: tuple[str, ...]
+    tray: Nearby | None = None
+    """A directory of the server, told to its own user: a piece that lies there under its digest is taken at the next question for it."""
 
 
 class Pieces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

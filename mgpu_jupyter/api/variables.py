@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.api.nearby import Nearby
 from mgpu_jupyter.model.job import JobState
 
 Path = Annotated[str, Meta(pattern=r"^[^\x00]+$(?!\n)", max_length=4096)]
@@ -23,6 +24,8 @@ class ValueFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     problem: str = ""
     """Why it is not here; empty when it is, verified."""
+    near: Nearby | None = None
+    """Where it is on the server's machine, for the server's own user there."""
 
 
 class ValueList(msgspec.Struct, frozen=True, kw_only=True):

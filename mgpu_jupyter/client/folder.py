@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import MAX_ENTRIES, MAX_LIST_BYTES, PIECE_BYTES, Entry, Folder, digest_of, encode_folder, leaves
 from mgpu_jupyter.api import folders as api
+from mgpu_jupyter.api.nearby import Nearby
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.ignore import FILE_NAME, Ignore
 from mgpu_jupyter.client.transport import Request
@@ -67,7 +68,7 @@ def send_folder(caller: Caller, root: Path, limit_bytes: int | None = None) -> S
     name = digest_of(content)
     files = sum(entry.kind == "file" for entry in folder.entries)
     sent_bytes = sent_pieces = 0
-    missing = missing_of(caller, [name, *folder.pieces])
+    missing, _ = missing_of(caller, [name, *folder.pieces])
     batch: list[bytes] = []
     for digest in [digest for digest in missing if digest != name]:
         path, offset = places[digest]
@@ -86,13 +87,15 @@ def send_folder(caller: Caller, root: Path, limit_bytes: int | None = None) -> S
     return Sent(digest=name, files=files, bytes=folder.size, sent_bytes=sent_bytes, sent_pieces=sent_pieces)
 
 
-def missing_of(caller: Caller, digests: list[str]) -> list[str]:
-    """Return which of these pieces the master does not have of this user."""
+def missing_of(caller: Caller, digests: Sequence[str]) -> tuple[list[str], Nearby | None]:
+    """Return which of these pieces the master does not have of this user, and where they may be laid on its own machine."""
     missing: list[str] = []
+    tray = None
     for start in range(0, len(digests), api.MAX_DIGESTS):
         body = msgspec.json.encode(api.Digests(digests=tuple(digests[start : start + api.MAX_DIGESTS])))
-        missing += caller.call(Request(method="POST", path="folders/missing", body=body), api.Missing).missing
-    return missing
+        told = caller.call(Request(method="POST", path="folders/missing", body=body), api.Missing)
+        missing, tray = [*missing, *told.missing], told.tray
+    return missing, tray
 
 
 def send_pieces(caller: Caller, pieces: list[bytes]) -> None:

@@ -19,14 +19,16 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import VALUES_PIECE_BYTES, Entry, Folder, digest_of, encode_folder
 from mgpu_jupyter.api import folders as api
 from mgpu_jupyter.api.variables import PythonAnswers, PythonQuestion
+from mgpu_jupyter.client import nearby
 from mgpu_jupyter.client.call import Caller
-from mgpu_jupyter.client.folder import missing_of, send_pieces
+from mgpu_jupyter.client.folder import missing_of
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import JobSpec
 
 MAX_BYTES = 2 * 1024**3
 LIMIT_VARIABLE = "MGPU_VALUES_LIMIT"
 SENDERS = 3
+AT_ONCE = 4  # pieces that are laid before the server is asked to take them
 NAME = "values"
 _MIB = 1024 * 1024
 
@@ -107,16 +109,28 @@ def send_values(caller: Caller, ready: values.Packed) -> Sent:
         content = encode_folder(Folder((Entry(NAME, "values", 0o600, 0, ready.size, digests),)))
         name = digest_of(content)
         by_digest = dict(zip(digests, pieces, strict=True))
-        missing = set(missing_of(caller, [name, *by_digest]))
-        new = [piece for digest, piece in by_digest.items() if digest in missing]
-        list(senders.map(lambda piece: _send_piece(caller, piece), new))
-    if name in missing:
-        send_pieces(caller, [content])
-    return Sent(digest=name, sizes=ready.sizes, sent_bytes=sum(map(len, new)))
+        by_digest[name] = memoryview(content)
+        missing, near = missing_of(caller, list(by_digest))
+        tray = nearby.tray_of(near)
+        batch = AT_ONCE if tray is not None else 1
+        batches = [missing[start : start + batch] for start in range(0, len(missing), batch)]
+        list(senders.map(lambda batch: _send_batch(caller, tray, {digest: by_digest[digest] for digest in batch}), batches))
+    return Sent(digest=name, sizes=ready.sizes, sent_bytes=sum(len(by_digest[digest]) for digest in missing if digest != name))
 
 
-def _send_piece(caller: Caller, piece: memoryview) -> None:
-    caller.call(Request(method="POST", path="folders/pieces", headers={"Content-Type": api.RAW}, body=piece), api.Digests)
+def _send_batch(caller: Caller, tray: str | None, pieces: Mapping[str, memoryview]) -> None:
+    """Send pieces: to a server of this machine by laying them where it looks for them, and what it does not find there over HTTP."""
+    left: Sequence[str] = tuple(pieces)
+    if tray is not None:
+        try:
+            if all(nearby.lay(tray, digest, piece) for digest, piece in pieces.items()):
+                left, _ = missing_of(caller, left)
+        finally:
+            for digest in pieces:
+                nearby.take_back(tray, digest)
+    for digest in left:
+        body = pieces[digest]
+        caller.call(Request(method="POST", path="folders/pieces", headers={"Content-Type": api.RAW}, body=body), api.Digests)
 
 
 # --- the same Python -----------------------------------------------------------------------------------

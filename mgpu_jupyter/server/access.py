@@ -68,6 +68,10 @@ class Access:
         if person.name not in (self._os_user, os.environ.get("JUPYTERHUB_USER")):
             raise Forbidden("not-your-login", f"This server acts under the login of {self._os_user}: use a Jupyter server of your own.")
 
+    def runs_this(self, person: Person) -> bool:
+        """Tell whether this is the user under whom the server runs."""
+        return person.name == self._os_user
+
     def is_named_admin(self, name: str) -> bool:
         """Tell whether this name administers by the configuration, whatever the table of users says."""
         return name in self._admins

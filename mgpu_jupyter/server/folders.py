@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import is_digest, values_of
@@ -36,6 +37,18 @@ class Folders:
         """Keep pieces of a person; returns when they are on disk."""
         in_use = await self._ask(_in_use)
         return await self._loop.run_in_executor(self._thread, self._store.put, person.name, pieces, lambda: in_use)
+
+    @property
+    def tray(self) -> Path:
+        """The directory into which programs of this server's user on this machine may lay pieces."""
+        return self._store.tray
+
+    async def take_laid(self, person: Person, digests: Sequence[str]) -> None:
+        """Keep those pieces that a person of this machine laid into the tray; returns when they are on disk."""
+        laid = await self._loop.run_in_executor(self._thread, self._store.laid, digests)
+        if laid:
+            in_use = await self._ask(_in_use)
+            await self._loop.run_in_executor(self._thread, self._store.take_laid, person.name, laid, lambda: in_use)
 
     async def check(self, person: Person, specs: Iterable[JobSpec]) -> None:
         """Refuse jobs whose folder is not whole here."""

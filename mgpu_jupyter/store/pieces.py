@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
@@ -22,6 +25,7 @@ DEFAULT_CAP_BYTES = 20 * 1024**3
 YOUNG_S = 3600.0  # between sending a folder and submitting its job
 WORKERS = 8
 _KEEP = 0.9
+T = TypeVar("T")
 
 
 class PieceStore:
@@ -32,6 +36,9 @@ class PieceStore:
         self._cap_bytes = cap_bytes
         self._lock = threading.Lock()
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="mgpu-pieces")
+        shutil.rmtree(root.with_name("tray"), ignore_errors=True)  # of programs that ended halfway
+        self.tray = make_private_dir(root.with_name("tray"))
+        """Where programs of the master's own user on this machine lay pieces, under their digests."""
         self._used_bytes = sum(entry.stat().st_size for entry in self._files())
 
     def missing(self, user: str, digests: Iterable[str]) -> list[str]:
@@ -42,20 +49,41 @@ class PieceStore:
         """Keep pieces of a user and return their digests; `in_use` names folders of jobs that are not over."""
         digests = list(self._workers.map(digest_of, pieces))
         new = {digest: data for digest, data in zip(digests, pieces, strict=True) if not self._touch(user, digest)}
-        wanted = sum(map(len, new.values()))
+        self._keep(sum(map(len, new.values())), in_use, lambda item: self._write(user, *item), new.items())
+        return digests
+
+    def laid(self, digests: Iterable[str]) -> list[str]:
+        """Return which of these lie in the tray."""
+        there = set(os.listdir(self.tray))
+        return [digest for digest in digests if digest in there]
+
+    def take_laid(self, user: str, digests: Sequence[str], in_use: Callable[[], set[str]]) -> None:
+        """Keep pieces that lie in the tray as this user's. What they are named is believed until they are read."""
+        sizes = {digest: self._size_laid(digest) for digest in digests if is_digest(digest)}
+        plain = {digest: size for digest, size in sizes.items() if 0 < size <= MAX_LIST_BYTES}
+        self._keep(sum(plain.values()), in_use, lambda digest: self._adopt(user, digest), plain)
+
+    def _size_laid(self, digest: str) -> int:
+        """Return the size of a plain file of the master's own user, and 0 of everything else."""
+        with contextlib.suppress(OSError):
+            info = os.stat(self.tray / digest, follow_symlinks=False)
+            return info.st_size if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() else 0
+        return 0
+
+    def _keep(self, wanted: int, in_use: Callable[[], set[str]], write: Callable[[T], Path], items: Iterable[T]) -> None:
+        """Make room for so many bytes, and bring new pieces to disk."""
         with self._lock:
             if self._used_bytes + wanted > self._cap_bytes:
                 self._make_room(wanted, in_use())
             self._used_bytes += wanted
         # Side by side, and without the lock: syncs that wait together are one commit of the file system's journal.
         try:
-            directories = set(self._workers.map(lambda item: self._write(user, *item), new.items()))
+            directories = set(self._workers.map(write, items))
             list(self._workers.map(_sync, directories))
         except OSError:
             with self._lock:
                 self._used_bytes -= wanted
             raise
-        return digests
 
     def read(self, user: str, digest: str) -> bytes | None:
         """Return a piece of a user, or None if it is not there or not what it was."""
@@ -128,6 +156,15 @@ class PieceStore:
         temporary.replace(path)
         return path.parent
 
+    def _adopt(self, user: str, digest: str) -> Path:
+        path = self._path(user, digest)
+        make_private_dir(path.parent.parent)
+        make_private_dir(path.parent)
+        _sync(self.tray / digest)
+        reach("pieces.write")
+        (self.tray / digest).replace(path)
+        return path.parent
+
     def _make_room(self, wanted: int, in_use: set[str]) -> None:
         """Delete what was not used for longest, but nothing that a job still needs or that came a moment ago."""
         spared = set(in_use)
@@ -162,7 +199,9 @@ class PieceStore:
         ]
 
 
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

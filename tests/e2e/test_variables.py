@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest, NotFound
+from mgpu_jupyter.client import nearby
 from mgpu_jupyter.client.outputs import bring
 from mgpu_jupyter.model.job import JobSpec, JobState
 from tests.bench.variables import memory_of, there_and_back
@@ -145,7 +146,14 @@ def test_another_minor_version_is_reported_before_anything_is_queued(two_nodes: 
     assert len(list(client.jobs())) == before
 
 
-def test_the_same_in_python_and_what_was_sent_is_not_sent_again(two_nodes: Cluster) -> None:
+@pytest.mark.parametrize("is_near", [True, False])
+def test_the_same_in_python_and_what_was_sent_is_not_sent_again(
+    two_nodes: Cluster, monkeypatch: pytest.MonkeyPatch, *, is_near: bool
+) -> None:
+    """On the server's machine, and as from elsewhere: over HTTP alone."""
+    if not is_near:
+        monkeypatch.setattr(nearby, "mapped", lambda *_: None)
+        monkeypatch.setattr(nearby, "tray_of", lambda *_: None)
     client = two_nodes.client
     pieces = two_nodes.state / "pieces"
     a = np.arange(600_000.0)
@@ -157,6 +165,7 @@ def test_the_same_in_python_and_what_was_sent_is_not_sent_again(two_nodes: Clust
     assert {path for path in pieces.rglob("*") if path.is_file()} == kept
     private = [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (two_nodes.state / "results").rglob("*") if path.is_file()]
     assert set(private) == {0}
+    assert not os.listdir(two_nodes.state / "tray")
     client.purge(0.0)
     assert not {path for path in pieces.rglob("*") if path.is_file()}
     with pytest.raises(NotFound):

@@ -73,3 +73,33 @@ def test_what_was_not_used_for_longest_goes_and_what_a_job_needs_stays(tmp_path:
     assert store.folder("ann", name).size == 100
     with pytest.raises(Conflict, match="all of it is in use"):
         store.put("ann", [b"q" * 300], lambda: {name})
+
+
+def test_what_is_laid_into_the_tray_is_taken_and_what_is_no_piece_is_not(tmp_path: Path) -> None:
+    store = PieceStore(tmp_path / "pieces")
+    good, false = digest_of(b"hello"), digest_of(b"something else")
+    folder, link, empty = (f"{number}" * 64 for number in (1, 2, 3))
+    for name, content in ((good, b"hello"), (false, b"damaged"), (empty, b"")):
+        (store.tray / name).write_bytes(content)
+    (store.tray / folder).mkdir()
+    (store.tray / link).symlink_to(store.tray / good)
+    wanted = [good, false, folder, link, empty, "4" * 64]
+    laid = store.laid(wanted)
+    assert laid == wanted[:-1]
+    store.take_laid("ann", [*laid, "../pieces"], none_in_use)
+    assert store.missing("ann", wanted) == wanted[2:]
+    assert store.read("ann", good) == b"hello"
+    # What it is named is believed until it is read, and then it is missing.
+    assert store.read("ann", false) is None
+    assert store.missing("ann", [false]) == [false]
+    assert store.missing("bob", [good]) == [good]
+    assert not PieceStore(tmp_path / "pieces").laid(wanted)
+
+
+def test_the_tray_is_no_way_around_the_cap(tmp_path: Path) -> None:
+    store = PieceStore(tmp_path / "pieces", cap_bytes=10)
+    digest = digest_of(b"z" * 20)
+    (store.tray / digest).write_bytes(b"z" * 20)
+    with pytest.raises(Conflict, match="all of it is in use"):
+        store.take_laid("ann", [digest], none_in_use)
+    assert store.missing("ann", [digest]) == [digest]

@@ -422,6 +422,14 @@ export interface Lists {
 /** Which of them you have not sent yet. */
 export interface Missing {
   missing: string[];
+  tray: Nearby | null;
+}
+
+/** A file or directory of the server. A program that finds this very one, by device and inode, need not have its bytes sent. */
+export interface Nearby {
+  path: string;
+  device: number;
+  inode: number;
 }
 
 /** A new user and the line to log in with, which is shown only here. */
@@ -899,6 +907,7 @@ export interface ValueFile {
   size: number;
   sha256: string;
   problem: string;
+  near: Nearby | null;
 }
 
 /** What the newest attempt of a job left of variables. */

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -16,6 +18,7 @@ from tornado.web import HTTPError
 from mgpu_agent.protocol.errors import Forbidden, InvalidRequest, MgpuError, NotFound, Unauthorised, Unavailable
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, JobId, NodeId
 from mgpu_jupyter.api.models import MAX_BODY_BYTES
+from mgpu_jupyter.api.nearby import Nearby
 from mgpu_jupyter.api.routes import ROUTES
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.model.job import PLAIN_PATTERN
@@ -106,6 +109,16 @@ class Guarded(JupyterHandler):
         if self.relayed is not None:
             self.relayed.close()
         super().on_connection_close()
+
+    def near(self, path: Path) -> Nearby | None:
+        """Return where this is on this machine, for the user who runs the server and may open it; nothing for others."""
+        if not self.extension.access.runs_this(self.person):
+            return None
+        try:
+            info = os.stat(path)
+        except OSError:
+            return None
+        return Nearby(path=os.path.realpath(path), device=info.st_dev, inode=info.st_ino)
 
     def end_stream(self) -> None:
         """Break off an answer that goes on, since its reader was shut out."""

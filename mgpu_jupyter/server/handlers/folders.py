@@ -16,7 +16,10 @@ class MissingHandler(Guarded):
     async def post(self) -> None:
         """Look for pieces of the one who asks."""
         wanted = self.read_body(folders.Digests).digests
-        self.answer(folders.Missing(missing=tuple(await self.service.folders.missing(self.person, wanted))))
+        tray = self.near(self.service.folders.tray)
+        if tray is not None:
+            await self.service.folders.take_laid(self.person, wanted)
+        self.answer(folders.Missing(missing=tuple(await self.service.folders.missing(self.person, wanted)), tray=tray))
 
 
 class PiecesHandler(Guarded):

@@ -28,7 +28,13 @@ class ValuesHandler(OfJob):
         indexes, complete = self.collected(job) if job.spec.outputs else ({}, job.state.is_final)
         files = [
             variables.ValueFile(
-                rank=kept.file.rank, node=node, number=number, size=kept.file.size, sha256=kept.file.sha256, problem=kept.problem
+                rank=kept.file.rank,
+                node=node,
+                number=number,
+                size=kept.file.size,
+                sha256=kept.file.sha256,
+                problem=kept.problem,
+                near=None if kept.problem else self.near(self.service.results.directory(job.id, job.attempt, node) / str(number)),
             )
             for node, index in indexes.items()
             if index is not None
