@@ -55,6 +55,7 @@ MASTER = {
     "logs.write.after": "output is written, and its record is not",
     "master.piece": "a piece of a folder is about to be sent",
     "pieces.write": "a piece of a folder is written, and has no name yet",
+    "pieces.take": "a piece that lay in the tray is on disk, and is not yet kept",
     "master.collect": "a part of a result is about to be asked for",
     "results.index": "the results of a node are on disk, and nothing says so",
     "logs.sync": "output is about to be brought to disk",

@@ -161,7 +161,7 @@ class PieceStore:
         make_private_dir(path.parent.parent)
         make_private_dir(path.parent)
         _sync(self.tray / digest)
-        reach("pieces.write")
+        reach("pieces.take")
         (self.tray / digest).replace(path)
         return path.parent
 
