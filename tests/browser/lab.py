@@ -20,6 +20,7 @@ TOKEN = "a-token-for-tests"
 LIMIT_MS = 60_000.0
 LAB_LIMIT_S = 60.0
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
+EXPOSE = {"lab": "LabApp.expose_app_in_browser", "notebook": "JupyterNotebookApp.expose_app_in_browser"}
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": False},
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
@@ -43,9 +44,11 @@ async () => {
 class Lab(Cluster):
     """A cluster whose master is in a JupyterLab."""
 
-    def __init__(self, directory: Path, simulate: str = "2x4") -> None:
+    def __init__(self, directory: Path, simulate: str = "2x4", folder: Path = BIN, app: str = "lab") -> None:
         super().__init__(directory)
         self.simulate = simulate
+        self._folder = folder
+        self.app = app
 
     @property
     def root(self) -> Path:
@@ -61,11 +64,18 @@ class Lab(Cluster):
         """Start JupyterLab, wait until it answers and its simulated nodes are there."""
         self.root.mkdir(exist_ok=True)
         self._write_settings()
-        command = [str(BIN / "jupyter"), "lab", "--no-browser", f"--port={self.port}", "--ServerApp.port_retries=0", "--allow-root"]
+        command = [
+            str(self._folder / "jupyter"),
+            self.app,
+            "--no-browser",
+            f"--port={self.port}",
+            "--ServerApp.port_retries=0",
+            "--allow-root",
+        ]
         command += [
             f"--MgpuApp.link_port={self._link_port}",
             f"--IdentityProvider.token={TOKEN}",
-            "--expose-app-in-browser",
+            f"--{EXPOSE[self.app]}=True",
             f"--ServerApp.root_dir={self.root}",
         ]
         if self.simulate:

@@ -4,7 +4,6 @@ import { Notification as Toast } from '@jupyterlab/apputils';
 import { CommandIds } from '../commands';
 import { type INotice, Notices } from '../model/notices';
 import { IMgpu } from '../tokens';
-import { literal } from './tell';
 
 const SHOWN_MS = 8000;
 const SAID_MS = 1000; // at most one sentence a second
@@ -42,8 +41,7 @@ function show(notice: INotice, mgpu: IMgpu): void {
         },
       ]
     : [];
-  // the text is markdown for JupyterLab: what is a sign there is written as itself
-  const text = literal(notice.text ? `${notice.title}: ${notice.text}` : notice.title);
+  const text = notice.text ? `${notice.title}: ${notice.text}` : notice.title; // JupyterLab shows it as text
   (notice.bad ? Toast.error : Toast.info)(text, { autoClose: SHOWN_MS, actions });
 }
 

@@ -11,12 +11,7 @@ export function tell(message: string): void {
     return;
   }
   last = { message, at: Date.now() };
-  Notification.error(literal(plain(message)), { autoClose: 8000 });
-}
-
-/** Text that JupyterLab's notifications show as it is: they read it as markdown. */
-export function literal(text: string): string {
-  return text.replace(/[\\`*_{}[\]()#+!<>|~&-]/g, '\\$&');
+  Notification.error(plain(message), { autoClose: 8000 });
 }
 
 export function freshKey(): string {

@@ -7,6 +7,7 @@ import type { Live } from '../model/live';
 import { gpuIcon } from '../parts/glyphs';
 import { MgpuContext } from '../parts/hooks';
 import type { IMgpu } from '../tokens';
+import { place, show } from './place';
 import type { IViewMaker, IViews, ViewKind } from './registry';
 
 const OPEN = 'mgpu:open-view';
@@ -106,9 +107,9 @@ export class Views implements IViews {
       widget.content.give(given);
     }
     if (!widget.isAttached) {
-      this._app.shell.add(widget, 'main');
+      place(widget, this._app.shell);
     }
-    this._app.shell.activateById(id);
+    show(widget, this._app.shell);
   }
 
   private _name(widget: MainAreaWidget<View>): void {
