@@ -24,7 +24,7 @@ from mgpu_jupyter.model.job import JobState
 PART_BYTES = 8 * 1024 * 1024
 FETCHERS = 3
 MAX_TRIES = 3
-LOOK_S = (0.01, 0.06)
+LOOK_S = (0.005, 0.02)
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):

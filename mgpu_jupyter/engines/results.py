@@ -22,6 +22,7 @@ log = logging.getLogger("mgpu.results")
 
 PART_BYTES = 1024 * 1024
 WINDOW_BYTES = 8 * PART_BYTES  # asked for ahead, so that the way there and back is no pause
+SYNC_BYTES = 16 * PART_BYTES  # brought to disk while the rest still comes, so that the end of a large file is no pause
 UNHASHED = 16  # parts that may wait to be hashed: they are in memory
 MAX_TRIES = 3
 DEFAULT_CAP_BYTES = 20 * 1024**3
@@ -36,6 +37,8 @@ class _Transfer:
         self.directory = directory
         self.kept: list[Kept] = []
         self.tries = 1
+        self.unsynced: OSError | None = None
+        """Why a part of it may not be on disk."""
         self.begin()
 
     @property
@@ -158,6 +161,8 @@ class ResultCollector:
         transfer.hashed.append(self._hasher.submit(transfer.digest.update, data[:written]))
         if len(transfer.hashed) > UNHASHED:
             transfer.hashed.popleft().result()
+        if transfer.offset // SYNC_BYTES < (transfer.offset + written) // SYNC_BYTES:
+            self._syncer.submit(_sync_early, transfer, os.path.join(transfer.directory, str(transfer.number)))
         transfer.offset += written
         if written < min(PART_BYTES, transfer.found.files[transfer.number].size - transfer.offset + written):
             transfer.asked = transfer.offset  # what was asked for after this would leave a hole
@@ -171,6 +176,8 @@ class ResultCollector:
         key = transfer.found.key
         assert self._store is not None
         try:
+            if transfer.unsynced is not None:
+                raise transfer.unsynced
             index = Index(node_id=node_id, files=tuple(transfer.kept), problems=transfer.found.problems)
             self._store.finish(key.job_id, key.attempt, index)
         except OSError as error:
@@ -178,3 +185,15 @@ class ResultCollector:
         else:
             self._done.put((node_id, key))
             self._wake()
+
+
+def _sync_early(transfer: _Transfer, path: str) -> None:
+    """Bring to disk what is there of a file. The system tells of a failure once: a later sync would know nothing of it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        transfer.unsynced = error

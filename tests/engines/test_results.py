@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
 from mgpu_agent.protocol.model import ResultFile
-from mgpu_jupyter.engines.results import MAX_TRIES, PART_BYTES, ResultCollector
+from mgpu_jupyter.engines.results import MAX_TRIES, PART_BYTES, SYNC_BYTES, ResultCollector
 from mgpu_jupyter.store.results import ResultStore
 from tests.processes import wait_until
 
@@ -93,3 +96,23 @@ def test_a_cap_holds(store: ResultStore) -> None:
     assert index is not None
     assert [kept.problem for kept in index.files] == ["results are kept up to 10 bytes", ""]
     collector.close()
+
+
+@pytest.mark.parametrize("problem", [None, OSError(errno.EIO, "no disk")])
+def test_a_large_file_is_brought_to_disk_on_the_way_and_a_failure_there_is_not_forgotten(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, problem: OSError | None
+) -> None:
+    data = memoryview(bytes(SYNC_BYTES + 1))
+    sync = Mock(side_effect=problem)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    collector = ResultCollector(store, lambda: None)
+    file = ResultFile("big", len(data), hashlib.sha256(data).hexdigest())
+    collector.take_found(NODE, FoundResults(key=KEY, files=(file,)))
+    while wanted := collector.take_wanted():
+        for node_id, part in wanted:
+            chunk = data[part.offset : part.offset + part.size]
+            collector.take_chunk(node_id, ResultChunk(key=part.key, number=0, offset=part.offset, data=chunk))
+    collector.close()
+    assert sync.call_count == 1
+    assert collector.take_done() == ([(NODE, KEY)] if problem is None else [])
+    assert (store.index(KEY.job_id, 1, NODE) is None) == (problem is not None)
