@@ -192,9 +192,9 @@ def _pickle(name: str, value: object, where: str) -> tuple[memoryview, list[memo
         _pickler(out, keep, where).dump(value)
     except Refused as error:
         raise Refused(f"`{name}` {error}") from None
-    except RecursionError:
-        raise Refused(f"`{name}` refers to itself too deeply to be pickled: send its data in a flatter form.") from None
     except Exception as error:
+        if isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError):  # cloudpickle says it in other words
+            raise Refused(f"`{name}` refers to itself too deeply to be pickled: send its data in a flatter form.") from None
         raise Refused(f"`{name}` ({_kind(value)}) cannot be pickled: {_first_line(error)}. {_ADVICE}") from error
     return out.getbuffer(), buffers
 
@@ -230,7 +230,7 @@ def _pickler(out: io.BytesIO, keep: Any, where: str) -> pickle.Pickler:
 
 def _cloudpickle() -> Any:
     try:
-        import cloudpickle  # type: ignore[import-not-found,unused-ignore]  # the user's, if at all
+        import cloudpickle  # type: ignore[import-not-found,import-untyped,unused-ignore]  # the user's, if at all
     except ImportError:
         return None
     return cloudpickle

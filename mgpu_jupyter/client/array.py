@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
@@ -62,6 +62,24 @@ class JobArray(Job):
         """Return what became of each job: its values if this is a sweep, state, time, exit code, and what it brought."""
         self.refresh()
         return SweepTable(self.jobs)
+
+    def result(self) -> object:
+        """Return the variables that its jobs left (`--out`): a list in their order, of several names a dict of lists.
+
+        A job that did not complete, or did not set a variable, has None in its place.
+        """
+        table = self.table()
+        waited = [job.id for job in self.jobs if not job.info.state.is_final]
+        if waited:
+            raise Conflict(
+                "not-over", f"{len(waited)} jobs of {self.id} are not over, and variables come with the end: wait() waits for that."
+            )
+        found = table.variables()
+        if not found:
+            raise InvalidRequest(
+                "no-outputs", f"Jobs of {self.id} were not asked for variables: name them with --out (outputs=[…] in Python)."
+            )
+        return found if len(found) > 1 else next(iter(found.values()))
 
     def tail(self, lines: int = 10, rank: int = 0) -> str:
         """Return the last lines of each job, one after the other."""

@@ -33,6 +33,8 @@ class SweepTable:
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.jobs = tuple(jobs)
         self._rows: list[dict[str, object]] | None = None
+        self.problems: list[str] = []
+        """Why variables of jobs that completed are not here, in words."""
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -49,8 +51,23 @@ class SweepTable:
         """Return the rows; values of the sweep are numbers where they are written so."""
         if self._rows is None or any(job.snapshot is None or not job.snapshot.state.is_final for job in self.jobs):
             names = self._outputs()
-            self._rows = [_row(job) | (_left(job, names) if names else _said(job)) for job in self.jobs]
+            self.problems.clear()
+            self._rows = [_row(job) | (self._left(job, names) if names else _said(job)) for job in self.jobs]
         return [dict(row) for row in self._rows]
+
+    def variables(self) -> dict[str, list[object]]:
+        """Return what `--out` names: of each name a list in the order of the jobs, with None for those that left none."""
+        names, rows = self._outputs(), self.to_dicts()
+        return {name: [row[name] for row in rows] for name in names}
+
+    def _left(self, job: Job, names: Sequence[str]) -> dict[str, object]:
+        """Return the variables that a job left; None for those it did not."""
+        found: dict[str, object] = dict.fromkeys(names)
+        if job.info.state is JobState.COMPLETED:
+            brought = bring(job.caller, job.id)
+            found |= brought.values
+            self.problems += [f"Job {job.id}: {problem}" for problem in brought.problems.values()]
+        return found
 
     def _outputs(self) -> tuple[str, ...]:
         """Return the names of `--out`, the same for all of them."""
@@ -109,14 +126,6 @@ def _row(job: Job) -> dict[str, object]:
         "exit_code": exit_status(info) if info.state.is_final else None,
     }
     return row
-
-
-def _left(job: Job, names: Sequence[str]) -> dict[str, object]:
-    """Return the variables that a job left; None for those it did not."""
-    found: dict[str, object] = dict.fromkeys(names)
-    if job.info.state is JobState.COMPLETED:
-        found |= bring(job.caller, job.id).values
-    return found
 
 
 def _said(job: Job) -> dict[str, object]:

@@ -149,7 +149,10 @@ class MgpuMagics:
             self._notes().say(luggage.note)
         request = replace(request, spec=luggage.spec)
         if request.spec.sweep and not request.background:
-            return attach(self._submit(request), None, self._viewer, cancel=lambda: not self._leaving.detached)
+            table = attach(self._submit(request), None, self._viewer, cancel=lambda: not self._leaving.detached)
+            for problem in luggage.unpack_all(table) if table is not None else ():
+                self._notes().say(problem)
+            return table
         if request.background or request.spec.array:
             job = self._submit(request)
             return {"job_id": job.id, "state": job.state.value} if request.json else job

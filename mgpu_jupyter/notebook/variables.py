@@ -9,6 +9,7 @@ from mgpu_agent.protocol.errors import NotFound
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.inputs import looked_up, with_inputs
 from mgpu_jupyter.client.outputs import bring
+from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.model.job import JobSpec
 
 
@@ -32,6 +33,12 @@ class Luggage:
         self._brought = brought.sizes
         if brought.problems:
             raise NotFound("no-result", f"Job {job_id}: {' '.join(brought.problems.values())}")
+
+    def unpack_all(self, table: SweepTable) -> Sequence[str]:
+        """Put what the jobs of a sweep left into the notebook, each name as a list; return what is missing, in words."""
+        if self.spec.outputs:
+            self._namespace.update(table.variables())
+        return table.problems
 
     def __str__(self) -> str:
         """Return how much went there and came back, in a line; nothing when there is nothing to tell."""

@@ -86,7 +86,8 @@ class Circle:
         (bytes(2000), "`v` has 2.0 kB, and 1.0 kB may travel in all"),
     ],
 )
-def test_what_cannot_travel_is_named(value: object, sentence: str) -> None:
+def test_what_cannot_travel_is_named(value: object, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)  # it knows how to send modules
     with pytest.raises(values.Refused) as refused:
         values.pack({"v": value}, limit=1024)
     assert sentence in str(refused.value)
@@ -95,7 +96,10 @@ def test_what_cannot_travel_is_named(value: object, sentence: str) -> None:
     assert (list(packed.sizes), list(packed.problems)) == (["w"], ["v"])
 
 
-def test_what_refers_to_itself_for_ever_is_refused() -> None:
+@pytest.mark.parametrize("has_cloudpickle", [True, False])
+def test_what_refers_to_itself_for_ever_is_refused(monkeypatch: pytest.MonkeyPatch, *, has_cloudpickle: bool) -> None:
+    if not has_cloudpickle:
+        monkeypatch.setitem(sys.modules, "cloudpickle", None)
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]

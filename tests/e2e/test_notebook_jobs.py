@@ -80,6 +80,12 @@ def test_a_sweep_brings_variables_back(notebook: Notebook) -> None:
     assert ran.error is None
     found = notebook.run("print([(row['x'], row['square'], row['text'], 'last line' in row) for row in _.to_dicts()])")
     assert found.text() == "[(1, 11, '1', False), (2, 14, '2', False), (3, 19, '3', False)]\n"
+    assert notebook.run("print(square, text)").text() == "[11, 14, 19] ['1', '2', '3']\n"
+    odd = "%%mgpu_srun --gpus 1 --sweep x=1,2,3 --as sweep --out square\nif x == 2: raise SystemExit(3)\nif x == 3: square = x * x"
+    ran = notebook.run(odd)
+    assert ran.error is None
+    assert "`square` was never set by the cell" in ran.text() + ran.text("stderr") + ran.shown()
+    assert notebook.run("print(square, sweep.result())").text() == "[None, None, 9] [None, None, 9]\n"
 
 
 def test_several_jobs_are_gathered_with_one_bar(notebook: Notebook) -> None:

@@ -32,6 +32,14 @@ RANKS = """%%mgpu_srun --gpus 4 --distributed --in base --out r
 import os
 r = base + int(os.environ["RANK"])
 """
+HIDE_CLOUDPICKLE = "import sys; sys.modules['cloudpickle'] = None\n"
+OF_THE_NOTEBOOK = """class Net:
+    def __init__(self, weights): self.weights = weights
+    def total(self): return float(self.weights.sum()) * scale
+def double(net): return Net(net.weights * 2)
+import numpy as np
+scale, nets = 10, {"deep": [Net(np.ones(1000)), (np.arange(5), "x")]}
+"""
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in *version_info*) echo 3.7; exit 0;; esac
 exec {real} "$@"
@@ -52,6 +60,23 @@ def test_an_array_goes_there_and_comes_back(notebook: Notebook) -> None:
     assert "out: b 8.0 MB, told" in shown
     checked = notebook.run("print(a[0], b[0], bool((b[1:] == a[1:] * 2).all()), b.flags.writeable, told['words'] == words)")
     assert (checked.error, checked.text()) == (None, "0.0 14.0 True True True\n")
+
+
+def test_functions_classes_and_frames_of_the_notebook_go_there_and_come_back(notebook: Notebook) -> None:
+    """With cloudpickle and pandas, which the tests' environment has."""
+    pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle")
+    pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+    notebook.run(OF_THE_NOTEBOOK + "import pandas as pd; frame = pd.DataFrame({'a': np.arange(4.0), 'b': list('wxyz')})")
+    ran = notebook.run(
+        "%%mgpu_srun --gpus 2 --distributed --in nets,double,frame --out net,more\nimport os\n"
+        "net = double(nets['deep'][0])\nmore = frame.assign(rank=int(os.environ['RANK']))"
+    )
+    assert ran.error is None, ran
+    checked = notebook.run(
+        "print([(type(one) is Net, one.total()) for one in net], [list(one['rank']) for one in more],"
+        " more[1].drop(columns='rank').equals(frame))"
+    )
+    assert (checked.error, checked.text()) == (None, f"{[(True, 20000.0)] * 2} [[0, 0, 0, 0], [1, 1, 1, 1]] True\n")
 
 
 def test_a_hundred_megabytes_come_back_equal_and_the_server_stays_small(two_nodes: Cluster, notebook: Notebook) -> None:
@@ -106,7 +131,11 @@ def test_a_cell_that_sets_too_little_brings_the_rest_and_names_what_is_missing(n
         ("f = open('/dev/null')", "--in f", "`f` is or holds an open file (/dev/null): send its path or its content instead."),
         ("f = (x for x in 'a')", "--in f", "`f` is or holds a generator"),
         ("f = [__import__('threading').Lock()]", "--in f", "`f` is or holds a lock"),
-        ("class K: pass\nf = K()", "--in f", "`f` needs the class K, which only this notebook knows: install cloudpickle"),
+        (
+            f"{HIDE_CLOUDPICKLE}class K: pass\nf = K()",
+            "--in f",
+            "`f` needs the class K, which only this notebook knows: install cloudpickle",
+        ),
         ("import os; os.environ['MGPU_VALUES_LIMIT'] = '1'; f = bytes(2 << 20)", "--in f", "`f` has 2.1 MB, and 1.0 MB may travel in all"),
         ("del os.environ['MGPU_VALUES_LIMIT']", "--in nothing", "--in nothing: there is no variable nothing in this notebook"),
         ("f = 1", "--in f,f", "--in names f twice"),
