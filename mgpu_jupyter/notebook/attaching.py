@@ -50,6 +50,7 @@ def attach(
     info = job.info
     viewer = viewer_of(1 if rank is not None else max(rank_count(info), info.nodes_wanted))
     viewer.submitted(job)
+    viewer.attached()
     job.caller.on_trouble = viewer.trouble
     try:
         outcome = watch.attach(job, viewer, Leaving(None), rank)

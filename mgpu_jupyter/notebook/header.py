@@ -27,12 +27,22 @@ from mgpu_jupyter.client.words import (
     ran_for,
 )
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.notebook import actions
 from mgpu_jupyter.notebook.style import GLYPHS, STYLE, chart
 
 SHOWN_CHIPS = 16
 SHOWN_NODES = 3
 SHOWN_OFFERS = 2
 NAME_CHARS = 40
+STEP_WORDS = {
+    "": "",
+    "asked": "being asked",
+    "ready": "ready",
+    "meeting": "checking the connection between nodes",
+    "launching": "launching",
+    "started": "started",
+}
+STEPS = tuple(STEP_WORDS)
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +71,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     waits: Waits = Waits()
     load: Load = Load()
     offers: tuple[Offer, ...] = ()
-    stop_cancels: bool = True
-    """There is no button: the words say what cancels."""
+    widgets: int = 0
+    """So many buttons of the kernel's own lie over it where there is no extension; without any, words say what Stop does."""
+    stop: str = "Stop cancels"
+    explained: tuple[str, ...] = ()
+    """Why it waits, at length; somebody asked."""
     cancelling: bool = False
     last_lines: tuple[str, ...] = ()
+    other_lines: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """The last lines of the other ranks of a job that failed."""
+    run_again: str = ""
+    """The command that runs it once more."""
     hint: str = ""
     trouble: str = ""
     """No connection, in words."""
@@ -82,9 +99,12 @@ def text_of(facts: Facts) -> str:
             place = f", {_place(waits)}" if waits.place else ""
             start = f", starts about {clock(waits.expected_at)}" if waits.expected_at is not None else ""
             text = f"waiting{place}{start}{': ' + _small(waits.reason) if waits.reason else ''}"
-        case JobState.STARTING | JobState.RUNNING | JobState.STOPPING:
+        case JobState.STARTING:
+            text = f"starting on {readiness(job)}" if job.nodes else "starting"
+        case JobState.RUNNING | JobState.STOPPING:
             name = "stopping" if facts.cancelling else job.state.value
             text = f"{name} on {places(job)}" if job.nodes else name
+            text += f"; {_kill(job.kill_at)}" if job.kill_at is not None else ""
         case _:
             return printable(f"{ending(job)} · {job.id}")
     return printable(f"mgpu {job.id} {text}")
@@ -103,12 +123,34 @@ def _small(reason: str) -> str:
 
 def places(job: models.Job) -> str:
     """Return nodes with how many GPUs each gives: `gpu-01 ×4, gpu-02 ×4`."""
+    told = list(_given(job).values())
+    return ", ".join(told) if len(told) <= SHOWN_NODES + 1 else f"{', '.join(told[:SHOWN_NODES])} and {len(told) - SHOWN_NODES} more"
+
+
+def _given(job: models.Job) -> dict[str, str]:
+    """Return what each node gives, by node."""
     counts: dict[str, int] = dict.fromkeys(job.nodes, 0)
     for placement in job.placements:
         if placement.local_rank == 0:
             counts[placement.node] = counts.get(placement.node, 0) + len(placement.gpus)
-    told = [f"{node} ×{count}" if count else node for node, count in counts.items()]
-    return ", ".join(told) if len(told) <= SHOWN_NODES + 1 else f"{', '.join(told[:SHOWN_NODES])} and {len(told) - SHOWN_NODES} more"
+    return {node: f"{node} ×{count}" if count else node for node, count in counts.items()}
+
+
+def readiness(job: models.Job) -> str:
+    """Return how far each node is with the start: `gpu-03 ×4 ready, gpu-04 ×4 checking the connection between nodes`."""
+    step_of: dict[str, str] = {}
+    for one in job.placements:
+        before = step_of.get(one.node)
+        step_of[one.node] = one.step if before is None else min(before, one.step, key=STEPS.index)
+    given = _given(job)
+    nodes_at: dict[str, list[str]] = {}
+    for node, told in given.items():
+        nodes_at.setdefault(STEP_WORDS[step_of.get(node, "")], []).append(told)
+    if set(nodes_at) <= {""}:
+        return places(job)
+    if len(given) > SHOWN_NODES + 1:
+        return ", ".join(f"{len(nodes)} node{'' if len(nodes) == 1 else 's'} {word}" for word, nodes in nodes_at.items())
+    return ", ".join(f"{', '.join(nodes)} {word}".rstrip() for word, nodes in nodes_at.items())
 
 
 def clock(at: float) -> str:
@@ -142,8 +184,10 @@ def done_html(job: models.Job, more: Sequence[str] = ()) -> str:
     gpus = gpu_count(job.gpus, simulated=any(placement.simulated for placement in job.placements))
     on = f" on {_escaped(_names(job))}" if job.nodes else ""
     first = f"Done in <b>{duration(ran_for(job))}</b>{on}, {gpus}, exit {job.exit_code or 0}"
-    parts = [first, *(_escaped(text) for text in more), _escaped(job.name) if job.name else "", f'<span class="mgpu-id">{job.id}</span>']
-    return f'{STYLE}<div class="mgpu-done">{GLYPHS["completed"]} {" · ".join(filter(None, parts))}</div>'
+    named = actions.link(job, _escaped(shortened(job.name) or job.id))
+    known_by = f'<span class="mgpu-id mgpu-not-lab"><i>·</i>{job.id}</span>' if job.name else ""
+    parts = [first, *(_escaped(text) for text in more), named + known_by]
+    return f'{STYLE}<div class="mgpu-done">{GLYPHS["completed"]} {"<i>·</i>".join(parts)}</div>'
 
 
 def _card(kind: str, facts: Facts, body: str) -> str:
@@ -152,16 +196,23 @@ def _card(kind: str, facts: Facts, body: str) -> str:
     return f'{STYLE}<div class="mgpu-wide"><div class="mgpu-head mgpu-{kind}" role="group" aria-label="{label}">{body}{trouble}</div></div>'
 
 
-def _row(glyph: str, word: str, facts: Facts, about: str, right: str, *, actions: int = 1) -> str:
+def _row(glyph: str, word: str, facts: Facts, about: str, right: str) -> str:
     job = facts.job
     name = f'<span class="mgpu-name">{_escaped(shortened(job.name))}</span>' if job.name else ""
-    stop = '<span class="mgpu-stop mgpu-q">Stop cancels</span>' if facts.stop_cancels and not job.state.is_final else ""
-    room = actions if not facts.stop_cancels and not job.state.is_final else 0
     return (
         f'<div class="mgpu-row">{GLYPHS[glyph]}<b class="mgpu-word">{word}</b>{name}<span class="mgpu-id">{job.id}</span>'
-        f'<span class="mgpu-about mgpu-q">{about}</span><span class="mgpu-right">{right}</span>{stop}'
-        f'<span class="mgpu-room mgpu-room-{room}"></span></div>'
+        f'<span class="mgpu-about mgpu-q">{about}</span><span class="mgpu-right">{right}</span>{_room(facts)}</div>'
     )
+
+
+def _room(facts: Facts) -> str:
+    """Return the room for the buttons that lie over the header; those of a job that is over are part of it."""
+    if facts.job.state.is_final:
+        return actions.over(facts.job, facts.run_again)
+    commands = len(actions.live(facts.job, cancelling=facts.cancelling))
+    stop = f'<span class="mgpu-q">{facts.stop}</span>' if facts.stop else ""
+    kernels = f'<span class="mgpu-room mgpu-room-{facts.widgets}"></span>' if facts.widgets else stop
+    return f'<span class="mgpu-lab mgpu-room mgpu-room-{commands}"></span><span class="mgpu-not-lab">{kernels}</span>'
 
 
 def _waiting(facts: Facts) -> str:
@@ -176,6 +227,7 @@ def _waiting(facts: Facts) -> str:
     rows = [_row(glyph, "Waiting", facts, place, start)]
     reason = waits.reason or "Looks for a place."
     rows.append(f'<div class="mgpu-line mgpu-q">{_escaped(reason)}</div>')
+    rows += [f'<div class="mgpu-line mgpu-told">{_escaped(line)}</div>' for line in facts.explained]
     if facts.offers:
         chips = "".join(
             f'<span class="mgpu-offer" title="{_escaped(" ".join(offer.flags))}">{_escaped(offer.text)}'
@@ -188,7 +240,7 @@ def _waiting(facts: Facts) -> str:
 
 def _starting(facts: Facts) -> str:
     job = facts.job
-    about = _escaped(places(job)) + (f", {_escaped(_small(job.reason))}" if job.reason else "")
+    about = _escaped(readiness(job)) + (f", {_escaped(_small(job.reason))}" if job.reason else "")
     begun = min((one.started_at for one in job.placements if one.started_at), default=None) or job.started_at
     since = f'<span class="mgpu-n mgpu-q">{duration(round(facts.now - begun))}</span>' if begun else ""
     return _row("starting", "Starting", facts, about, since) + _figures(facts)
@@ -202,7 +254,14 @@ def _running(facts: Facts) -> str:
 
 
 def _stopping(facts: Facts) -> str:
-    return _row("stopping", "Stopping", facts, _escaped(facts.job.reason or places(facts.job)), "", actions=0) + _figures(facts)
+    job = facts.job
+    about = _escaped(places(job) if job.kill_at is None else _kill(job.kill_at))
+    left = "" if job.kill_at is None else f'<span class="mgpu-n mgpu-q">{in_time(job.kill_at - facts.now, "now")}</span>'
+    return _row("stopping", "Stopping", facts, about, left) + _figures(facts)
+
+
+def _kill(at: float) -> str:
+    return f"killed at {time.strftime('%H:%M:%S', time.localtime(at))} if it does not end"
 
 
 def _figures(facts: Facts) -> str:
@@ -255,13 +314,29 @@ def _over(facts: Facts) -> str:
         rank = f"<i>{culprit.rank}</i>" if culprit is not None and len(job.placements) > 1 else ""
         lines = "".join(f"<div>{rank}<span>{_escaped(line)}</span></div>" for line in facts.last_lines)
         rows.append(f'<div class="mgpu-lines">{lines}</div>')
-    others = [one.rank for one in job.placements if culprit is not None and one.rank != culprit.rank]
-    if culprit is not None and others:
-        word = "Ranks" if len(others) > 1 else "Rank"
-        rows.append(f'<div class="mgpu-line">{word} {ranges(others)}: stopped because rank {culprit.rank} failed</div>')
+    if culprit is not None:
+        rows.append(_others(facts, culprit.rank))
     if facts.hint:
         rows.append(f'<div class="mgpu-line mgpu-q">{_escaped(facts.hint)}</div>')
+    rows.append(f'<div class="mgpu-line mgpu-q mgpu-not-lab">All that it printed: <code>%mgpu_logs {job.id}</code></div>')
     return "".join(rows)
+
+
+def _others(facts: Facts, culprit: int) -> str:
+    """Return what became of the other ranks, to be opened where they had printed something."""
+    others = sorted(one.rank for one in facts.job.placements if one.rank != culprit)
+    if not others:
+        return ""
+    text = f"{'Ranks' if len(others) > 1 else 'Rank'} {ranges(others)}: stopped because rank {culprit} failed"
+    said = [(rank, lines) for rank, lines in facts.other_lines if lines]
+    if not said:
+        return f'<div class="mgpu-line">{text}</div>'
+    same = len(said) == len(others) > 1 and len({lines for _, lines in said}) == 1
+    count = len(said[0][1])
+    alike = f' <span class="mgpu-q">(same {count} line{"" if count == 1 else "s"} on all {len(others)})</span>' if same else ""
+    shown = said[:1] if same else said
+    lines = "".join(f"<div><i>{'' if same else rank}</i><span>{_escaped(line)}</span></div>" for rank, told in shown for line in told)
+    return f'<details class="mgpu-line"><summary>{text}{alike}</summary><div class="mgpu-lines mgpu-plain">{lines}</div></details>'
 
 
 def _cause(job: models.Job) -> str:
@@ -285,10 +360,10 @@ def stopwatch(seconds: float) -> str:
     return f"{days}{whole % 86_400 // 3600:02}:{whole % 3600 // 60:02}:{whole % 60:02}"
 
 
-def in_time(seconds: float) -> str:
-    """Return `in 38 min`, or nothing for a time that is over."""
+def in_time(seconds: float, over: str = "any moment") -> str:
+    """Return `in 38 min`, or other words for a time that is over."""
     if seconds <= 0:
-        return "any moment"
+        return over
     if seconds < 90:
         return f"in {round(seconds)} s"
     minutes = round(seconds / 60)

@@ -1,14 +1,14 @@
-"""A job as the value of a cell: a line that follows it while the kernel does something else, and says how it ended.
+"""A job as the value of a cell: the header that cells have above their output, live while the kernel does something else.
 
 The updates come from a thread and go by the display's id: JupyterLab shows them at any time, other front ends keep what they had
-when the cell ended. A terminal gets the line once.
+when the cell ended. A terminal gets a line once. An array is one bar.
 """
 
 from __future__ import annotations
 
-import html
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
@@ -16,14 +16,21 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.gather import tally_of
 from mgpu_jupyter.client.job import NO_RANK, Job
-from mgpu_jupyter.client.words import duration, ending, names, printable, waiting
+from mgpu_jupyter.client.pump import Pump
+from mgpu_jupyter.client.words import first_to_fail, printable
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.notebook.above import Above
+from mgpu_jupyter.notebook.actions import RUN_JOB
 from mgpu_jupyter.notebook.front import bar_html, show_bundle
+from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
+from mgpu_jupyter.notebook.header import Facts, text_of
 from mgpu_jupyter.notebook.remember import mark
+from mgpu_jupyter.notebook.screen import RichHeader
 
 MAX_LIVE = 32
 """So many jobs are followed at once; the others are shown as they were."""
 ARRAY_PAUSE_S = 1.0
+PACE_S = 0.5
 _live: set[int] = set()
 
 
@@ -34,32 +41,20 @@ def line_of(job: Job) -> str:
     info = job.snapshot
     if info is None:
         return f"mgpu {job.id}"
-    name = f"{info.name} " if info.name else ""
-    if info.state is JobState.QUEUED:
-        return waiting(info)
-    if info.state.is_final:
-        return f"{ending(info)} · {name}{info.id}"
-    where = f" on {names(info.nodes)}" if info.nodes else ""
-    since = f" for {duration(time.time() - info.started_at)}" if info.started_at and info.state is not JobState.STARTING else ""
-    return f"mgpu {info.id} {name}{info.state.value}{where}{since}"
+    return text_of(Facts(job=info, now=time.time(), waits=NoGauges().waits(info)))
 
 
-def bundle_of(job: Job) -> dict[str, str]:
-    """Return the line for any front end."""
-    text = line_of(job)
-    if isinstance(job, JobArray):
-        return {"text/plain": text, "text/html": bar_html(tally_of(job.jobs), [])}
-    return {"text/plain": printable(text), "text/html": f'<div class="mgpu-job" style="{QUIET}">{html.escape(text)}</div>'}
-
-
-QUIET = "color: var(--jp-ui-font-color1, #212121); font-family: var(--jp-ui-font-family, sans-serif); font-size: 12px"
+def bundle_of(array: JobArray) -> dict[str, str]:
+    """Return the bar of an array for any front end."""
+    return {"text/plain": printable(line_of(array)), "text/html": bar_html(tally_of(array.jobs), [])}
 
 
 class LiveJobs:
     """Shows jobs that are values of cells, and follows them."""
 
-    def __init__(self, *, is_rich: bool) -> None:
+    def __init__(self, *, is_rich: bool, gauges_of: Callable[[], Gauges] = NoGauges) -> None:
         self._is_rich = is_rich
+        self._gauges_of = gauges_of
 
     def show(self, job: Job) -> None:
         """Show a job; in a kernel it goes on by itself."""
@@ -70,33 +65,76 @@ class LiveJobs:
             return
         if not self._is_rich:
             print(line_of(job))  # noqa: T201
-            return
-        handle = show_bundle(bundle_of(job), display_id=True, metadata=mark(job))
-        if job.snapshot is not None and not job.snapshot.state.is_final and len(_live) < MAX_LIVE:
-            threading.Thread(target=self._follow, args=(job, handle), name=f"mgpu-shows-{job.id}", daemon=True).start()
+        elif isinstance(job, JobArray):
+            handle = show_bundle(bundle_of(job), display_id=True, metadata=mark(job))
+            _start(job, lambda: _follow_array(job, handle), is_over=_is_over(job))
+        elif job.snapshot is not None:
+            above = Above(
+                lambda _: RichHeader(ends_quietly=True),
+                self._gauges_of(),
+                is_rich=True,
+                lines_of=lambda rank, count: _last_lines(job, rank, count),
+                run_again=RUN_JOB,
+            )
+            above.job = job
+            above.changed(job.snapshot)
+            if job.snapshot.state.is_final or not _start(job, lambda: _follow(job, above), is_over=False):
+                above.end()
 
-    def _follow(self, job: Job, handle: Any) -> None:
-        """Update the line until the job is over; a thread, so it keeps its troubles to itself."""
+
+def _start(job: Job, follow: Callable[[], None], *, is_over: bool) -> bool:
+    """Follow a job on a thread of its own, if it goes on and not too many are followed; the thread keeps its troubles to itself."""
+    if is_over or len(_live) >= MAX_LIVE:
+        return False
+
+    def run() -> None:
         ident = threading.get_ident()
         _live.add(ident)
         try:
-            if isinstance(job, JobArray):
-                while not _is_over(job):
-                    time.sleep(ARRAY_PAUSE_S)
-                    job.refresh()
-                    handle.update(bundle_of(job), raw=True, metadata=mark(job))
-                return
-            with job.follow(rank=NO_RANK) as frames:
-                for frame in frames:
-                    if isinstance(frame, models.JobFrame | models.EndFrame):
-                        job.snapshot = frame.job
-                    handle.update(bundle_of(job), raw=True, metadata=mark(job))
-                    if job.snapshot is not None and job.snapshot.state.is_final:
-                        return
-        except Exception:  # noqa: BLE001 - the line stays as it was; asking the job tells what is wrong
+            follow()
+        except Exception:  # noqa: BLE001 - what is shown stays as it was; asking the job tells what is wrong
             return
         finally:
             _live.discard(ident)
+
+    threading.Thread(target=run, name=f"mgpu-shows-{job.id}", daemon=True).start()
+    return True
+
+
+def _follow(job: Job, above: Above) -> None:
+    """Bring the header up to date until the job is over."""
+    frames = Pump(job.follow(rank=NO_RANK), PACE_S)
+    try:
+        for frame in frames:
+            if isinstance(frame, models.JobFrame | models.EndFrame):
+                job.snapshot = frame.job
+                above.changed(frame.job)
+                if frame.job.state.is_final:
+                    return
+            else:
+                above.bring_up_to_date()
+    finally:
+        frames.close()
+        above.end()
+
+
+def _follow_array(array: JobArray, handle: Any) -> None:
+    while not _is_over(array):
+        time.sleep(ARRAY_PAUSE_S)
+        array.refresh()
+        handle.update(bundle_of(array), raw=True, metadata=mark(array))
+
+
+def _last_lines(job: Job, rank: int, count: int) -> tuple[str, ...]:
+    """Return the last lines of the rank that failed first, as the server kept them; of others nothing is fetched."""
+    culprit = first_to_fail(job.snapshot) if job.snapshot is not None else None
+    if culprit is not None and rank != culprit.rank:
+        return ()
+    try:
+        told = job.refresh()
+    except MgpuError:
+        return ()
+    return told.failure.last_lines[-count:] if told.state is JobState.FAILED and told.failure is not None else ()
 
 
 def _is_over(array: JobArray) -> bool:

@@ -116,7 +116,7 @@ class MgpuMagics:
     def take_place(self) -> None:
         """Show jobs, bars and completions the kernel's way from now on."""
         front.use(NotebookFront(lambda job, rank: self._show(attach(job, rank, self._viewer)), is_rich=self._is_rich))
-        install(self._shell, self._make_client, LiveJobs(is_rich=self._is_rich))
+        install(self._shell, self._make_client, LiveJobs(is_rich=self._is_rich, gauges_of=lambda: gauges_of(self.client)))
 
     @_unaltered
     @_short

@@ -17,8 +17,10 @@ from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.words import duration
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.notebook.actions import link
 from mgpu_jupyter.notebook.front import show_bundle
 from mgpu_jupyter.notebook.remember import mark
+from mgpu_jupyter.notebook.style import GLYPHS, STYLE
 
 ATTACH, SECOND = "Attach to it", "Run a second one"
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -53,11 +55,28 @@ def sentence(job: Job, now: float | None = None) -> str:
     return f"This cell’s {what} {name} still runs ({_so_far(since)} so far)."
 
 
+def card(job: Job) -> str:
+    """Return the sentence in its frame, with what to type, for front ends that have no widgets."""
+    typed = f"{ATTACH}: <code>%mgpu_attach {job.id}</code> · {SECOND}: add <code>--again</code> to the line."
+    return f'<div class="mgpu-again">{_words(job)}<span>{typed}</span></div>'
+
+
+def _words(job: Job) -> str:
+    """Return glyph and sentence as HTML; the name opens the job where there is a view of it."""
+    info = job.info
+    name = html.escape(info.name or str(job.id))
+    told = html.escape(sentence(job))
+    if not isinstance(job, JobArray):
+        told = told.replace(f" {name} still ", f" {link(info, name)} still ", 1)
+    return f'{STYLE}<div class="mgpu-asks">{GLYPHS["queued" if info.state is JobState.QUEUED else "running"]}<span>{told}</span></div>'
+
+
 def offer(job: Job, attach: Callable[[], None], second: Callable[[], None], *, is_rich: bool) -> StillRuns:
     """Ask what is meant, where there is somebody to press a button, and return the error that ends the cell."""
     error = StillRuns(job)
     if is_rich and (asked := _buttons(job, attach, second)) is not None:
-        bundle = {"text/plain": sentence(job), VIEW: {"version_major": 2, "version_minor": 0, "model_id": asked.model_id}}
+        view = {"version_major": 2, "version_minor": 0, "model_id": asked.model_id}
+        bundle = {"text/plain": sentence(job), "text/html": card(job), VIEW: view}
         show_bundle(bundle, metadata=mark(job))
         error.has_buttons = True
     return error
@@ -69,15 +88,14 @@ def _buttons(job: Job, attach: Callable[[], None], second: Callable[[], None]) -
         ipywidgets = importlib.import_module("ipywidgets")
     except ImportError:
         return None
-    text = ipywidgets.HTML(f'<div style="font-size: 13px">{html.escape(sentence(job))}</div>')
-    text.layout.flex = "1 1 auto"
+    text = ipywidgets.HTML(_words(job))
     buttons = [
         ipywidgets.Button(description=ATTACH, button_style="primary", tooltip=f"Show {job.id} from its start"),
         ipywidgets.Button(description=SECOND, tooltip="Submit the cell once more"),
     ]
     shown = ipywidgets.Output()
-    row = ipywidgets.HBox([text, *buttons], layout={"align_items": "center"})
-    row.add_class("mgpu-offer")
+    row = ipywidgets.HBox([text, *buttons])
+    row.add_class("mgpu-again")
 
     def on(act: Callable[[], None]) -> Callable[[object], None]:
         def clicked(_button: object) -> None:

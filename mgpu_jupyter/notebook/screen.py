@@ -1,9 +1,9 @@
-"""How the header of a job gets on the screen, and its Cancel button: a kernel's front end replaces it in place, a terminal gets lines.
+"""How the header of a job gets on the screen, and its buttons: a kernel's front end replaces it in place, a terminal gets lines.
 
-Everything is sent from the cell's own thread, else nbclient drops it. The button is a widget in a row of no height over the header, so
-that the header may be replaced each second without taking a click or the focus away. Its click must reach the kernel while the cell
-still runs: front ends that talk to widgets over subshells do that (JupyterLab 4.4 and ipykernel 7 on). Where nobody opened a subshell
-there is no button, and the header says what cancels.
+Everything is sent from the cell's own thread, else nbclient drops it. Buttons are rows of no height above the header, so that it may be
+replaced each second without taking a click or the focus away. There are two rows: commands of JupyterLab (`actions.py`), seen where
+mgpu's extension is in the page, and widgets, seen elsewhere. A widget's click must reach the kernel while the cell still runs: front
+ends that talk to widgets over subshells do that (`subshells.py`). Where nobody opened one, the header says what Stop does.
 """
 
 from __future__ import annotations
@@ -14,28 +14,36 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from mgpu_jupyter.api import models
 from mgpu_jupyter.client.words import printable
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.notebook.header import Facts, html_of, text_of
+from mgpu_jupyter.notebook import subshells
+from mgpu_jupyter.notebook.actions import live_html
+from mgpu_jupyter.notebook.header import Facts, done_html, html_of, text_of
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-SUBSHELL_S = 2.0
-"""How long the first button of a kernel waits at most for its front end to open a subshell; it takes a tenth of that."""
-_waited = False
+SUBSHELL_S = 5.0
+"""So long after its first widget a front end may take to open a subshell."""
 EMPTY: Mapping[str, Any] = {"text/plain": "", "text/html": ""}
 
 
 class Header(Protocol):
     """A header in a front end."""
 
-    def prepare(self) -> None:
-        """Make what the first header needs; called before its facts are gathered."""
-
     def show(self, facts: Facts) -> None:
         """Show it, or bring it up to date."""
 
+    def settle(self) -> None:
+        """Go on with what takes the front end a moment."""
+
+    def widgets(self, job: models.Job) -> int:
+        """Return how many buttons of the kernel's own lie over it."""
+
     def again(self) -> None:
         """Show it again: the front end cleared all output."""
+
+    def end(self) -> None:
+        """Take its buttons away."""
 
     def remove(self) -> None:
         """Take it away."""
@@ -46,45 +54,95 @@ class _Handle(Protocol):
         """Replace what is shown."""
 
 
-class RichHeader:
-    """HTML with a line of text beside it, updated in place."""
+def has_page() -> bool:
+    """Tell whether a Jupyter server has started this kernel for a notebook, which somebody has open in a browser."""
+    return "JPY_SESSION_NAME" in os.environ
 
-    def __init__(self, button: Button | None = None) -> None:
-        self._button = button
+
+class RichHeader:
+    """HTML with a line of text beside it, updated in place; `ends_quietly` leaves the one line of a job that completed."""
+
+    def __init__(self, buttons: Buttons | None = None, *, ends_quietly: bool = False) -> None:
+        self._buttons = buttons
+        self._ends_quietly = ends_quietly
+        self._commands = _Piece()
+        self._head = _Piece()
+
+    def show(self, facts: Facts) -> None:
+        """Show it, or bring it up to date; what did not change is not sent."""
+        job = facts.job
+        metadata = {"mgpu": {"job_id": job.id}}
+        if has_page():
+            page = live_html(job, cancelling=facts.cancelling)
+            if page or self._commands.is_there:
+                self._commands.show({"text/html": page, "text/plain": ""}, {})
+            if self._buttons is not None:
+                self._buttons.place(job)
+        page = html_of(facts)
+        if not page and self._ends_quietly:
+            page = done_html(job)
+        self._head.show({"text/html": page, "text/plain": text_of(facts) if page else ""}, metadata)
+
+    def settle(self) -> None:
+        """Let the widgets appear when they are heard."""
+        if self._buttons is not None:
+            self._buttons.settle()
+
+    def widgets(self, job: models.Job) -> int:
+        """Return how many widgets lie over it."""
+        return 0 if self._buttons is None else self._buttons.count(job)
+
+    def again(self) -> None:
+        """Show it again: the front end cleared all output."""
+        if self._head.is_there:
+            self._commands.again()
+            if self._buttons is not None:
+                self._buttons.again()
+            self._head.again()
+
+    def end(self) -> None:
+        """Take its buttons away."""
+        self._commands.remove()
+        if self._buttons is not None:
+            self._buttons.remove()
+
+    def remove(self) -> None:
+        """Take it away; what is left in the notebook is an empty output that knows its job."""
+        self._head.remove()
+
+
+class _Piece:
+    """One display that is updated, and not when nothing changed."""
+
+    def __init__(self) -> None:
         self._handle: _Handle | None = None
         self._last: Mapping[str, Any] = {}
         self._metadata: Mapping[str, object] = {}
 
-    def prepare(self) -> None:
-        """Put the button above what will be the header."""
-        if self._handle is None and self._button is not None:
-            self._button.place()
+    @property
+    def is_there(self) -> bool:
+        """Tell whether it was shown."""
+        return self._handle is not None
 
-    def show(self, facts: Facts) -> None:
-        """Show it, or bring it up to date; what did not change is not sent."""
-        self._metadata = {"mgpu": {"job_id": facts.job.id}}
-        page = html_of(facts)
-        bundle = {"text/html": page, "text/plain": text_of(facts) if page else ""}
+    def show(self, bundle: Mapping[str, Any], metadata: Mapping[str, object]) -> None:
+        """Show it, or bring it up to date."""
         if bundle == self._last:
             return
-        self._last = bundle
+        self._last, self._metadata = bundle, metadata
         if self._handle is None:
-            self._handle = display(bundle, raw=True, display_id=True, metadata=self._metadata)
+            self._handle = display(bundle, raw=True, display_id=True, metadata=metadata)
         else:
-            self._handle.update(bundle, raw=True, metadata=self._metadata)
+            self._handle.update(bundle, raw=True, metadata=metadata)
 
     def again(self) -> None:
-        """Show it again: the front end cleared all output."""
+        """Show the last state in a new place."""
         if self._handle is not None:
-            if self._button is not None:
-                self._button.place()
             self._handle = display(self._last, raw=True, display_id=True, metadata=self._metadata)
 
     def remove(self) -> None:
-        """Take it away; what is left in the notebook is an empty output that knows its job."""
-        if self._handle is not None and self._last != EMPTY:
-            self._last = EMPTY
-            self._handle.update(EMPTY, raw=True, metadata=self._metadata)
+        """Leave an empty output."""
+        if self._handle is not None:
+            self.show(EMPTY, self._metadata)
 
 
 class PlainHeader:
@@ -92,9 +150,6 @@ class PlainHeader:
 
     def __init__(self) -> None:
         self._last: tuple[object, ...] = ()
-
-    def prepare(self) -> None:
-        """Do nothing: lines need nothing."""
 
     def show(self, facts: Facts) -> None:
         """Print the line if it is about another state, or another reason to wait."""
@@ -107,76 +162,103 @@ class PlainHeader:
             sys.stderr.write(printable(text_of(facts)) + "\n")
             sys.stderr.flush()
 
+    def settle(self) -> None:
+        """Do nothing: lines need nothing."""
+
+    def widgets(self, job: models.Job) -> int:  # noqa: ARG002 - whatever it is
+        """Return that there are none."""
+        return 0
+
     def again(self) -> None:
         """Do nothing: what was printed stays."""
 
+    def end(self) -> None:
+        """Do nothing: there are no buttons."""
+
     def remove(self) -> None:
         """Do nothing: what was printed stays."""
 
 
-class Button:
-    """The Cancel button of one header; clicks come on a thread of a subshell."""
+class Buttons:
+    """Why and Cancel of one header as widgets; clicks come on a thread of a subshell."""
 
-    def __init__(self, kernel: object, on_click: Callable[[], None]) -> None:
+    def __init__(self, kernel: object, on_cancel: Callable[[], None], on_why: Callable[[], None]) -> None:
         self._kernel = kernel
-        self._on_click = on_click
+        self._on_cancel = on_cancel
+        self._on_why = on_why
+        self._piece = _Piece()
         self._box: Any = None
-        self._button: Any = None
-        self._handle: _Handle | None = None
+        self._why: Any = None
+        self._cancel: Any = None
+        self._is_heard = False
+        self._ends_at: float | None = None
+        """When it is given up that a front end opens a subshell; None before it was asked to."""
 
-    def place(self) -> None:
-        """Put the button above what is displayed next; nothing happens where no click would be heard."""
-        if self._box is None and not self._make():
+    def place(self, job: models.Job) -> None:
+        """Keep a place for them above what is displayed next, and fit them to the job's state."""
+        if not self._piece.is_there and subshells.are_supported(self._kernel) and not job.state.is_final:
+            self._piece.show(EMPTY, {})
+        if self._is_heard:
+            self._why.layout.display = "" if job.state is JobState.QUEUED else "none"
+            self._box.layout.visibility = "visible" if self.count(job) else "hidden"
+
+    def count(self, job: models.Job) -> int:
+        """Return how many there are for a job in this state."""
+        if not self._is_heard or job.state.is_final or job.state is JobState.STOPPING:
+            return 0
+        return 2 if job.state is JobState.QUEUED else 1
+
+    def settle(self) -> None:
+        """Make them, and show them as soon as a front end hears them; nothing is waited for."""
+        if not self._piece.is_there or self._is_heard:
             return
-        # ipykernel 7.4 sends what comes for a comm to the shell that used it last, which is this busy one; ours goes where it is sent to.
-        getattr(self._button.comm, "__dict__", {}).pop("_reply_subshell_id", None)
-        view = {VIEW: {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}, "text/plain": ""}
-        self._handle = display(view, raw=True, display_id=True)
+        if self._ends_at is None:
+            self._ends_at = time.monotonic() + SUBSHELL_S
+            self._make()
+        elif self._box is not None and subshells.are_open(self._kernel):
+            for button in (self._why, self._cancel):
+                subshells.listen_where_it_is_sent(button.comm)
+            self._is_heard = True
+            model = {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}
+            self._piece.show({VIEW: model, "text/plain": ""}, {})
+        elif time.monotonic() > self._ends_at:
+            self._close()
 
-    def is_there(self) -> bool:
-        """Tell whether there is a button."""
-        return self._button is not None
+    def again(self) -> None:
+        """Show them again: the front end cleared all output."""
+        self._piece.again()
 
-    def _make(self) -> bool:
-        if not getattr(self._kernel, "_supports_kernel_subshells", False):
-            return False
+    def remove(self) -> None:
+        """Take them away."""
+        self._piece.remove()
+        self._close()
+
+    def _make(self) -> None:
         try:
             import ipywidgets
         except ImportError:
-            return False
-        self._button = ipywidgets.Button(description="Cancel", tooltip="Cancel the job")
-        self._button.add_class("mgpu-cancel")
-        self._button.on_click(self._clicked)
-        self._box = ipywidgets.HBox([self._button])
+            return
+        self._why = ipywidgets.Button(description="Why", tooltip="Why the job waits")
+        self._why.add_class("mgpu-why")
+        self._why.layout.display = "none"
+        self._why.on_click(lambda _: self._on_why())
+        self._cancel = ipywidgets.Button(description="Cancel", tooltip="Cancel the job")
+        self._cancel.add_class("mgpu-cancel")
+        self._cancel.on_click(self._cancelled)
+        self._box = ipywidgets.HBox([self._why, self._cancel])
         self._box.add_class("mgpu-actions")
-        if not self._is_heard():
-            self.remove()
-        return self._box is not None
+        self._box.add_class("mgpu-widgets")
 
-    def _is_heard(self) -> bool:
-        """Tell whether the front end talks to widgets over a subshell; it opens one when it hears of the first widget."""
-        manager = self._kernel.shell_channel_thread.manager  # type: ignore[attr-defined]
-        global _waited  # noqa: PLW0603 - once for each kernel
-        has_page = "JPY_SESSION_NAME" in os.environ  # set where a Jupyter server has started the kernel for a notebook
-        ends_at = time.monotonic() + (SUBSHELL_S if has_page and not _waited else 0.0)
-        while not manager.list_subshell() and time.monotonic() < ends_at:
-            time.sleep(0.02)
-        _waited = True
-        return bool(manager.list_subshell())
-
-    def remove(self) -> None:
-        """Take the button away."""
-        if self._handle is not None:
-            self._handle.update(EMPTY, raw=True, metadata={})
-            self._handle = None
-        if self._box is not None:
-            self._button.close()
-            self._box.close()
-            self._box = self._button = None
-
-    def _clicked(self, button: Any) -> None:
+    def _cancelled(self, button: Any) -> None:
         button.disabled = True
-        self._on_click()
+        self._on_cancel()
+
+    def _close(self) -> None:
+        self._is_heard = False
+        for one in (self._why, self._cancel, self._box):
+            if one is not None:
+                one.close()
+        self._box = self._why = self._cancel = None
 
 
 def display(data: Mapping[str, Any], **options: Any) -> Any:

@@ -12,26 +12,23 @@ from collections.abc import Callable, Sequence
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.explanations import Offer
 from mgpu_jupyter.client.displays import Display, Splitter
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Decoder, Tail
 from mgpu_jupyter.client.words import ending, first_to_fail, printable
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.notebook.above import Above
+from mgpu_jupyter.notebook.actions import RUN_CELL, RUN_JOB
 from mgpu_jupyter.notebook.budget import Budget
-from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
-from mgpu_jupyter.notebook.header import Facts, Waits, done_html
+from mgpu_jupyter.notebook.gauges import Gauges
+from mgpu_jupyter.notebook.header import done_html
 from mgpu_jupyter.notebook.notes import Notes, RichNotes
 from mgpu_jupyter.notebook.ranks import RankLines
-from mgpu_jupyter.notebook.screen import Button, Header, PlainHeader, RichHeader, clear_output, display
+from mgpu_jupyter.notebook.screen import Buttons, PlainHeader, RichHeader, clear_output, display
 
 KEPT_LINES = 20
-SHOWN_LINES = 8
-HEADER_S = 1.0
-"""The header is brought up to date so often while a job runs."""
-LONG_WAIT_S = 1.0
-"""Who waits longer than this is told what would start now."""
 PACE_S = 0.25
+STOP_CANCELS, STOP_LEAVES = "Stop cancels", "Stop leaves it running"
 
 
 class CellViewer:
@@ -52,33 +49,35 @@ class CellViewer:
         self._notes = notes
         self._on_submitted = on_submitted
         self._is_rich = kernel is not None
-        self._button = Button(kernel, self._cancel) if self._is_rich else None
-        self._header: Header = RichHeader(self._button) if self._is_rich else PlainHeader()
-        self._gauges = gauges or NoGauges()
+        self._tail = Tail()
+        self._above = Above(
+            lambda above: RichHeader(Buttons(kernel, above.cancel, above.why)) if self._is_rich else PlainHeader(),
+            gauges,
+            is_rich=self._is_rich,
+            lines_of=self._tail.last_lines,
+            stop=STOP_CANCELS,
+            run_again=RUN_CELL,
+        )
         self._decoder = Decoder()
         self._splitters: dict[tuple[int, str], Splitter] = {}
         self._lines = RankLines(ranks, colour=self._is_rich or sys.stdout.isatty()) if ranks > 1 else None
         self._budget = Budget(limited=self._is_rich)
         self._left_out: Notes | None = None
-        self._tail = Tail()
         self._said: set[str] = set()
         self._attempt = 0
-        self._job: Job | None = None
-        self._info: models.Job | None = None
         self._key = ""
         self._cleared: set[int] = set()
         self._shown: dict[str, str] = {}
-        self._offers: tuple[Offer, ...] | None = None
-        self._waiting_since = 0.0
-        self._is_cancelling = False
-        self._trouble = ""
-        self._header_at = 0.0
+
+    def attached(self) -> None:
+        """Take note that somebody came back to a job: Stop leaves it, and running the cell again would show this one again."""
+        self._above.stop, self._above.run_again = STOP_LEAVES, RUN_JOB
 
     # --- what comes from the job ---------------------------------------------------------------------
 
     def submitted(self, job: Job) -> None:
         """Pass the job on; one that starts at once needs no words."""
-        self._job = job
+        self._above.job = job
         self._on_submitted(job)
 
     def keyed(self, key: str) -> None:
@@ -87,13 +86,9 @@ class CellViewer:
 
     def changed(self, job: models.Job) -> None:
         """Show its state, and what the nodes have to say."""
-        self._trouble = ""
-        if self._info is None or self._info.state is not job.state:
-            self._waiting_since = time.monotonic()
-        self._info = job
         if job.state.is_final:
             self._write(*self._rest())
-        self._show_header()
+        self._above.changed(job)
         if job.attempt > self._attempt > 0:
             self._notes.say(f"Runs again (attempt {job.attempt}) · {job.id}")
         self._attempt = max(self._attempt, job.attempt)
@@ -122,17 +117,17 @@ class CellViewer:
 
     def trouble(self, text: str) -> None:
         """Say that the server does not answer; may come from any thread, and is shown by the next tick."""
-        self._trouble = text
+        self._above.trouble = text
         if not self._is_rich:
             self._notes.show_waiting(text)
 
     def interrupted(self, job: Job) -> None:
         """Say that the job is being cancelled."""
-        self._is_cancelling = True
+        self._above.cancelling = True
         if self._info is None or self._info.state is JobState.QUEUED:
             self._notes.show_waiting(f"Interrupted: cancelling {job.id} …")
         else:
-            self._show_header()
+            self._above.show()
 
     def close(self) -> None:
         """Write what is still held; the header of a job that is not over is taken away."""
@@ -142,11 +137,7 @@ class CellViewer:
         self._splitters.clear()
         self._write(*self._rest())
         self._notes.clear_waiting()
-        self._gauges.close()
-        if self._button is not None:
-            self._button.remove()
-        if self._info is None or not self._info.state.is_final:
-            self._header.remove()
+        self._above.close()
         self._say_what_is_left_out(last=True)
         if self._lines is not None and (summary := self._lines.summary()):
             lines = [f"{rank} │ {line}" for rank in sorted(self._lines.folded) for line in self._tail.last_lines(rank, KEPT_LINES)]
@@ -155,7 +146,7 @@ class CellViewer:
 
     def done(self, job: models.Job, brought: str = "") -> None:
         """Show the one quiet line of a job that completed, with what it brought back; call it after `close`."""
-        used = used_gpus(self._job) if self._is_rich and job.gpus else ""
+        used = used_gpus(self._above.job) if self._is_rich and job.gpus else ""
         more = [text for text in (used, brought) if text]
         text = " · ".join((ending(job), *more, job.id))
         if self._is_rich:
@@ -169,53 +160,13 @@ class CellViewer:
         culprit = first_to_fail(job)
         return self._tail.last_lines(culprit.rank if culprit else 0, KEPT_LINES)
 
-    # --- the header ------------------------------------------------------------------------------------
+    @property
+    def _info(self) -> models.Job | None:
+        return self._above.info
 
     def _bring_up_to_date(self) -> None:
-        now = time.monotonic()
-        if now - self._header_at >= HEADER_S and self._info is not None and not self._info.state.is_final:
-            self._show_header()
+        if self._above.bring_up_to_date():
             self._say_what_is_left_out()
-
-    def _show_header(self) -> None:
-        assert self._info is not None
-        self._header_at = time.monotonic()
-        self._header.prepare()
-        self._header.show(self._facts(self._info))
-
-    def _facts(self, job: models.Job) -> Facts:
-        waits = Waits()
-        if job.state is JobState.QUEUED:
-            waits = self._gauges.waits(job)
-            if self._is_rich and self._offers is None and time.monotonic() - self._waiting_since >= LONG_WAIT_S:
-                self._offers = self._ask_for_offers()
-        return Facts(
-            job=job,
-            now=time.time(),
-            waits=waits,
-            load=self._gauges.load(job),
-            offers=self._offers or (),
-            stop_cancels=self._button is None or not self._button.is_there(),
-            cancelling=self._is_cancelling,
-            last_lines=self.last_lines(job)[-SHOWN_LINES:] if job.state is JobState.FAILED else (),
-            trouble=self._trouble,
-        )
-
-    def _ask_for_offers(self) -> tuple[Offer, ...]:
-        try:
-            return () if self._job is None else self._job.explain().offers
-        except MgpuError:
-            return ()
-
-    def _cancel(self) -> None:
-        """Cancel the job, on the thread of the click; the cell sees it end."""
-        self._is_cancelling = True
-        try:
-            if self._job is not None:
-                self._job.cancel()
-        except MgpuError as error:
-            self._is_cancelling = False
-            self._trouble = error.message
 
     # --- output ------------------------------------------------------------------------------------------
 
@@ -286,7 +237,7 @@ class CellViewer:
             self._shown.clear()
             self._budget.renew()
             self._left_out = None
-            self._header.again()
+            self._above.header.again()
 
     def _say_what_is_left_out(self, *, last: bool = False) -> None:
         note = self._budget.note(self._info.id) if self._info is not None else ""

@@ -1,16 +1,17 @@
-"""The header of a cell in a real JupyterLab: what is seen in light, dark and high contrast, at 480 px, and that Cancel cancels."""
+"""The header of a cell in a real JupyterLab: what is seen in light, dark and high contrast, at 480 px, and what its buttons do."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, Locator
 
-from tests.browser.lab import Lab
+from tests.browser.lab import Lab, LabPage
 
 RUNS = """%%mgpu_srun --nodes 2 --gpus-per-node 2 --name train-7b -t 03:00:00
-import os, time
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2.5), os._exit(1)))  # saves its state first
 rank = os.environ["MGPU_NODE_RANK"]
 print("2 ranks on 2 nodes, ring over eth1")
 if rank == "0":
@@ -24,23 +25,51 @@ if rank == "0":
         time.sleep(0.5)
 time.sleep(300)
 """
-WAITS = "%%mgpu_srun --gpus 2 --name patient -t 02:00:00\nprint('never')"
+WAITS = "%%mgpu_srun --gpus 2 --name finetune-13b -t 02:00:00\nprint('never')"
 FAILS = """%%mgpu_srun --nodes 2 --gpus-per-node 1 --name finetune-13b
 import os, time
+print("batch of 64", flush=True)
 if os.environ["MGPU_NODE_RANK"] == "1":
-    raise MemoryError("Tried to allocate 9.50 GiB.")
+    time.sleep(0.5)
+    print("step 1/4000")
+    raise SystemExit("MemoryError: Tried to allocate 9.50 GiB.")
 time.sleep(60)
 """
-DONE = "%%mgpu_srun --gpus 1 --name eval-mmlu\nimport time\nprint('accuracy 0.612')\ntime.sleep(2)"
+DONE = "%%mgpu_srun --gpus 1 --name eval-mmlu --out scores\nimport time\nscores = [0.612] * 1000\nprint('accuracy 0.612')\ntime.sleep(2)"
+NARROW = """node => [node, ...node.querySelectorAll('.mgpu-head, .mgpu-row, .mgpu-line, .mgpu-done, .mgpu-again')]
+  .filter(one => one.scrollWidth > one.clientWidth + 1 && !['hidden', 'clip'].includes(getComputedStyle(one).overflowX))
+  .map(one => `${one.className}: ${one.scrollWidth} in ${one.clientWidth}`)"""
+
+
+def notebook(lab: Lab, context: BrowserContext, name: str, *cells: str) -> LabPage:
+    lab.write_notebook(f"{name}.ipynb", ["%load_ext mgpu_jupyter", *cells])
+    page = lab.open(context, f"{name}.ipynb", workspace=name)
+    page.command("application:toggle-left-area")
+    page.wait_for_kernel()
+    page.run(0)
+    return page
+
+
+def pressed(cell: Locator, name: str) -> None:
+    """Press a button of a header that JupyterLab carries out."""
+    cell.locator(".mgpu-act:visible", has_text=name).click()
+
+
+def both(page: LabPage, pictures: Path, name: str, locator: Locator) -> None:
+    """Take a picture in the dark and in the light."""
+    for theme in ("dark", "light"):
+        page.theme(theme)
+        page.screenshot(pictures / f"{name}-{theme}.png", locator)
+
+
+def back(page: LabPage, name: str) -> None:
+    """Go back from the job's view to the notebook."""
+    page.page.locator(f".lm-TabBar-tabLabel:text-is('{name}.ipynb')").click()
 
 
 @pytest.mark.timeout(240)
 def test_a_header_that_lives(lab: Lab, context: BrowserContext, pictures: Path) -> None:
-    lab.write_notebook("cell.ipynb", ["%load_ext mgpu_jupyter", RUNS, DONE, FAILS])
-    page = lab.open(context, "cell.ipynb")
-    page.command("application:toggle-left-area")
-    page.wait_for_kernel()
-    page.run(0)
+    page = notebook(lab, context, "cell", RUNS, DONE, FAILS)
     page.run(1, wait=False)
     output = page.output(1)
     output.locator(".mgpu-running").wait_for()
@@ -51,42 +80,70 @@ def test_a_header_that_lives(lab: Lab, context: BrowserContext, pictures: Path) 
     assert heights is not None
     assert 55 < heights["height"] < 80
     assert output.locator(".mgpu-chip").count() == 2
-    for theme in ("light", "dark", "contrast"):
-        page.theme(theme)
-        page.screenshot(pictures / f"cell-running-{theme}.png", page.cell(1))
-    page.theme("light")
-    page.page.set_viewport_size({"width": 700, "height": 900})
+    page.theme("contrast")
+    page.screenshot(pictures / "cell-running-contrast.png", page.cell(1))
+    both(page, pictures, "cell-running", page.cell(1))
+    page.page.set_viewport_size({"width": 598, "height": 900})
+    box = output.locator(".mgpu-wide").bounding_box()
+    assert box is not None
+    assert 430 < box["width"] < 500
+    assert (output.locator(".mgpu-wide").evaluate(NARROW), output.evaluate(NARROW)) == ([], [])
     page.screenshot(pictures / "cell-running-narrow.png", page.cell(1))
     page.page.set_viewport_size({"width": 1280, "height": 900})
-    button = page.page.locator(".mgpu-actions button:visible")
-    button.click()
+    job = next(lab.client.jobs(name="train-7b", state="active"))
+    pressed(output, "Open")
+    page.page.locator(f"[data-job-view='{job.id}']").wait_for()
+    back(page, "cell")
+    pressed(output, "Cancel")
+    output.locator(".mgpu-stopping", has_text="if it does not end").wait_for()
+    both(page, pictures, "cell-stopping", output)
     page.wait_for_cell(1)
     assert "JobCancelled" in page.text(1)
     assert "Cancelled" in output.locator(".mgpu-head").inner_text()
     page.run(2)
     page.run(3)
     assert output.locator(".mgpu-running").count() == 0
-    assert "Done in" in page.output(2).locator(".mgpu-done").inner_text()
-    failed = page.output(3).locator(".mgpu-head").inner_text()
-    assert [word for word in ("Failed", "finetune-13b", "rank 1 on node-", "exit 1", "Tried to allocate") if word not in failed] == []
-    page.screenshot(pictures / "cell-done.png", page.cell(2))
-    page.screenshot(pictures / "cell-failed.png", page.cell(3))
+    done = page.output(2).locator(".mgpu-done")
+    assert [word for word in ("Done in", "exit 0", "scores", "eval-mmlu") if word not in done.inner_text()] == []
+    both(page, pictures, "cell-done", page.cell(2))
+    head = page.output(3).locator(".mgpu-head")
+    words = ("Failed", "finetune-13b", "rank 1 on node-", "exit 1", "Tried to allocate", "Rank 0: stopped because rank 1 failed")
+    assert [word for word in words if word not in head.inner_text()] == []
+    both(page, pictures, "cell-failed", page.cell(3))
+    head.locator("summary").click()
+    assert "batch of 64" in head.locator("details").inner_text()
+    pressed(head, "Full log")
+    failed = next(lab.client.jobs(name="finetune-13b"))
+    page.page.locator(f"[data-job-view='{failed.id}'] [role=tab][aria-selected=true]", has_text="Log").wait_for()
+    back(page, "cell")
+    done.locator(".mgpu-link").click()
+    page.page.locator("[data-job-view]", has_text="eval-mmlu").wait_for()
+    back(page, "cell")
+    before = page.prompt(3)
+    pressed(page.output(3), "Run again")
+    lab.wait_until(lambda: page.prompt(3) not in (before, "[*]:", "[ ]:"), "the cell has run again", 60)
+    assert len(list(lab.client.jobs(name="finetune-13b"))) == 2
 
 
 @pytest.mark.timeout(240)
 def test_a_header_that_waits(lab: Lab, context: BrowserContext, pictures: Path) -> None:
     lab.client.submit(["sleep", "600"], nodes=2, gpus_per_node=4, name="before", time_limit=3600.0)
-    lab.write_notebook("waits.ipynb", ["%load_ext mgpu_jupyter", WAITS])
-    page = lab.open(context, "waits.ipynb", workspace="waits")
-    page.command("application:toggle-left-area")
-    page.wait_for_kernel()
-    page.run(0)
+    page = notebook(lab, context, "waits", WAITS)
     page.run(1, wait=False)
     header = page.output(1).locator(".mgpu-waiting")
     header.wait_for()
     page.page.wait_for_function("() => document.querySelector('.mgpu-waiting').innerText.includes('1st of 1 in the queue')")
     page.output(1).scroll_into_view_if_needed()
-    page.screenshot(pictures / "cell-waiting.png", page.cell(1))
-    page.page.locator(".mgpu-actions button:visible").click()
+    both(page, pictures, "cell-waiting", page.cell(1))
+    job = next(lab.client.jobs(name="finetune-13b", state="active"))
+    pressed(page.output(1), "Why")
+    page.page.locator(f"[data-job-view='{job.id}'] [role=tab][aria-selected=true]", has_text="Explain").wait_for()
+    back(page, "waits")
+    page.page.evaluate("() => delete document.body.dataset.mgpuLab")  # as in a page without the extension: the kernel's own buttons
+    widgets = page.output(1).locator(".mgpu-widgets")
+    widgets.get_by_role("button", name="Why").click()
+    header.get_by_text("node-1, node-2: has 0 of the 2 GPUs free").or_(header.locator(".mgpu-told").first).first.wait_for()
+    page.screenshot(pictures / "cell-why.png", page.cell(1))
+    widgets.get_by_role("button", name="Cancel").click()
     page.wait_for_cell(1)
     assert "JobCancelled" in page.text(1)

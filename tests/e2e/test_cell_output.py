@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.cluster import Cluster
 from tests.e2e.notebook import Notebook, Ran
 
@@ -31,6 +33,15 @@ import os, time
 if os.environ["MGPU_NODE_RANK"] == "1":
     1 / 0
 time.sleep(60)
+"""
+
+CLEARS = """%%mgpu_srun SIZE
+from IPython.display import HTML, clear_output, display
+print("first", flush=True)
+display(HTML("<b>old</b>"))
+clear_output(wait=WAIT)
+display(HTML("<b>new</b>"))
+print("second", flush=True)
 """
 
 FORGED = """%%mgpu_srun --gpus 1
@@ -82,6 +93,45 @@ def test_what_a_rank_displays_appears_in_its_place(notebook: Notebook, two_nodes
     assert (job.output(), job.output_bytes(0).decode()) == (said, said)
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_rank_clears_the_output_and_the_header_stays(notebook: Notebook, wait: bool) -> None:
+    ran = notebook.run(CLEARS.replace("SIZE", "--gpus 1").replace("WAIT", str(wait)))
+    assert ran.error is None
+    (cleared,) = [number for number, piece in enumerate(ran.pieces) if piece.kind == "clear_output"]
+    before, after = Ran(ran.pieces[:cleared]), Ran(ran.pieces[cleared:])
+    assert (before.text(), after.text(), order(before), order(after)) == (
+        "first\n",
+        "second\n",
+        ["first\n", "text/html"],
+        ["text/html", "second\n"],
+    )
+    assert [piece for piece in after.pieces if piece.kind == "display_data" and "mgpu" in piece.content["metadata"]] != []
+
+
+def test_no_rank_clears_what_the_others_said(notebook: Notebook) -> None:
+    ran = notebook.run(CLEARS.replace("SIZE", "--nodes 2 --gpus-per-node 1").replace("WAIT", "True"))
+    assert (ran.error, [piece for piece in ran.pieces if piece.kind == "clear_output"]) == (None, [])
+    shown = [
+        (piece.kind, piece.content["data"]["text/html"])
+        for piece in ran.pieces
+        if "<b>" in piece.content.get("data", {}).get("text/html", "")
+    ]
+    own = [one for one in shown if one[1] in ("<b>old</b>", "<b>new</b>")]
+    assert sorted(own) == [("display_data", "<b>old</b>")] * 2 + [("update_display_data", "<b>new</b>")] * 2
+
+
+def test_what_was_displayed_is_there_when_somebody_attaches(notebook: Notebook, two_nodes: Cluster) -> None:
+    assert notebook.run(FIGURE.replace("--name figure", "--name figure --background --as job")).error is None
+    job = next(iter(two_nodes.client.jobs(name="figure"))).wait(60)
+    ran = notebook.run(f"%mgpu_attach {job.id}")
+    assert (ran.error, [data["image/png"][:11] for data in data_of(ran, "image/png")]) == (None, ["iVBORw0KGgo"])
+    assert "│ after the figure\n" in ran.text()
+    last = ran.pieces[-1].content["data"]
+    assert last["text/plain"].startswith("Done in ")
+    assert [word for word in (" on n1, n2, 2 simulated GPUs, exit 0", job.id) if word not in last["text/plain"]] == []
+    assert [word for word in ("Done in <b>", "mgpu:open-job", "figure") if word not in last["text/html"]] == []
+
+
 def test_what_a_job_only_passes_on_is_text(notebook: Notebook) -> None:
     ran = notebook.run(FORGED)
     assert (ran.error, ran.text().strip()) == (None, "text")
@@ -98,7 +148,10 @@ def test_the_header_tells_how_it_goes(notebook: Notebook, two_nodes: Cluster) ->
     assert lines[0].startswith(f"mgpu {job.id} waiting, 1st of 1") or lines[0].startswith(f"mgpu {job.id} waiting, 1st in queue")
     assert any(line.startswith(f"mgpu {job.id} running on n") for line in lines)
     assert ("" in lines, lines[-1].startswith("Done in "), lines[-1].endswith(f" · {job.id}")) == (True, True, True)
-    assert [word for word in ("Waiting", "Running", "patient") if not any(word in data["text/html"] for data in headers)] == []
+    assert {kind for data in headers for kind in data} == {"text/plain", "text/html"}
+    assert [
+        word for word in ("Waiting", "Running", "patient", "Stop cancels") if not any(word in data["text/html"] for data in headers)
+    ] == []
 
 
 def test_lines_of_ranks(notebook: Notebook) -> None:

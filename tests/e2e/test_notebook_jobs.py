@@ -237,9 +237,11 @@ def test_a_question_mark(notebook: Notebook) -> None:
 
 def test_a_job_as_a_value_follows_its_job(notebook: Notebook, two_nodes: Cluster, tmp_path: Path) -> None:
     mark = tmp_path / "go"
-    ran = notebook.run(f"%mgpu_srun --background --name waits -- bash -c 'until [ -e {mark} ]; do sleep 0.05; done'")
-    (shown,) = [piece for piece in ran.pieces if piece.kind == "display_data"]
-    assert "waits" in shown.content["data"]["text/plain"] or "mgpu" in shown.content["data"]["text/plain"]
+    ran = notebook.run(f"%mgpu_srun --background --name waits --gpus 1 -- bash -c 'until [ -e {mark} ]; do sleep 0.05; done'")
+    buttons, shown = [piece for piece in ran.pieces if piece.kind == "display_data"]
+    assert ("mgpu:cancel-job" in buttons.content["data"]["text/html"], "mgpu-head" in shown.content["data"]["text/html"]) == (True, True)
+    assert shown.content["data"]["text/plain"].startswith("mgpu ")
+    notebook.updates(shown.content["transient"]["display_id"], " running on n")
     mark.touch()
     updated = notebook.updates(shown.content["transient"]["display_id"], "Done in")
     assert "exit 0" in updated

@@ -16,7 +16,20 @@ from mgpu_jupyter.client.live import LiveState, View
 from mgpu_jupyter.client.mock import a_node
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.gauges import LiveGauges
-from mgpu_jupyter.notebook.header import Facts, Load, Waits, clock, done_html, html_of, in_time, places, shortened, stopwatch, text_of
+from mgpu_jupyter.notebook.header import (
+    Facts,
+    Load,
+    Waits,
+    clock,
+    done_html,
+    html_of,
+    in_time,
+    places,
+    readiness,
+    shortened,
+    stopwatch,
+    text_of,
+)
 
 NOW = time.time()
 
@@ -76,7 +89,9 @@ def test_waiting() -> None:
         "Stop cancels",
     )
     assert [word for word in (*words, "2 × 2 H100 on gpu-03") if word not in page] == []
-    assert "Stop cancels" not in html_of(replace(facts, stop_cancels=False))
+    assert "Stop cancels" not in html_of(replace(facts, widgets=2))
+    asked = without_style(html_of(replace(facts, explained=("2 jobs are ahead of it: A, B.",))))
+    assert "2 jobs are ahead of it: A, B." in asked
 
 
 def test_running_and_starting_are_of_one_height() -> None:
@@ -173,3 +188,39 @@ def test_a_header_looks_at_its_own_gpus_alone(nodes: int) -> None:
 
 def _opened(view: View) -> Callable[[], FakeReader]:  # a reader as far as gauges need one
     return lambda: FakeReader(view)
+
+
+def test_how_far_the_nodes_are_with_the_start() -> None:
+    job = a_job(JobState.STARTING)
+
+    def told(*steps: str, job: models.Job = job) -> str:
+        placements = tuple(replace(one, step=step) for one, step in zip(job.placements, steps, strict=True))
+        return readiness(replace(job, placements=placements))
+
+    assert told("", "") == "gpu-01 ×4, gpu-02 ×4"
+    assert told("ready", "asked") == "gpu-01 ×4 ready, gpu-02 ×4 being asked"
+    assert told("meeting", "meeting") == "gpu-01 ×4, gpu-02 ×4 checking the connection between nodes"
+    many = a_job(JobState.STARTING, nodes=6)
+    assert told(*["started"] * 5, "launching", job=many) == "5 nodes started, 1 node launching"
+    page = html_of(Facts(job=replace(job, placements=tuple(replace(one, step="ready") for one in job.placements)), now=NOW))
+    assert "gpu-01 ×4, gpu-02 ×4 ready" in page
+
+
+def test_when_it_is_killed() -> None:
+    at = NOW + 9.6
+    facts = Facts(job=replace(a_job(JobState.STOPPING), kill_at=at), now=NOW)
+    words = f"killed at {time.strftime('%H:%M:%S', time.localtime(at))} if it does not end"
+    assert (words in html_of(facts), "in 10 s" in html_of(facts)) == (True, True)
+    assert text_of(facts) == f"mgpu K7P2M9QX stopping on gpu-01 ×4, gpu-02 ×4; {words}"
+
+
+def test_what_the_other_ranks_of_a_failed_job_said() -> None:
+    job = a_job(JobState.FAILED, nodes=3)
+    bad = tuple(replace(one, exit_code=1) if one.rank == 1 else replace(one, signal=15, ended_at=NOW + 1) for one in job.placements)
+    facts = Facts(job=replace(job, placements=bad), now=NOW, other_lines=((0, ("a<",)), (2, ("a<",))))
+    alike = without_style(html_of(facts))
+    assert "Ranks 0, 2: stopped because rank 1 failed" in alike
+    assert "(same 1 line on all 2)" in alike
+    assert alike.count("a&lt;") == 1
+    assert without_style(html_of(replace(facts, other_lines=((0, ("a",)), (2, ()))))).count("<details") == 1
+    assert "<details" not in html_of(replace(facts, other_lines=()))

@@ -216,9 +216,9 @@ def test_a_question_mark_shows_examples(shell: Shell, name: str) -> None:
 def test_a_job_as_a_value_of_a_cell(shell: Shell, capsys: Captured) -> None:
     shell.plays(lambda spec: Play(hold="held" in spec.name, lasts_s=2.0))
     assert shell.run("%mgpu_srun --background --name done -- x").success
-    assert capsys.readouterr().out == "Out[0]: Done in 2.0 s on node-1, 1 GPU, exit 0 · done MOCK0000\n"
+    assert capsys.readouterr().out == "Out[0]: Done in 2.0 s on node-1, 1 GPU, exit 0 · MOCK0000\n"
     job = shell.run("%mgpu_srun --background --name held -- x").result
-    assert capsys.readouterr().out.startswith("Out[0]: mgpu MOCK0001 held running on node-1 for ")
+    assert capsys.readouterr().out == "Out[0]: mgpu MOCK0001 running on node-1 ×1\n"
     job.snapshot = None
     assert line_of(job) == "mgpu MOCK0001"
     sweep = shell.run("%mgpu_srun --background --sweep a=1,2 -- x").result
@@ -236,7 +236,7 @@ def test_a_live_value_ends_with_its_job(shell: Shell, monkeypatch: pytest.Monkey
     shell.plays(lambda spec: Play(hold=True, lasts_s=2.0))
     job = shell.run("%mgpu_srun --background -- x").result
     assert isinstance(job, Job)
-    monkeypatch.setattr("mgpu_jupyter.notebook.live_job.show_bundle", lambda *_args, **_options: Handle())
+    monkeypatch.setattr("mgpu_jupyter.notebook.screen.display", lambda *_args, **_options: Handle())
     LiveJobs(is_rich=True).show(job)
     shell.mock.jobs["MOCK0000"].cancelled.set()
     deadline = time.monotonic() + 10

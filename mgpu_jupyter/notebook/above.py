@@ -1,0 +1,173 @@
+"""What stands above a job's output, while somebody looks: gathers the facts, brings the header up to date once a second.
+
+The same for a cell that watches its job (`stream.py`) and for a job that is the value of a cell (`live_job.py`). Draws nothing itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from mgpu_agent.protocol.errors import MgpuError
+from mgpu_jupyter.api import models
+from mgpu_jupyter.api.explanations import Offer
+from mgpu_jupyter.api.live import JobUsage
+from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.reasons import as_lines
+from mgpu_jupyter.client.words import first_to_fail
+from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
+from mgpu_jupyter.notebook.header import Facts, Waits
+from mgpu_jupyter.notebook.screen import Header
+
+SHOWN_LINES = 8
+OTHER_LINES, OTHER_RANKS = 5, 16
+HEADER_S = 1.0
+"""The header is brought up to date so often while a job runs."""
+LONG_WAIT_S = 1.0
+"""Who waits longer than this is told what would start now."""
+FULL = 0.9
+"""Memory that was filled so far may be what a job failed of."""
+LinesOf = Callable[[int, int], tuple[str, ...]]
+
+
+class Above:
+    """The header of one job, and what its buttons do."""
+
+    def __init__(
+        self,
+        made: Callable[[Above], Header],
+        gauges: Gauges | None = None,
+        *,
+        is_rich: bool,
+        lines_of: LinesOf,
+        stop: str = "",
+        run_again: str = "",
+    ) -> None:
+        """`lines_of` returns the last lines of a rank; `stop` says what the stop button does, `run_again` names a command."""
+        self.header = made(self)
+        self.job: Job | None = None
+        self.info: models.Job | None = None
+        self.cancelling = False
+        self.trouble = ""
+        """No connection, in words; may be set by any thread."""
+        self.stop = stop
+        self.run_again = run_again
+        self._gauges = gauges or NoGauges()
+        self._is_rich = is_rich
+        self._lines_of = lines_of
+        self._offers: tuple[Offer, ...] | None = None
+        self._explained: tuple[str, ...] = ()
+        self._waiting_since = 0.0
+        self._shown_at = 0.0
+
+    def changed(self, job: models.Job) -> None:
+        """Show a new state."""
+        self.trouble = ""
+        if self.info is None or self.info.state is not job.state:
+            self._waiting_since = time.monotonic()
+        self.info = job
+        self.show()
+
+    def bring_up_to_date(self) -> bool:
+        """Show what time changes, if it is time; tell whether it was."""
+        self.header.settle()
+        if self.info is None or self.info.state.is_final or time.monotonic() - self._shown_at < HEADER_S:
+            return False
+        self.show()
+        return True
+
+    def show(self) -> None:
+        """Show it as it is now."""
+        assert self.info is not None
+        self._shown_at = time.monotonic()
+        self.header.show(self._facts(self.info))
+
+    def end(self) -> None:
+        """Need nothing more; what is shown stays."""
+        self._gauges.close()
+        self.header.end()
+
+    def close(self) -> None:
+        """Need nothing more; the header of a job that is not over is taken away."""
+        self.end()
+        if self.info is None or not self.info.state.is_final:
+            self.header.remove()
+
+    def cancel(self) -> None:
+        """Cancel the job, on the thread of a click; whoever watches sees it end."""
+        self.cancelling = True
+        try:
+            if self.job is not None:
+                self.job.cancel()
+        except MgpuError as error:
+            self.cancelling = False
+            self.trouble = error.message
+
+    def why(self) -> None:
+        """Show at length why it waits, or stop to, on the thread of a click; the next moment shows it."""
+        if self._explained or self.job is None:
+            self._explained = ()
+        else:
+            try:
+                told = tuple(filter(None, as_lines(self.job.explain(), time.time())))
+                self._explained = told[1:] or told  # the first sentence stands there already
+            except MgpuError as error:
+                self.trouble = error.message
+        self._shown_at = 0.0
+
+    def _facts(self, job: models.Job) -> Facts:
+        waits = Waits()
+        if job.state is JobState.QUEUED:
+            waits = self._gauges.waits(job)
+            if self._is_rich and self._offers is None and time.monotonic() - self._waiting_since >= LONG_WAIT_S:
+                self._offers = self._ask_for_offers()
+        facts = Facts(
+            job=job,
+            now=time.time(),
+            waits=waits,
+            load=self._gauges.load(job),
+            offers=self._offers or (),
+            widgets=self.header.widgets(job),
+            stop=self.stop,
+            explained=self._explained,
+            cancelling=self.cancelling,
+            trouble=self.trouble,
+            run_again=self.run_again,
+        )
+        return self._failed(facts) if job.state is JobState.FAILED else facts
+
+    def _failed(self, facts: Facts) -> Facts:
+        job = facts.job
+        culprit = first_to_fail(job)
+        rank = culprit.rank if culprit else 0
+        others = [one.rank for one in job.placements if one.rank != rank][:OTHER_RANKS]
+        return Facts(
+            job=job,
+            now=facts.now,
+            run_again=self.run_again,
+            last_lines=self._lines_of(rank, SHOWN_LINES),
+            other_lines=tuple((other, self._lines_of(other, OTHER_LINES)) for other in others),
+            hint=memory_hint(self._usage(), rank) if self._is_rich and job.gpus else "",
+        )
+
+    def _usage(self) -> JobUsage | None:
+        try:
+            return None if self.job is None else self.job.usage(points=10)
+        except MgpuError:
+            return None
+
+    def _ask_for_offers(self) -> tuple[Offer, ...]:
+        try:
+            return () if self.job is None else self.job.explain().offers
+        except MgpuError:
+            return ()
+
+
+def memory_hint(usage: JobUsage | None, rank: int) -> str:
+    """Return what the memory of the GPUs says about a rank that failed; nothing where they were not full."""
+    told = [one for one in (usage.gpus if usage else ()) if one.memory_mib and one.memory_peak_mib is not None and one.rank in (rank, None)]
+    shares = [(one.memory_peak_mib or 0) / one.memory_mib for one in told]
+    if not shares or max(shares) < FULL:
+        return ""
+    return f"A GPU of rank {rank} was at {min(100, round(100 * max(shares)))} % of its memory. Try a smaller batch, or more GPUs."
