@@ -24,6 +24,10 @@ from tests.processes import WaitedTooLong, wait_until
 GPUS = 4
 RANDOM_KILLS = 10
 PAUSE_S = 0.15
+FULL_FROM = 1000
+FULL_JOBS = 20  # of each kill
+FULL_PAUSE_S = 0.02
+CATCH_UP_S = 5.0
 CANCELLED = 0.15
 CANCELLED_AFTER = 8  # submits later, so that most of them run by then
 FAILPOINT_LIMIT_S = 2.0
@@ -55,10 +59,11 @@ def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
             if earlier is not None and choices.random() < CANCELLED:
                 stage.client.cancel(earlier)
 
-        with Busy(stage, submit, pause_s=PAUSE_S):
+        is_full = kills >= FULL_FROM
+        with Busy(stage, submit, pause_s=FULL_PAUSE_S if is_full else PAUSE_S):
             stage.kill("master")
-            for failpoint in itertools.islice(itertools.cycle(plan), kills):
-                if _one_life(stage, rng, failpoint, ready):
+            for number, failpoint in enumerate(itertools.islice(itertools.cycle(plan), kills)):
+                if _one_life(stage, rng, failpoint, ready, FULL_JOBS * number if is_full else 0):
                     reached.add(failpoint)
             stage.fork_master(GRACE)
         stage.drain(DRAIN_S)
@@ -67,18 +72,20 @@ def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
         figures = {"kills": kills, "nodes": nodes, "jobs": len(stage.acknowledged), "processes": runs}
         figures |= {"ready_s_most": round(max(ready, default=0.0), 2), "failpoints_reached": len(reached)}
         figures |= {"failpoints_not_reached": sorted(MASTER.keys() - reached), "rows_of_past": ROWS_OF_PAST}
-        limit_s = READY_LIMIT_S * (1.0 if kills >= 1000 else SLOW_MACHINE)
+        limit_s = READY_LIMIT_S * (1.0 if is_full else SLOW_MACHINE)
         stage.problems += [f"a master was ready only after {took:.1f} s" for took in ready if took > limit_s]
         return Findings(stage.judge(), figures)
 
 
-def _one_life(stage: Stage, rng: random.Random, failpoint: str, ready: list[float]) -> bool:
-    """Let a master live for a moment, at most up to a failpoint; tell whether it died there."""
+def _one_life(stage: Stage, rng: random.Random, failpoint: str, ready: list[float], jobs: int) -> bool:
+    """Let a master live for a moment, at most up to a failpoint, else until so many jobs have come; tell whether it died there."""
     began = time.monotonic()
     master = stage.fork_master(GRACE, failpoints=_wish(failpoint, rng))
     if stage.wait_for_master_or_end(master):
         ready.append(time.monotonic() - began)
         if not failpoint:
+            with contextlib.suppress(WaitedTooLong):
+                wait_until(lambda: len(stage.acknowledged) >= jobs, f"{jobs} jobs came", CATCH_UP_S)
             time.sleep(rng.uniform(0.0, 1.0))
         elif failpoint == "master.bye":
             master.terminate()
