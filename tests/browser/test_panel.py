@@ -166,12 +166,23 @@ def test_the_form_is_answered_while_it_is_filled_in(lab: Lab, page: LabPage, pic
     lab.wait_until(lambda: job.refresh().state == "running", "it runs")
     assert [(place.node, place.gpu_indices) for place in job.refresh().placements] == [(node, (2,))]
 
+    # Folded fields, and a Python cell that is written below with its variables.
+    panel.get_by_role("button", name="Let mgpu choose").click()
+    panel.get_by_role("button", name="More").click()
+    panel.get_by_label("Never on").fill(node)
+    panel.get_by_label("If it fails").select_option("retry once")
+    panel.get_by_role("button", name="Python cell").click()
+    panel.get_by_label("Variables out").fill("answer")
+    panel.get_by_label("Python").fill("answer = 6 * 7")
+    line = f"%%mgpu_srun --gpus 1 -t 00:10:00 --name 'from the form' --exclude {node} --out answer --retries 1"
+    expect(panel.locator(".mgpu-line")).to_have_text(f"{line}\nanswer = 6 * 7", timeout=LIMIT_MS)
+    expect(panel).to_contain_text("would start now", timeout=LIMIT_MS)
+    page.screenshot(pictures / "panel-more-light.png", panel)
     panel.get_by_role("button", name="Write a cell").click()
     # The notebook was written by a program, so that JupyterLab does not trust it and asks.
     page.page.locator(".jp-Dialog").get_by_role("button", name="Run Once").click()
-    expect(page.cell(SUBMIT + 1).locator(".cm-content")).to_have_text(
-        f"%mgpu_srun --node-gpu-ids {node}:2 -t 00:10:00 --name 'from the form' -- sleep 60", timeout=LIMIT_MS
-    )
+    written = page.cell(SUBMIT + 1).locator(".cm-content .cm-line")
+    expect(written).to_have_text([line, "answer = 6 * 7"], timeout=LIMIT_MS)
     page.command("notebook:delete-cell")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -13,14 +13,14 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import explanations as api
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.parser import Help
-from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
-from mgpu_jupyter.notebook.panel import Wanted, form, gpu_views, job_views, read_line, rows
+from mgpu_jupyter.model.job import JobState, NodeState
+from mgpu_jupyter.notebook.panel import Wanted, gpu_views, job_views, read_line, rows, submit_views
 from mgpu_jupyter.notebook.panel.explained import explained_html, first_line
-from mgpu_jupyter.notebook.panel.form import Form
+from mgpu_jupyter.notebook.panel.form import Form, More
 from mgpu_jupyter.notebook.panel.job_views import Log, log_html
 from mgpu_jupyter.notebook.panel.marks import Tile, esc, middle, plot, tile, wall
 from mgpu_jupyter.notebook.panel.panel import stale_html
-from mgpu_jupyter.notebook.panel.seen import Picked, Seen
+from mgpu_jupyter.notebook.panel.seen import Seen
 from mgpu_jupyter.notebook.panel.submit_tab import cell_button
 from mgpu_jupyter.notebook.panel.track import Track
 from tests.notebook.panel_world import HOSTILE, NOW, FakeView, gpu, job, node
@@ -118,9 +118,9 @@ def test_hostile_names_stay_text_everywhere() -> None:
         job_views.head_html(told, jobs[0]),
         job_views.head_html(told, jobs[1]),
         job_views.efficiency_html(4, 1.3, HOSTILE, HOSTILE),
-        form.magic_html(Form(name=HOSTILE, command=HOSTILE, flags=HOSTILE)),
-        form.answer_html(None, HOSTILE, NOW, checking=False),
-        form.answer_html(api.Explanation(verdict="never", code="x", text=HOSTILE), "", NOW, checking=True),
+        submit_views.magic_html(Form(name=HOSTILE, command=HOSTILE, code=HOSTILE, more=More(flags=HOSTILE, env=HOSTILE))),
+        submit_views.answer_html(None, HOSTILE, NOW, checking=False),
+        submit_views.answer_html(api.Explanation(verdict="never", code="x", text=HOSTILE), "", NOW, checking=True),
         cell_button(HOSTILE),
         explained_html(_answer(HOSTILE), NOW, HOSTILE),
         job_views.plots_html([job_views.GpuLine(HOSTILE, 0, [NOW], [5.0], 5.0)], NOW, NOW + 5, 2.0, mine=True),
@@ -155,7 +155,7 @@ def test_the_first_line_of_an_answer() -> None:
     assert first_line(_answer("Because."), NOW) == f"Starts at about {at}, in 38 m 00 s."
     assert first_line(api.Explanation(verdict="never", code="", text="No."), NOW) == "Can never start here."
     now = api.Explanation(verdict="now", code="", text="", where=(api.Where(node=NodeId("n1"), gpus=(6, 7)),))
-    assert first_line(now, NOW) == "Starts now on n1 (GPU 6, 7)."
+    assert first_line(now, NOW) == "Starts now on n1 (GPUs 6, 7)."
     assert first_line(api.Explanation(verdict="not_now", code="", text="x"), NOW) == "Start not known."
     assert "No small change starts it sooner." in explained_html(api.Explanation(verdict="not_now", code="", text="x"), NOW, "j")
 
@@ -245,83 +245,18 @@ def test_a_node_in_words() -> None:
     assert said == [f"offline since {rows.clock(NOW, NOW)}", "unhealthy", "not heard for 0 s", "maintenance"]
 
 
-# --- the form ------------------------------------------------------------------------------------------------
-
-
-def test_the_line_means_what_the_form_says() -> None:
-    filled = Form(nodes=2, gpus=2, gpu_type="H100", time_limit="02:00:00", name="probe-13b", command="python finetune.py --size 13b")
-    assert form.magic(filled) == (
-        "%mgpu_srun --nodes 2 --gpus-per-node 2 --gpu-type H100 -t 02:00:00 --name probe-13b -- python finetune.py --size 13b"
-    )
-    spec = form.spec_of(filled, {}, to_submit=True)
-    assert (spec.nodes, spec.gpus_per_node, spec.gpu_type, spec.time_limit_s, spec.name) == (2, 2, "H100", 7200.0, "probe-13b")
-    assert spec.command == ("python", "finetune.py", "--size", "13b")
-
-
-@pytest.mark.parametrize("name", ["it's", 'a "b" c', "$HOME", "a\\b", "{1+1}", "<b>", "-x", "日本"])
-def test_any_name_survives_the_line(name: str) -> None:
-    spec = form.spec_of(Form(name=name, command="true"), {}, to_submit=True)
-    assert spec.name == name
-
-
-def test_exact_gpus_and_more_flags() -> None:
-    picks = (Picked("gpu-04", 5), Picked("gpu-03", 7), Picked("gpu-03", 6))
-    filled = Form(nodes=3, gpus=8, picks=picks, command="true", flags="--distributed --env LR=0.1")
-    assert form.arguments(filled) == "--node-gpu-ids 'gpu-03:6,7;gpu-04:5' --distributed --env LR=0.1 -- true"
-    spec = form.spec_of(filled, {}, to_submit=True)
-    assert isinstance(spec, JobSpec)
-    assert (spec.node_gpu_ids, spec.distributed, spec.env) == ({"gpu-03": (6, 7), "gpu-04": (5,)}, True, {"LR": "0.1"})
-    assert form.toggled(picks, picks[0]) == picks[1:]
-    assert form.toggled((), picks[0]) == picks[:1]
-
-
-def test_what_is_wrong_is_said_before_it_is_sent() -> None:
-    with pytest.raises(InvalidRequest, match="Write the command"):
-        form.spec_of(Form(), {}, to_submit=True)
-    assert form.spec_of(Form(), {}, to_submit=False).command == ("python", "train.py")
-    with pytest.raises(InvalidRequest):
-        form.spec_of(Form(command="true", flags="--no-such-flag"), {}, to_submit=False)
-    with pytest.raises(InvalidRequest, match="--help"):
-        form.spec_of(Form(command="true", flags="--help"), {}, to_submit=False)
-
-
-def test_offers_that_the_form_can_take() -> None:
-    def taken(patch: dict[str, object]) -> Form | None:
-        return form.with_offer(Form(gpus=4, gpu_type="H100"), api.Offer(text="", flags=(), patch=patch))
-
-    assert taken({"gpus": 2}) == Form(gpus=2, gpu_type="H100")
-    assert taken({"gpu_type": None, "time_limit_s": 3480.0}) == Form(gpus=4, time_limit="00:58:00")
-    assert taken({"nodes": 2, "gpus_per_node": 2}) == Form(nodes=2, gpus=2, gpu_type="H100")
-    assert taken({"partition": "x"}) is None
-
-
-def test_the_picker_shows_where_it_would_go_first() -> None:
-    told = seen(nodes=[node("a"), node("b", 16), node("c", [gpu(0, job_id="J", user="x", state="held")])])
-    answer = api.Explanation(verdict="now", code="", text="", where=(api.Where(node=NodeId("c"), gpus=(0,)),))
-    found = form.pick_rows(told, Form(), answer)
-    assert [(row.node, row.first) for row in found] == [("c", 0), ("b", 0), ("b", 8), ("a", 0)]
-    assert "would take GPU 0" in form.pick_html(told, found[0], Form(), answer)
-    assert form.pick_html(told, found[1], Form(picks=(Picked("b", 3),)), answer).count("pick") == 2
-    assert form.types_of(told) == [("H100 80GB", 24)]
-
-
-def test_answers_of_the_dry_run() -> None:
-    now = api.Explanation(verdict="now", code="", text="", where=(api.Where(node=NodeId("gpu-03"), gpus=(6, 7)),))
-    assert Tags(form.answer_html(now, "", NOW, checking=False)).text == " Starts nowon gpu-03 (GPU 6, 7)"
-    assert "mgpu-old" in form.answer_html(now, "", NOW, checking=True)
-    never = api.Explanation(verdict="never", code="", text="No node has 16 GPUs.")
-    assert "Can never start here" in form.answer_html(never, "", NOW, checking=False)
-    assert "Checking…" in form.answer_html(None, "", NOW, checking=True)
-    time = form.answer_html(now, "Time limit is not a time: Write hours, like 02:00:00.", NOW, checking=False)
-    assert "<b>Time limit is not a time</b></div><p>Write hours, like 02:00:00.</p>" in time
-
-
-def test_the_button_that_writes_a_cell_carries_the_line() -> None:
-    button = cell_button("%mgpu_srun --name 'a\"b' -- x")
-    args = html.unescape(re.search(r'commandlinker-args="([^"]*)"', button)[1])  # type: ignore[index]
-    assert args == (
-        '{"commands":["notebook:insert-cell-below","notebook:replace-selection"],"args":{"text":"%mgpu_srun --name \'a\\"b\' -- x"}}'
-    )
+def test_mig_instances_are_fields_of_one_tile_and_many_gpus_have_more_lines() -> None:
+    parts = [gpu(1000 + number, uuid=f"MIG-{number}", mig_parent="GPU-0") for number in range(2)]
+    parts[0] = msgspec.structs.replace(parts[0], job_id="J", user="me", state="held", utilisation_percent=50.0)
+    told = seen(nodes=[node("m", [*parts, gpu(1)]), node("w", 16)])
+    first, second = told.wall(NodeId("m"))
+    assert ([part.state for part in first.parts], second.parts) == (["mine", "free"], ())
+    drawn = gpu_views.walls_html(told, [NodeId("m")])
+    assert drawn.count('class="mgpu-t') == 3
+    assert 'aria-label="m: 2 free, 1 mine"' in drawn
+    assert [gpu_views.lines_of(told, [NodeId(name)]) for name in ("m", "w")] == [1, 2]
+    assert gpu_views.walls_html(told, [NodeId("w")], 2).count('class="mgpu-t') == 16
+    assert "height:46px" in gpu_views.walls_html(told, [NodeId("m")], 2)
 
 
 # --- one job -----------------------------------------------------------------------------------------------

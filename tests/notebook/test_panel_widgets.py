@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from mgpu_jupyter import Client
 from mgpu_jupyter.client.mock import MockTransport, Play
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.notebook.panel.loop import Loop
 from mgpu_jupyter.notebook.panel.panel import Panel
 from mgpu_jupyter.notebook.panel.pulse import SILENT_BUSY_S, SILENT_S, Pulse
@@ -287,6 +288,33 @@ def test_an_offer_fills_the_form(opened: Open) -> None:
     wait_until(lambda: "1 GPU instead of 2" in form.offers[0][0].value, "an offer is there")
     form.offers[0][1].click()
     wait_until(lambda: form.gpus.value == 1, "it is taken")
+
+
+def test_what_is_folded_is_made_when_it_is_opened_and_sizes_are_asked_for(opened: Open, mock: MockTransport) -> None:
+    panel = opened("submit")
+    form = tab(panel, 2)
+    assert form.more.fields == {}
+    form.more.button.value = True
+    wait_until(lambda: form.more.fields, "it is made")
+    form.more.fields["env"].value = "LR=0.1"
+    form.more.fields["inputs"].value = "cfg"
+    wait_until(lambda: "--env LR=0.1" in form.line.value, "the line follows")
+    assert "--in" not in form.line.value  # variables are for cells
+    form.what.value = "Python cell"
+    form.code.value = "print(cfg)"
+    wait_until(lambda: "--in cfg\nprint(cfg)" in form.line.value, "the cell")
+    form.submit.click()
+    wait_until(lambda: "there is no variable cfg in this notebook" in form.answer.value, "it is said by name")
+    form.more.fields["inputs"].value = ""
+    form.gpus.value = 4
+    wait_until(lambda: len(form._sizes) == 3, "other sizes were asked for")
+    asked = [msgspec.json.decode(request.body or b"", type=JobSpec) for request in mock.requests if request.path == "jobs/dry-run"]
+    assert [(spec.nodes, spec.gpus, spec.gpus_per_node) for spec in asked][-4:] == [
+        (None, 4, None),
+        (None, 8, None),
+        (None, 2, None),
+        (2, None, 4),
+    ]
 
 
 def test_a_job_is_read_while_its_tab_is_in_front(opened: Open, mock: MockTransport, mirror: FakeMirror) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from mgpu_jupyter.api.explanations import Explanation, Offer, Where
-from mgpu_jupyter.client.reasons import where
 from mgpu_jupyter.client.words import duration, gpu_count, names
 from mgpu_jupyter.notebook.panel.marks import esc, glyph
 from mgpu_jupyter.notebook.panel.rows import clock
 
 SHOWN_OFFERS = 3
 SHOWN_NODES = 12
+SHOWN_PLACES = 4
 
 
 def first_line(told: Explanation, now: float) -> str:
@@ -29,8 +29,15 @@ def first_line(told: Explanation, now: float) -> str:
 
 
 def on(places: tuple[Where, ...]) -> str:
-    """Return ` on …`, or nothing."""
-    return f" on {where(places)}" if places else ""
+    """Return ` on gpu-03 (GPUs 6, 7) and gpu-04 (GPU 5)`, or nothing."""
+    told = [
+        f"{place.node} (GPU{'s' if len(place.gpus) > 1 else ''} {', '.join(map(str, place.gpus))})" if place.gpus else place.node
+        for place in places
+    ]
+    if not told:
+        return ""
+    listed = names(told) if len(told) > SHOWN_PLACES else " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+    return f" on {listed}"
 
 
 def offer_html(offer: Offer) -> str:

@@ -7,28 +7,45 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.api.explanations import Explanation, Offer
-from mgpu_jupyter.client.flags import parse
+from mgpu_jupyter.api.explanations import Offer
+from mgpu_jupyter.client.flags import Submission, parse
 from mgpu_jupyter.client.parser import Help
-from mgpu_jupyter.client.reasons import where
-from mgpu_jupyter.model.job import JobSpec, NodeState
 from mgpu_jupyter.notebook.line import split_line, variables
-from mgpu_jupyter.notebook.panel.explained import first_line, on
-from mgpu_jupyter.notebook.panel.marks import ROW_TILES, esc, glyph, wall
-from mgpu_jupyter.notebook.panel.rows import lowered
-from mgpu_jupyter.notebook.panel.seen import Picked, Seen
+from mgpu_jupyter.notebook.panel.seen import Picked
 
 MAGIC = "%mgpu_srun"
+CELL_MAGIC = "%%mgpu_srun"
 ANY_TYPE = ""
-SHOWN_ROWS = 6
 PLACEHOLDER = "python train.py"
+CELL_PLACEHOLDER = "import train"
+MOST_GPUS = 1_000
+
+
+class More(msgspec.Struct, frozen=True, kw_only=True):
+    """What few jobs need: the folded part of the form."""
+
+    wiring: Literal["", "distributed", "mpi"] = ""
+    """One process, one for each GPU, or MPI's own."""
+    policy: str = ""
+    exclude: str = ""
+    """Nodes that it never gets."""
+    setup: str = ""
+    env: str = ""
+    """`K=V K2=V2`."""
+    inputs: str = ""
+    outputs: str = ""
+    """Variables of a Python cell: `a, b`."""
+    retries: int = 0
+    dependency: str = ""
+    array: str = ""
+    flags: str = ""
+    """More flags of `mgpu_srun`, as they are typed."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,14 +58,15 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: str = ""
     name: str = ""
     command: str = ""
-    flags: str = ""
-    """More flags of `mgpu_srun`, as they are typed."""
+    code: str | None = None
+    """A Python cell in place of the command."""
+    more: More = More()
     picks: tuple[Picked, ...] = ()
     """Exactly these GPUs; then numbers and type say nothing."""
 
 
 def arguments(form: Form) -> str:
-    """Return what stands after the magic's name."""
+    """Return what stands after the magic's name on its line."""
     words: list[str] = []
     if form.picks:
         by_node: dict[str, list[int]] = {}
@@ -58,111 +76,72 @@ def arguments(form: Form) -> str:
         words += ["--node-gpu-ids", shlex.quote(named)]
     else:
         words += ["--gpus", str(form.gpus)] if form.nodes == 1 else ["--nodes", str(form.nodes), "--gpus-per-node", str(form.gpus)]
-        if form.gpu_type:
-            words += ["--gpu-type", shlex.quote(form.gpu_type)]
-    if form.time_limit.strip():
-        words += ["-t", shlex.quote(form.time_limit.strip())]
-    if form.name.strip():
-        name = form.name.strip()
-        words += [f"--name={shlex.quote(name)}"] if name.startswith("-") else ["--name", shlex.quote(name)]
-    if form.flags.strip():
-        words.append(form.flags.strip())
-    return " ".join([*words, "--", form.command.strip() or PLACEHOLDER])
+        words += _flag("--gpu-type", form.gpu_type)
+    words += [*_flag("-t", form.time_limit), *_flag("--name", form.name), *_more_words(form.more)]
+    return " ".join(words if form.code is not None else [*words, "--", form.command.strip() or PLACEHOLDER])
+
+
+def _flag(name: str, value: str) -> list[str]:
+    value = value.strip()
+    if not value:
+        return []
+    return [f"{name}={shlex.quote(value)}"] if value.startswith("-") and name.startswith("--") else [name, shlex.quote(value)]
+
+
+def _more_words(more: More) -> list[str]:
+    words = [f"--{more.wiring}"] if more.wiring else []
+    words += [*_flag("--policy", more.policy), *_flag("--exclude", _listed(more.exclude)), *_flag("--env-setup-cmd", more.setup)]
+    for pair in _words(more.env):
+        words += ["--env", shlex.quote(pair)]
+    words += [*_flag("--in", _listed(more.inputs)), *_flag("--out", _listed(more.outputs))]
+    words += ["--retries", str(more.retries)] if more.retries else []
+    words += [*_flag("--dependency", more.dependency), *_flag("--array", more.array)]
+    return [*words, more.flags.strip()] if more.flags.strip() else words
+
+
+def _listed(text: str) -> str:
+    """Return `a, b` or `a b` as `a,b`."""
+    return ",".join(text.replace(",", " ").split())
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that is not closed yet
+        return text.split()
 
 
 def magic(form: Form) -> str:
-    """Return the line for a cell."""
-    return f"{MAGIC} {arguments(form)}"
+    """Return the line for a cell, or the whole cell."""
+    if form.code is None:
+        return f"{MAGIC} {arguments(form)}"
+    return f"{CELL_MAGIC} {arguments(form)}\n{form.code.strip() or CELL_PLACEHOLDER}"
 
 
-def magic_html(form: Form) -> str:
-    """Return the line as it is shown below the form."""
-    return f'<div class="mgpu-line"><b>{MAGIC}</b> {esc(arguments(form))}</div>'
-
-
-def spec_of(form: Form, namespace: Mapping[str, object], *, to_submit: bool) -> JobSpec:
-    """Return the request; before a command is there, only a dry run can be made of it."""
-    if to_submit and not form.command.strip():
-        raise InvalidRequest("no-command", "Write the command that is to run, like python train.py.")
+def submission_of(form: Form, namespace: Mapping[str, object], *, to_submit: bool) -> Submission:
+    """Return the request; before there is something to run, only a dry run can be made of it."""
+    if to_submit and not (form.command if form.code is None else form.code).strip():
+        example = "Write the command that is to run, like python train.py." if form.code is None else "Write the Python that is to run."
+        raise InvalidRequest("no-command", example)
     found = parse(
-        split_line(arguments(form), variables(namespace, os.environ)), cell=None, environ=os.environ, prog=MAGIC, in_notebook=True
+        split_line(arguments(form), variables(namespace, os.environ)),
+        cell=None if form.code is None else form.code.strip() or CELL_PLACEHOLDER,
+        environ=os.environ,
+        prog=MAGIC if form.code is None else CELL_MAGIC,
+        in_notebook=True,
     )
     if isinstance(found, Help):
         raise InvalidRequest("usage", "More flags: take --help out.")
-    return found.spec
+    return found
 
 
-def types_of(seen: Seen) -> list[tuple[str, int]]:
-    """Return the kinds of GPUs, with how many of each are free."""
-    free: Counter[str] = Counter()
-    for node in seen.nodes.values():
-        for gpu in node.gpus:
-            free[gpu.name.removeprefix("NVIDIA ")] += gpu.state == "free" and gpu.job_id is None and node.state is NodeState.ONLINE
-    return sorted(free.items())
-
-
-class PickRow(msgspec.Struct, frozen=True):
-    """Up to eight GPUs of a node in the picker."""
-
-    node: NodeId
-    first: int
-    """Number of the first of them among the node's GPUs."""
-
-
-def pick_rows(seen: Seen, form: Form, told: Explanation | None) -> list[PickRow]:
-    """Return the rows of the picker: where it would go first, then nodes with most free GPUs of the kind."""
-    wanted = {place.node for place in told.where} if told is not None else set()
-    wanted |= {NodeId(pick.node) for pick in form.picks}
-
-    def score(node_id: NodeId) -> tuple[bool, int, str]:
-        gpus = [gpu for gpu in seen.nodes[node_id].gpus if form.gpu_type.casefold() in gpu.name.casefold()]
-        open_now = seen.nodes[node_id].state is NodeState.ONLINE
-        return node_id not in wanted, -sum(gpu.state == "free" and gpu.job_id is None for gpu in gpus) * open_now, node_id
-
-    rows: list[PickRow] = []
-    for node_id in sorted(seen.nodes, key=score):
-        rows += [PickRow(node_id, first) for first in range(0, len(seen.nodes[node_id].gpus), ROW_TILES)]
-        if len(rows) >= SHOWN_ROWS:
-            break
-    return rows[:SHOWN_ROWS]
-
-
-def pick_html(seen: Seen, row: PickRow, form: Form, told: Explanation | None) -> str:
-    """Return a row of the picker: name, and tiles with a tick where the job would go."""
-    picked = {(pick.node, pick.index) for pick in form.picks}
-    if not picked and told is not None and told.verdict == "now":
-        picked = {(place.node, index) for place in told.where for index in place.gpus}
-    gpus = seen.gpus(row.node)[row.first : row.first + ROW_TILES]
-    tiles = [
-        msgspec.structs.replace(tile, picked=(row.node, gpu.index) in picked)
-        for gpu, tile in zip(gpus, seen.tiles(row.node)[row.first : row.first + ROW_TILES], strict=True)
-    ]
-    chosen = ", ".join(str(gpu.index) for gpu, tile in zip(gpus, tiles, strict=True) if tile.picked)
-    label = f"{row.node}: {f'would take GPU {chosen}' if chosen else 'takes no part'}"
-    name = esc(row.node) if row.first == 0 else ""
-    return f'<div class="mgpu-pick"><span title="{name}">{name}</span>{wall(tiles, label)}</div>'
-
-
-def answer_html(told: Explanation | None, problem: str, now: float, *, checking: bool) -> str:
-    """Return what would become of the form: an error, or when and where it would start."""
-    old = ' class="mgpu-old"' if checking else ""
-    if problem:
-        head, _, rest = problem.partition(": ") if problem.count(": ") == 1 and len(problem.partition(": ")[0]) < 60 else (problem, "", "")
-        body = f"<p>{esc(rest)}</p>" if rest else ""
-        return f'<div{old} role="status"><div>{glyph("warning", "warn")} <b>{esc(head)}</b></div>{body}</div>'
-    if told is None:
-        return '<div class="quiet" role="status">Checking…</div>'
-    if told.verdict == "now":
-        where_text = f"<p>on {esc(where(told.where))}</p>" if told.where else ""
-        return f'<div{old} role="status"><div class="big">{glyph("running", "mine")} <b>Starts now</b></div>{where_text}</div>'
-    sign = glyph("never", "bad") if told.verdict == "never" else glyph("queued")
-    head = first_line(told, now).rstrip(".")
-    return f'<div{old} role="status"><div class="big">{sign} <b>{esc(head)}</b></div><p>{esc(told.text)}</p></div>'
-
-
-def offer_text(offer: Offer) -> str:
-    """Return an offer as a line beside its button."""
-    return f"{lowered(offer.text)} would start now{on(offer.where)}"
+def sizes_of(form: Form) -> list[Form]:
+    """Return the form with other sizes that people ask for next: twice as much, all on one node, and half as much."""
+    if form.picks or not form.gpus:
+        return []
+    found = [(form.nodes, form.gpus * 2), (1, form.nodes * form.gpus), (form.nodes, form.gpus // 2), (form.nodes * 2, form.gpus)]
+    sizes = [size for number, size in enumerate(found) if size != (form.nodes, form.gpus) and size not in found[:number]]
+    return [msgspec.structs.replace(form, nodes=nodes, gpus=gpus) for nodes, gpus in sizes if 0 < gpus <= MOST_GPUS][:3]
 
 
 def with_offer(form: Form, offer: Offer) -> Form | None:

@@ -28,7 +28,7 @@ def nodes_in_order(seen: Seen, sort: Sort, text: str) -> list[NodeId]:
     found = [node for node in seen.nodes.values() if not words or all(word in _told(node) for word in words)]
     if sort == "name":
         return [node.id for node in sorted(found, key=lambda node: node.id)]
-    score = _free if sort == "free first" else lambda node: sum(gpu.user == seen.user and gpu.job_id is not None for gpu in node.gpus)
+    score = free_of if sort == "free first" else lambda node: sum(gpu.user == seen.user and gpu.job_id is not None for gpu in node.gpus)
     return [node.id for node in sorted(found, key=lambda node: (-score(node), node.id))]
 
 
@@ -36,7 +36,8 @@ def _told(node: models.Node) -> str:
     return f"{node.id} {node.state} {node.rack} {node.switch} {' '.join({gpu.name for gpu in node.gpus})}".casefold()
 
 
-def _free(node: models.Node) -> int:
+def free_of(node: models.Node) -> int:
+    """Return how many GPUs of a node could be handed out now."""
     if node.state is not NodeState.ONLINE:
         return 0
     return sum(gpu.state == "free" and gpu.job_id is None for gpu in node.gpus)

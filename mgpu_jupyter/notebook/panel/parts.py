@@ -81,40 +81,42 @@ class Kit:
     """Makes the pieces of one tab. They share layouts and styles: a front end has a third as much to make."""
 
     def __init__(self) -> None:
-        self._layout = widgets.Layout()
-        self._wide = widgets.Layout(flex="1 1 auto")
+        self.layout = widgets.Layout()
+        self.wide = widgets.Layout(width="320px", max_width="100%")
+        """Of fields of a form."""
+        self._rest = widgets.Layout(flex="1 1 auto")
         self._button_style = widgets.ButtonStyle()
         self._html_style = HTMLStyle()
         self._check_style: Any = None
 
     def section(self, value: str = "", *classes: str) -> Section:
         """Return a piece of HTML."""
-        return Section(_classed(widgets.HTML(value, layout=self._layout, style=self._html_style), classes))
+        return Section(_classed(widgets.HTML(value, layout=self.layout, style=self._html_style), classes))
 
     def spacer(self) -> Any:
         """Return nothing, as wide as there is room."""
-        return widgets.HTML("", layout=self._wide, style=self._html_style)
+        return widgets.HTML("", layout=self._rest, style=self._html_style)
 
     def button(self, text: str, on_click: Callable[[], None], *classes: str, tooltip: str = "") -> Any:
         """Return a button; what it does is called on the front end's thread and must hand over."""
-        made = widgets.Button(description=text, tooltip=tooltip or text, layout=self._layout, style=self._button_style)
+        made = widgets.Button(description=text, tooltip=tooltip or text, layout=self.layout, style=self._button_style)
         made.on_click(lambda _: on_click())
         return _classed(made, classes)
 
     def check(self, text: str, on_change: Callable[[], None], *classes: str) -> Any:
         """Return a box to tick; `on_change` must hand over."""
         self._check_style = self._check_style or CheckboxStyle()
-        made = widgets.Checkbox(False, description=text, indent=False, layout=self._layout, style=self._check_style)
+        made = widgets.Checkbox(False, description=text, indent=False, layout=self.layout, style=self._check_style)
         made.observe(lambda _: on_change(), "value")
         return _classed(made, classes)
 
     def row(self, *children: Any, classes: tuple[str, ...] = ()) -> Any:
         """Return widgets side by side."""
-        return _classed(widgets.HBox(children, layout=self._layout), classes)
+        return _classed(widgets.HBox(children, layout=self.layout), classes)
 
     def column(self, *children: Any, classes: tuple[str, ...] = ()) -> Any:
         """Return widgets one below the other."""
-        return _classed(widgets.VBox(children, layout=self._layout), classes)
+        return _classed(widgets.VBox(children, layout=self.layout), classes)
 
 
 def _classed(made: Any, classes: Sequence[str]) -> Any:

@@ -16,28 +16,30 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_jupyter.api.explanations import Explanation
-from mgpu_jupyter.notebook.panel.form import (
+from mgpu_jupyter.client.inputs import looked_up, with_inputs
+from mgpu_jupyter.notebook.panel.form import Form, magic, sizes_of, submission_of, toggled, with_offer
+from mgpu_jupyter.notebook.panel.marks import ROW_TILES, esc
+from mgpu_jupyter.notebook.panel.more_fields import MoreFields
+from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, enable, rename, show_if
+from mgpu_jupyter.notebook.panel.seen import Picked, Seen
+from mgpu_jupyter.notebook.panel.submit_views import (
     SHOWN_ROWS,
-    Form,
     PickRow,
     answer_html,
-    magic,
+    free_html,
     magic_html,
     offer_text,
     pick_html,
     pick_rows,
-    spec_of,
-    toggled,
+    size_text,
     types_of,
-    with_offer,
 )
-from mgpu_jupyter.notebook.panel.marks import ROW_TILES, esc
-from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, enable, rename, show_if
-from mgpu_jupyter.notebook.panel.seen import Picked, Seen
 
 TYPING_S = 0.25
 RECHECK_S = 5.0
-OFFERS = 3
+SIZES_S = 0.8
+"""How long nothing must be typed before other sizes are asked for, one after the other."""
+CHOICES = 4
 INSERT = "notebook:insert-cell-below"
 FILL = "notebook:replace-selection"
 BOTH = "apputils:run-all-enabled"
@@ -90,45 +92,54 @@ class SubmitTab:
         self._host = host
         self._form = Form()
         self._told: Explanation | None = None
+        self._sizes: list[tuple[Form, Explanation]] = []
+        """What was asked for other sizes of this form, without waiting for it."""
+        self._choices: list[Form] = []
         self._problem = ""
         self._checking = False
         self._setting = False
         self._is_shown = False
         kit, post = Kit(), host.loop.post
-        small, wide = widgets.Layout(width="64px"), widgets.Layout(width="320px")
-        self.nodes = widgets.BoundedIntText(1, min=1, max=10_000, continuous_update=True, layout=small)
-        self.gpus = widgets.BoundedIntText(1, min=0, max=1_000, continuous_update=True, layout=small)
+        self.nodes = widgets.BoundedIntText(1, min=1, max=10_000, continuous_update=True, layout=widgets.Layout(width="64px"))
+        self.gpus = widgets.BoundedIntText(1, min=0, max=1_000, continuous_update=True, layout=self.nodes.layout)
         self.nodes.tooltip, self.gpus.tooltip = "How many nodes", "GPUs on each node"
-        self.kind = widgets.ToggleButtons(options=[("any", "")], style={"button_width": "auto"})
+        self.kind = widgets.ToggleButtons(options=[("any", "")], style={"button_width": "auto"}, layout=kit.layout)
         self.kind.add_class("mgpu-chips")
         self.time_limit = widgets.Text(placeholder="02:00:00", description="Time limit", layout=widgets.Layout(width="190px"))
-        self.name = widgets.Text(description="Name", placeholder="optional", layout=wide)
-        self.command = widgets.Text(description="Command", placeholder="python train.py", layout=wide)
-        self.flags = widgets.Text(description="More flags", placeholder="--distributed --env LR=0.1", layout=wide)
-        for field in (self.nodes, self.gpus, self.time_limit, self.name, self.command, self.flags):
+        self.name = widgets.Text(description="Name", placeholder="optional", layout=kit.wide)
+        self.what = widgets.ToggleButtons(options=["Command", "Python cell"], style={"button_width": "auto"}, layout=kit.layout)
+        self.command = widgets.Text(description="Command", placeholder="python train.py", layout=kit.wide)
+        self.code = widgets.Textarea(description="Python", placeholder="import train\ntrain.main()", layout=kit.wide, rows=4)
+        self.code.add_class("mgpu-hide")
+        for field in (self.nodes, self.gpus, self.time_limit, self.name, self.what, self.command, self.code):
             field.observe(self._changed, "value")
         self._kind = Choice(self.kind, lambda _: self._changed({}))
+        self.more = MoreFields(kit, lambda: self._changed({}))
+        self.more.button.observe(lambda _: post(self.more.fold), "value")
         self.submit = kit.button("Submit", lambda: post(self._submit))
         self.submit.button_style = "primary"
         self.write = kit.section(cell_button(magic(self._form)))
         self.answer = kit.section()
         self.slots = [PickSlot(number, kit, self._pick) for number in range(SHOWN_ROWS)]
-        self.hint = kit.section('<p class="quiet">Click a free GPU to ask for exactly that one.</p>')
+        self.hint = kit.section()
         self.clear = kit.button("Let mgpu choose", lambda: post(self._clear), "mgpu-link", "mgpu-hide")
-        self.offers = [(kit.section(), kit.button("Use", partial(self._use, number), "mgpu-link")) for number in range(OFFERS)]
+        self.offers = [(kit.section(), kit.button("Use", partial(self._use, number), "mgpu-link")) for number in range(CHOICES)]
         self.line = kit.section(magic_html(self._form))
-        offer_rows = [kit.row(section.widget, button, classes=("mgpu-offer", "mgpu-hide")) for section, button in self.offers]
-        self._offer_rows = offer_rows
-        times, unit = widgets.Label("×"), widgets.Label("GPUs")
-        for label in (times, unit):
-            label.add_class("mgpu-unit")
+        self._offer_rows = [kit.row(section.widget, button, classes=("mgpu-offer", "mgpu-hide")) for section, button in self.offers]
+
+        def label(text: str) -> Any:
+            return kit.section(f'<span class="mgpu-label">{text}</span>').widget
+
         form = kit.column(
-            kit.row(widgets.Label("Nodes"), self.nodes, times, self.gpus, unit),
-            kit.row(widgets.Label("Type"), self.kind),
+            kit.row(label("Nodes"), self.nodes, kit.section("×", "mgpu-unit").widget, self.gpus, kit.section("GPUs", "mgpu-unit").widget),
+            kit.row(label("Type"), self.kind),
             self.time_limit,
             self.name,
+            kit.row(label("What"), self.what),
             self.command,
-            self.flags,
+            self.code,
+            self.more.button,
+            self.more.box,
             kit.row(self.submit, self.write.widget, classes=("mgpu-top",)),
             classes=("mgpu-form",),
         )
@@ -136,7 +147,7 @@ class SubmitTab:
             self.answer.widget,
             *(slot.box for slot in self.slots),
             kit.row(self.hint.widget, self.clear),
-            *offer_rows,
+            *self._offer_rows,
             classes=("mgpu-answer",),
         )
         self.box = kit.column(kit.row(form, answer, classes=("mgpu-split",)), self.line.widget)
@@ -160,17 +171,25 @@ class SubmitTab:
         for number, slot in enumerate(self.slots):
             slot.show(seen, rows[number] if number < len(rows) else None, self._form, self._told)
         self.answer.show(answer_html(self._told, self._problem, seen.now, checking=self._checking))
+        self.hint.show(free_html(seen, self._form))
         show_if(self.clear, bool(self._form.picks))
         for field in (self.nodes, self.gpus):
             enable(field, not self._form.picks)
-        offers = [] if self._told is None or self._problem else [one for one in self._told.offers if with_offer(self._form, one)][:OFFERS]
-        for number, (section, _) in enumerate(self.offers):
-            show_if(self._offer_rows[number], number < len(offers))
-            if number < len(offers):
-                section.show(f'<span class="quiet">{esc(offer_text(offers[number]))}.</span>')
-        self._offered = offers
+        self._draw_choices(seen.now)
         self.line.show(magic_html(self._form))
         self.write.show(cell_button(magic(self._form)))
+
+    def _draw_choices(self, now: float) -> None:
+        offers = () if self._told is None or self._problem else self._told.offers
+        found = [(offer_text(one), taken) for one in offers if (taken := with_offer(self._form, one)) is not None]
+        sizes = [] if self._problem else [(size_text(form, told, now), form) for form, told in self._sizes]
+        known = {(taken.nodes, taken.gpus) for _, taken in found}
+        found += [(text, form) for text, form in sizes if text and (form.nodes, form.gpus) not in known]
+        self._choices = [form for _, form in found[:CHOICES]]
+        for number, (section, _) in enumerate(self.offers):
+            show_if(self._offer_rows[number], number < len(self._choices))
+            if number < len(self._choices):
+                section.show(f'<span class="quiet">{esc(found[number][0])}</span>')
 
     # --- what the person does ------------------------------------------------------------------------
 
@@ -179,6 +198,10 @@ class SubmitTab:
             self._host.loop.later(0.02, "form", self._read)
 
     def _read(self) -> None:
+        is_cell = self.what.value != "Command"
+        show_if(self.code, is_cell)
+        show_if(self.command, not is_cell)
+        self.more.offer_variables(is_cell)
         self._form = Form(
             nodes=self.nodes.value,
             gpus=self.gpus.value,
@@ -186,13 +209,15 @@ class SubmitTab:
             time_limit=self.time_limit.value,
             name=self.name.value,
             command=self.command.value,
-            flags=self.flags.value,
+            code=self.code.value if is_cell else None,
+            more=self.more.value,
             picks=self._form.picks,
         )
         self._ask(TYPING_S)
 
     def _ask(self, delay_s: float) -> None:
         self._checking = True
+        self._sizes = []
         self._host.loop.later(delay_s, "dry-run", self._check)
         self._host.draw()
 
@@ -201,14 +226,29 @@ class SubmitTab:
             return
         self._problem = ""
         try:
-            self._told = self._host.client.dry_run_spec(spec_of(self._form, self._host.namespace, to_submit=False))
+            self._told = self._host.client.dry_run_spec(submission_of(self._form, self._host.namespace, to_submit=False).spec)
         except InvalidRequest as error:
             wrong_time = bool(self._form.time_limit.strip()) and ("-t" in error.message.split() or "-t:" in error.message)
             hint = "Time limit is not a time: Write hours, minutes and seconds, like 02:00:00."
             self._problem = hint if wrong_time else error.message
         except MgpuError as error:
             self._problem = error.message
+        else:
+            if not self._sizes:
+                self._host.loop.later(SIZES_S, "sizes", partial(self._check_size, self._form, sizes_of(self._form)))
         self._checking = False
+        self._host.draw()
+
+    def _check_size(self, form: Form, sizes: list[Form]) -> None:
+        """Ask when one other size would start, and for the next one later: keys that are typed meanwhile come first."""
+        if form != self._form or not sizes or not self._is_shown:
+            return
+        try:
+            told = self._host.client.dry_run_spec(submission_of(sizes[0], self._host.namespace, to_submit=False).spec)
+        except MgpuError:
+            return  # the form's own answer says what is wrong
+        self._sizes.append((sizes[0], told))
+        self._host.loop.later(0.05, "sizes", partial(self._check_size, form, sizes[1:]))
         self._host.draw()
 
     def _pick(self, number: int, column_number: int) -> None:
@@ -231,9 +271,9 @@ class SubmitTab:
         self._host.loop.post(partial(self._take, number))
 
     def _take(self, number: int) -> None:
-        changed = with_offer(self._form, self._offered[number]) if number < len(self._offered) else None
-        if changed is None:
+        if number >= len(self._choices):
             return
+        changed = self._choices[number]
         self._form, self._setting = changed, True
         try:
             self.nodes.value, self.gpus.value, self.time_limit.value = changed.nodes, changed.gpus, changed.time_limit
@@ -244,12 +284,15 @@ class SubmitTab:
     def _submit(self) -> None:
         enable(self.submit, enabled=False)
         try:
-            job = self._host.client.submit_spec(spec_of(self._form, self._host.namespace, to_submit=True))
+            asked = submission_of(self._form, self._host.namespace, to_submit=True)
+            spec, _, _ = with_inputs(self._host.client.caller, asked.spec, looked_up(asked.inputs, self._host.namespace))
+            job = self._host.client.submit_spec(spec)
         except MgpuError as error:
             self._problem = error.message
             self._host.draw()
         else:
-            self._host.say(f"Submitted {self._form.name.strip() or 'the job'} as {job.id} at {time.strftime('%H:%M:%S')}.")
+            back = f" Client().job({job.id!r}).result() brings {', '.join(spec.outputs)}." if spec.outputs else ""
+            self._host.say(f"Submitted {self._form.name.strip() or 'the job'} as {job.id} at {time.strftime('%H:%M:%S')}.{back}")
             self._ask(TYPING_S)
         finally:
             enable(self.submit, enabled=True)

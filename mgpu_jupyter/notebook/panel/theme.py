@@ -183,7 +183,16 @@ line-height:13px;text-align:center}
 .mgpu-panel .mgpu-form{flex:0 1 330px;overflow:visible}
 .mgpu-panel .mgpu-form .widget-text,.mgpu-panel .mgpu-form .widget-hbox{margin-bottom:6px}
 .mgpu-panel .mgpu-form .widget-label{width:92px;text-align:left;flex:0 0 auto}
-.mgpu-panel .mgpu-form .mgpu-unit .widget-label,.mgpu-panel .mgpu-form .mgpu-unit{width:auto;margin:0 6px}
+.mgpu-panel .mgpu-form .mgpu-unit{width:auto;margin:0 6px;align-self:center}
+.mgpu-panel .mgpu-label{display:block;width:100px;line-height:28px}
+.mgpu-panel .mgpu-form .widget-textarea textarea{font-family:var(--jp-code-font-family,monospace);font-size:12px}
+.mgpu-panel .mgpu-more{width:auto;height:24px;line-height:24px;border:0;background:none;color:var(--mgpu-text);padding:0;box-shadow:none;
+margin-bottom:6px;font-size:inherit}
+.mgpu-panel .mgpu-more::before{content:"\\25B8";display:inline-block;width:16px;text-align:left}
+.mgpu-panel .mgpu-more.mod-active{background:none;box-shadow:none;color:var(--mgpu-text)}
+.mgpu-panel .mgpu-more.mod-active::before{content:"\\25BE"}
+.mgpu-panel .mgpu-more::after{content:"placement, environment, variables, retries, dependencies, array";color:var(--mgpu-quiet);
+padding-left:8px;font-size:12px}
 .mgpu-panel .mgpu-offer .widget-button{flex:0 0 auto;min-width:40px}.mgpu-panel .mgpu-offer .widget-html{flex:0 1 auto}
 .mgpu-panel .mgpu-answer{flex:1 1 320px;min-width:260px;overflow:visible}
 .mgpu-panel .mgpu-pickrow{position:relative;height:26px;overflow:visible}
@@ -196,6 +205,9 @@ font-size:0;color:transparent}
 .mgpu-panel .mgpu-old{opacity:.55}
 .mgpu-panel .mgpu-line{background:var(--jp-cell-editor-background,#f5f5f5);border:1px solid var(--mgpu-line);padding:6px 10px;
 white-space:pre-wrap;margin-top:8px;font-family:var(--jp-code-font-family,monospace);font-size:12px}
+.mgpu-panel .mgpu-line{user-select:all}
+.mgpu-panel .mgpu-write{display:none}body[data-jp-theme-name] .mgpu-panel .mgpu-write{display:inline-block}
+body[data-jp-theme-name] .mgpu-panel .mgpu-copy{display:none}
 .mgpu-panel .mgpu-line b{color:var(--jp-mirror-editor-meta-color,#aa22ff);font-weight:400}
 .mgpu-panel .mgpu-way{display:flex;gap:2px;height:12px;margin:8px 0 2px}
 .mgpu-panel .mgpu-way i{display:block;border:1px solid var(--mgpu-others);min-width:6px;box-sizing:border-box}
