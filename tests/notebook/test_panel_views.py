@@ -300,6 +300,9 @@ def test_the_timeline_has_a_part_for_each_time() -> None:
 
 def test_efficiency_in_words() -> None:
     assert "asked <b>4</b>, used <b>1.3</b>" in job_views.efficiency_html(4, 1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.", "")
+    assert "<code>--gpus 2</code> would have done" in job_views.efficiency_html(
+        4, 1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.", ""
+    )
     assert "used <b>not known yet</b>" in job_views.efficiency_html(4, None, "", "")
     assert "no GPU" in job_views.efficiency_html(0, None, "", "")
 

@@ -20,6 +20,7 @@ from mgpu_jupyter.notebook.panel.seen import UNDER_WAY, Seen
 KEPT_LINES = 400
 SHOWN_LINES = 200
 LINE_CHARS = 2_000
+_FLAG = re.compile(r"--[a-z-]+ \d+")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
@@ -64,14 +65,15 @@ def timeline_html(job: models.Job, now: float) -> str:
     if job.time_limit_s and job.started_at is not None and not job.state.is_final:
         parts.append(("le", "left", max(job.started_at + job.time_limit_s - now, 0.0)))
     total = sum(max(seconds, 0.0) for _, _, seconds in parts) or 1.0
-    bars = "".join(f'<i class="{kind}" style="flex:{max(seconds, 0.0) / total + 0.02:.3f}"></i>' for kind, _, seconds in parts)
-    said = "".join(f'<span class="n">{word} {duration(max(seconds, 0.0))}</span>' for _, word, seconds in parts)
     last = time.strftime("%H:%M:%S", time.localtime(job.ended_at)) if job.ended_at else f"since {clock(job.submitted_at, now)}"
+    pieces = [
+        # Each part is as wide as its time, and never narrower than its words.
+        f'<div style="flex:{max(seconds, 0.0) / total + 0.02:.3f} 0 auto"><i class="{kind}"></i>'
+        f'<span class="n">{word} {duration(max(seconds, 0.0))}</span></div>'
+        for kind, word, seconds in parts
+    ]
     summary = ", ".join(f"{word} {duration(max(seconds, 0.0))}" for _, word, seconds in parts)
-    return (
-        f'<div class="mgpu-way" role="img" aria-label="{esc(summary)}">{bars}</div>'
-        f'<div class="mgpu-said quiet">{said}<span class="n" style="margin-left:auto">{last}</span></div>'
-    )
+    return f'<div class="mgpu-way quiet" role="img" aria-label="{esc(summary)}">{"".join(pieces)}<span class="n end">{last}</span></div>'
 
 
 class Line(msgspec.Struct):
@@ -156,17 +158,22 @@ class GpuLine(msgspec.Struct, frozen=True):
     idle: bool = False
 
 
+def _as_code(found: re.Match[str]) -> str:
+    return f"<code>{found[0]}</code>"
+
+
 def efficiency_html(asked: int, used: float | None, hint: str, message: str) -> str:
     """Return what was asked for and what was used of it."""
     if not asked:
         return '<p class="quiet">It asked for no GPU.</p>'
     told = "not known yet" if used is None else f"{used:.1f}"
-    said = "".join(f'<p class="quiet">{esc(text)}</p>' for text in (hint, message) if text)
+    said = "".join(f'<p class="quiet">{_FLAG.sub(_as_code, esc(text))}</p>' for text in (hint, message) if text)
     return f'<div class="big">asked <b>{asked}</b>, used <b>{told}</b></div>{said}'
 
 
 def plots_html(gpus: Sequence[GpuLine], since: float, until: float, step_s: float, *, mine: bool) -> str:
-    """Return a plot for each GPU."""
+    """Return a plot for each GPU; the busiest stands out."""
+    top = max((gpu.mean for gpu in gpus if gpu.mean is not None), default=None)
     return "".join(
         f'<div class="mgpu-gp n"><span>{esc(gpu.name)}</span>'
         + plot(
@@ -177,6 +184,7 @@ def plots_html(gpus: Sequence[GpuLine], since: float, until: float, step_s: floa
             mine=mine,
             step_s=step_s,
         )
-        + f'<span class="right">{"" if gpu.mean is None else f"{gpu.mean:.0f} %"}</span></div>'
+        + f'<span class="right{" top" if gpu.mean is not None and gpu.mean == top else ""}">'
+        + f"{'' if gpu.mean is None else f'{gpu.mean:.0f} %'}</span></div>"
         for gpu in gpus
     )

@@ -36,7 +36,7 @@ body[data-jp-theme-name*="High Contrast"] .mgpu-panel{--mgpu-free:#fff;--mgpu-ot
 
 BASE = """
 .mgpu-panel{color:var(--mgpu-text);font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:var(--jp-ui-font-size1,13px);
-line-height:1.4;max-width:980px}
+line-height:1.4;max-width:980px;width:100%;container-type:inline-size}
 .mgpu-panel .widget-html,.mgpu-panel .widget-html-content,.mgpu-panel .jupyter-widgets{margin:0;font-size:inherit}
 .mgpu-panel .widget-html-content{line-height:1.4;width:100%;min-width:0;overflow-wrap:anywhere;align-self:stretch}
 .mgpu-panel .widget-html{height:auto;min-width:0;color:inherit}
@@ -181,13 +181,15 @@ line-height:13px;text-align:center}
 .mgpu-panel .mgpu-only-unhealthy :is(.mgpu-t.unhealthy,tr[data-state=unhealthy]),
 .mgpu-panel .mgpu-only-closed :is(.mgpu-t.closed,tr[data-state=closed]){opacity:1}
 .mgpu-panel .mgpu-form{flex:0 1 330px;overflow:visible}
-.mgpu-panel .mgpu-form .widget-text,.mgpu-panel .mgpu-form .widget-hbox{margin-bottom:6px}
+.mgpu-panel .mgpu-form :is(.widget-text,.widget-textarea,.widget-dropdown,.widget-hbox){margin-bottom:6px}
+.mgpu-panel .mgpu-form .widget-hbox,.mgpu-panel .mgpu-offer{align-items:center}
+.mgpu-panel .mgpu-form p,.mgpu-panel .mgpu-answer p{margin:2px 0 6px}
 .mgpu-panel .mgpu-form .widget-label{width:92px;text-align:left;flex:0 0 auto}
 .mgpu-panel .mgpu-form .mgpu-unit{width:auto;margin:0 6px;align-self:center}
 .mgpu-panel .mgpu-label{display:block;width:100px;line-height:28px}
 .mgpu-panel .mgpu-form .widget-textarea textarea{font-family:var(--jp-code-font-family,monospace);font-size:12px}
 .mgpu-panel .mgpu-more{width:auto;height:24px;line-height:24px;border:0;background:none;color:var(--mgpu-text);padding:0;box-shadow:none;
-margin-bottom:6px;font-size:inherit}
+margin-bottom:6px;font-size:inherit;align-self:flex-start;text-align:left}
 .mgpu-panel .mgpu-more::before{content:"\\25B8";display:inline-block;width:16px;text-align:left}
 .mgpu-panel .mgpu-more.mod-active{background:none;box-shadow:none;color:var(--mgpu-text)}
 .mgpu-panel .mgpu-more.mod-active::before{content:"\\25BE"}
@@ -209,13 +211,14 @@ white-space:pre-wrap;margin-top:8px;font-family:var(--jp-code-font-family,monosp
 .mgpu-panel .mgpu-write{display:none}body[data-jp-theme-name] .mgpu-panel .mgpu-write{display:inline-block}
 body[data-jp-theme-name] .mgpu-panel .mgpu-copy{display:none}
 .mgpu-panel .mgpu-line b{color:var(--jp-mirror-editor-meta-color,#aa22ff);font-weight:400}
-.mgpu-panel .mgpu-way{display:flex;gap:2px;height:12px;margin:8px 0 2px}
-.mgpu-panel .mgpu-way i{display:block;border:1px solid var(--mgpu-others);min-width:6px;box-sizing:border-box}
+.mgpu-panel .mgpu-way{display:flex;gap:2px;margin:8px 0 4px;font-size:12px;position:relative;overflow:hidden}
+.mgpu-panel .mgpu-way div{min-width:max-content}.mgpu-panel .mgpu-way span{padding-right:12px}
+.mgpu-panel .mgpu-way .end{position:absolute;right:0;bottom:0;padding:0 0 0 8px;background:var(--mgpu-bg)}
+.mgpu-panel .mgpu-way i{display:block;height:12px;border:1px solid var(--mgpu-others);box-sizing:border-box;margin-bottom:2px}
 .mgpu-panel .mgpu-way .st{background:repeating-linear-gradient(135deg,var(--mgpu-others) 0 1px,transparent 1px 4px)}
 .mgpu-panel .mgpu-way .ru{background:var(--mgpu-others)}
 .mgpu-panel .mgpu-way .live{background:var(--mgpu-mine);border-color:var(--mgpu-mine)}
-.mgpu-panel .mgpu-way .le{border-style:dashed}
-.mgpu-panel .mgpu-said{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px}
+.mgpu-panel .mgpu-way .le{border-style:dashed}.mgpu-panel .mgpu-gp .top{font-weight:600}
 .mgpu-panel .mgpu-log{border:1px solid var(--mgpu-line);flex:1 1 360px;min-width:260px;overflow:visible;padding:4px 8px}
 .mgpu-panel .mgpu-lines{max-height:240px;overflow:auto;font-family:var(--jp-code-font-family,monospace);font-size:12px;line-height:18px;
 display:flex;flex-direction:column-reverse}
@@ -230,7 +233,19 @@ color:var(--mgpu-quiet);text-align:right;border-right:2px solid var(--mgpu-line)
 .mgpu-panel .mgpu-split{flex-flow:row wrap}
 """
 
+NARROW = """
+@container (max-width:560px){
+.mgpu-panel .mgpu-cells{grid-template-columns:18px 20px minmax(0,1fr) 52px 38px 84px;height:44px;row-gap:0;align-content:center}
+.mgpu-panel .mgpu-cells.head{height:26px}.mgpu-panel .mgpu-cells.head>span:last-child{display:none}
+.mgpu-panel .mgpu-cells .why{grid-column:3/-1;grid-row:2}
+.mgpu-panel .mgpu-answer,.mgpu-panel .mgpu-log,.mgpu-panel .mgpu-rail,.mgpu-panel .mgpu-detail{flex-basis:100%;min-width:0}
+.mgpu-panel .mgpu-detail{overflow-x:auto}.mgpu-panel .mgpu-table .mgpu-plot{width:64px}
+.mgpu-panel .mgpu-left,.mgpu-panel .mgpu-form{flex-basis:100%}.mgpu-panel .mgpu-list{width:100%}
+.mgpu-panel .mgpu-legend{max-width:none}.mgpu-panel .mgpu-more::after{display:none}
+.mgpu-panel .mgpu-top{flex-wrap:wrap}}
+"""
+
 
 def style() -> str:
     """Return the style sheet and the patterns, to stand once in each panel."""
-    return f"<style>{VARIABLES}{BASE}{TILES}{QUEUE}{OTHERS}</style>{PATTERNS}"
+    return f"<style>{VARIABLES}{BASE}{TILES}{QUEUE}{OTHERS}{NARROW}</style>{PATTERNS}"
