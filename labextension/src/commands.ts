@@ -12,6 +12,8 @@ export const CommandIds = {
   releaseJob: 'mgpu:release-job',
   raiseJob: 'mgpu:raise-job-priority',
   lowerJob: 'mgpu:lower-job-priority',
+  moveJob: 'mgpu:move-job',
+  setPriority: 'mgpu:set-job-priority',
   rerunJob: 'mgpu:run-job-again',
   requeueJob: 'mgpu:requeue-job',
   copyJobId: 'mgpu:copy-job-id',

@@ -4,6 +4,7 @@ import { Token } from '@lumino/coreutils';
 import type { Client } from './api/client';
 import type { Live } from './model/live';
 import type { NodeSort } from './model/select';
+import type { Wishes } from './model/wishes';
 import type { ITrans } from './text/words';
 import type { IViews } from './views/registry';
 
@@ -23,6 +24,8 @@ export interface IMgpu {
   /** Buttons do what commands do; see commands.ts. */
   readonly commands: CommandRegistry;
   readonly settings: ISettings;
+  /** What somebody wants to be told of single jobs. */
+  readonly wishes: Wishes;
   /** Where main-area views register and are opened. */
   readonly views: IViews;
 }

@@ -79,7 +79,7 @@ test('a form is a job and the same flags', () => {
     gpus: 4,
     gpuType: 'H100',
     time: '02:00:00',
-    distributed: true,
+    wiring: 'distributed' as const,
   };
   assert.deepEqual(request.specOf(form), {
     command: ['bash', '-c', 'python a.py'],

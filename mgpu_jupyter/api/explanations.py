@@ -45,6 +45,8 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     job_id: JobId
     user: str
     gpus: int
+    priority: float = 0.0
+    """The sum of its terms."""
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,19 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody who comes later may delay it."""
     later_than: float | None = None
     """It was looked ahead as far as this without finding its start."""
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has nodes, or is expected to get them, as far as it is planned."""
+
+    job_id: JobId
+    """Empty for a request that is not submitted."""
+    nodes: tuple[NodeId, ...]
+    """Those of them that matter here, eight at most for all jobs together."""
+    start_at: float | None = None
+    """None for one that has them already."""
+    end_at: float | None = None
+    """None for one that nothing ends."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +130,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     priority: float | None = None
     """The sum of the terms."""
     expected: Forecast = Forecast()
+    plan: tuple[Planned, ...] = ()
+    """Who has or gets the nodes that it is expected on, itself first; empty when those are not known."""
     offers: tuple[Offer, ...] = ()
     """The smallest changes with which it would start now, the smallest first."""
     history: tuple[Record, ...] = ()

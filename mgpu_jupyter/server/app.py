@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
 AGENT_FAREWELL_S = 1.5
 TAKE_OVER_S = 2.0  # how often a second server looks whether the first is gone
 ANY_ADDRESS = ("", "0.0.0.0", "::", "*")  # noqa: S104 - compared, not bound
+
+
+def _own_srun() -> str:
+    """Return where `mgpu_srun` of this installation is, for terminals of this server: their PATH may not reach a virtual environment."""
+    beside = Path(sys.executable).with_name("mgpu_srun")
+    return str(beside) if beside.exists() else "mgpu_srun"
 
 
 class MgpuApp(ExtensionApp):
@@ -149,6 +156,7 @@ class MgpuApp(ExtensionApp):
         self._tidying: asyncio.Task[None] | None = None
         self.access = Access(getpass.getuser(), tuple(self.admins))
         self.settings["mgpu_extension"] = self
+        self.settings.setdefault("page_config_data", {})["mgpuSrun"] = _own_srun()
         self._agents: list[subprocess.Popen[bytes]] = []
         self._environment: dict[str, str | None] = {}
         self.streams: WeakSet[Guarded] = WeakSet()

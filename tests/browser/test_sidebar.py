@@ -96,6 +96,23 @@ def test_the_wall_by_keyboard(lab: Lab, context: BrowserContext) -> None:
     expect(tiles(page, "mine")).to_have_count(0)
 
 
+def test_priority_by_keys_menu_and_drag(lab: Lab, context: BrowserContext) -> None:
+    lab.client.submit(SLEEP, nodes=2, gpus_per_node=4, name="holds-all")
+    first, second = (lab.client.submit(SLEEP, gpus=8, nodes=2, name=name).id for name in ("first", "second"))
+    page = show(lab, context).page
+    expect(row(page, second)).to_contain_text("2nd in queue")
+    row(page, second).focus()
+    page.keyboard.press("Alt+ArrowUp")
+    expect(row(page, second)).to_contain_text("1st in queue")
+    row(page, second).click(button="right")
+    page.get_by_role("menuitem", name="Lower Priority").click()
+    expect(row(page, second)).to_contain_text("2nd in queue")
+    page.locator("#mgpu-panel .mgp-head").hover()  # out of the list: what moved is shown again
+    page.evaluate("() => document.activeElement.blur()")
+    row(page, second).drag_to(row(page, first), target_position={"x": 40, "y": 4})
+    expect(row(page, second)).to_contain_text("1st in queue")
+
+
 def test_a_machine_is_added_by_its_line(lab: Lab, context: BrowserContext) -> None:
     page = show(lab, context)
     page.page.evaluate("() => { window.jupyterapp.commands.execute('mgpu:add-machine'); }")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import BrowserContext, expect
 
+from mgpu_jupyter.client.job import Job
 from tests.browser.lab import Lab
 from tests.browser.test_sidebar import SLEEP, row, show, tiles
 
@@ -20,10 +23,22 @@ def test_submit_by_form_watch_the_log_and_cancel(lab: Lab, context: BrowserConte
     expect(form.locator("[data-verdict=error]")).to_contain_text("Time limit is not a time")
     form.get_by_label("Time limit").fill("01:00:00")
     expect(form.locator(".mgp-join-line")).to_have_text("%%mgpu_srun --gpus 2 -t 01:00:00 --name by-form")
+    form.locator(".mgp-more summary").click()
+    form.get_by_label("Never on").select_option("node-1")
+    form.get_by_label("If it fails").select_option("2")
+    expect(form.locator(".mgp-join-line")).to_contain_text("--exclude node-1 --retries 2")
+    expect(form.locator("[data-verdict=now]")).to_contain_text("on node-2")
+    expect(form.locator(".mgp-tile-tick")).to_have_count(3)  # two GPUs and the legend
+    expect(form.locator(".mgp-sizes")).to_contain_text("now, node-2")
     form.get_by_role("button", name="Submit").click()
     view = page.page.locator("[data-job-view]")
     expect(view.locator("[role=log]")).to_contain_text("<b>hello</b> from 42")
     expect(tiles(page.page, "mine")).to_have_count(2)
+    expect(view.locator(".mgp-timeline")).to_contain_text("Left until the time limit")
+    expect(view.locator("aside")).to_contain_text("asked 2")
+    view.get_by_label("Search the log").fill("HELLO")
+    expect(view.locator("mark")).to_have_text("hello")
+    expect(view.locator(".mgp-search")).to_contain_text("1 of 1")
     view.get_by_role("button", name="Cancel").click()
     expect(view.locator(".mgp-badge")).to_have_text("cancelled")
 
@@ -35,6 +50,10 @@ def test_explain_and_take_an_offer(lab: Lab, context: BrowserContext) -> None:
     expect(row(page.page, waits.id)).to_contain_text("1st in queue")
     row(page.page, waits.id).focus()
     page.page.keyboard.press("?")
+    view = page.page.locator("[data-job-view]:visible")
+    expect(view).to_contain_text("How sure is")
+    expect(view.locator(".mgp-plan")).to_have_attribute("aria-label", re.compile("in-the-way.*too-large \\(this job\\)"))
+    view.get_by_label("when it starts").set_checked(False)
     offers = page.page.get_by_role("button", name="Start now")
     expect(offers.first).to_be_visible()
     offers.first.click()
@@ -60,9 +79,50 @@ def test_dashboard_and_the_button_on_a_cell(lab: Lab, context: BrowserContext) -
     lab.write_notebook("cells.ipynb", ["print(1)"])
     page = lab.open(context, "cells.ipynb")
     page.wait_for_kernel()
-    page.command("mgpu:run-cell")
+    page.cell(0).locator(".jp-cell-toolbar [data-command='mgpu:run-cell']").click()
     expect(page.cell(0)).to_contain_text("%%mgpu_srun --gpus 1")
     page.command("mgpu:open-dashboard")
     dashboard = page.page.locator(".mgp-dashboard")
     expect(dashboard).to_contain_text("of 2 online")
     expect(dashboard.locator(".mgp-column")).to_have_count(2)
+    dashboard.get_by_role("radio", name="7 d").click()
+    expect(dashboard).to_contain_text("over 7 d")
+    dashboard.locator("[data-column=node-2]").hover()
+    expect(page.page.locator(".mgp-card")).to_contain_text("GPUs 0–3: free")
+
+
+def test_run_a_file_from_its_menu_and_a_terminal_on_a_node(lab: Lab, context: BrowserContext) -> None:
+    (lab.root / "train.py").write_text("print(1)")
+    page = show(lab, context, workspace="files")
+    page.command("filebrowser:activate")
+    page.page.locator(".jp-DirListing-item[data-file-type=python]").click(button="right")
+    page.page.get_by_role("menuitem", name="Run on GPUs…").click()
+    expect(page.page.locator(".mgp-submit").get_by_label("What to run")).to_have_value(re.compile(r"^cd .* && python train\.py$"))
+    page.command("mgpu:open-node", id="node-2")
+    page.page.locator("[data-node-view=node-2]").get_by_role("button", name="Terminal").click()
+    expect(page.page.locator(".jp-Terminal")).to_be_visible()
+    lab.wait_until(lambda: any(has_shell(job, "node-2") for job in lab.client.jobs(state="running")), "a shell on node-2", 30)
+
+
+def has_shell(job: Job, node: str) -> bool:
+    return job.snapshot is not None and job.snapshot.pty and list(job.snapshot.nodes) == [node]
+
+
+HIDDEN = """
+window.__told = [];
+window.Notification = class { constructor(title, given) { window.__told.push(title + ': ' + given.body); }
+  static requestPermission() { return Promise.resolve('granted'); } };
+Object.defineProperty(document, 'hidden', { get: () => window.__hidden === true });
+"""
+
+
+def test_the_browser_tells_when_it_was_asked_to(lab: Lab, context: BrowserContext) -> None:
+    context.add_init_script(HIDDEN)
+    settings = lab.directory / "jupyter-config/lab/user-settings/@mgpu/labextension/core.jupyterlab-settings"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text('{"notifyBrowser": true}')
+    page = show(lab, context).page
+    settings.unlink()
+    page.evaluate("() => { window.__hidden = true; document.dispatchEvent(new Event('visibilitychange')); }")
+    lab.client.submit(["false"], gpus=1, name="says-so")
+    page.wait_for_function("() => window.__told.some(text => text.startsWith('says-so failed: exit 1'))")

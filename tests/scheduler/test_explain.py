@@ -12,7 +12,7 @@ from mgpu_jupyter.model.waits import After, Dependency
 from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted, TaskReported
 from mgpu_jupyter.scheduler.explain import forecast as ahead
 from mgpu_jupyter.scheduler.explain import waiting as short
-from mgpu_jupyter.scheduler.explain.answer import Ahead, Excluded, Explanation, Forecast, Offer, UnitAnswer, Where
+from mgpu_jupyter.scheduler.explain.answer import Ahead, Excluded, Explanation, Forecast, Offer, Planned, UnitAnswer, Where
 from mgpu_jupyter.scheduler.explain.diagnosis import CHECKS, diagnose
 from mgpu_jupyter.scheduler.explain.forecast import forecast
 from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request
@@ -75,7 +75,7 @@ def test_a_job_that_waits_is_told_all_of_it():
         ),
         place=2,
         ahead_count=1,
-        ahead=(Ahead(job_id=first, user="ann", gpus=4),),
+        ahead=(Ahead(job_id=first, user="ann", gpus=4, priority=1 / 3600),),
         terms=(
             Term(name="age", amount=1 / 3600, points=1 / 3600),
             Term(name="duration", amount=10 / 3600, points=0.0),
@@ -87,6 +87,11 @@ def test_a_job_that_waits_is_told_all_of_it():
         ),
         priority=1 / 3600,
         expected=Forecast(at=112.0),
+        plan=(
+            Planned(job_id=second, nodes=("n1",), start_at=112.0, end_at=122.0),
+            Planned(job_id=JobId("JOB00001"), nodes=("n1",), end_at=102.0),
+            Planned(job_id=first, nodes=("n1",), start_at=102.0, end_at=112.0),
+        ),
         offers=(
             Offer(
                 text="2 nodes × 2 GPUs instead of 1 × 4",
@@ -349,6 +354,18 @@ def test_what_runs_for_ever_lets_nobody_say_when():
     waits = cluster.submit(gpus=1)
     cluster.schedule()
     assert explained(cluster, waits).expected == Forecast()
+    assert explained(cluster, waits).plan == ()
+
+
+def test_a_request_is_told_who_is_in_its_way():
+    cluster = a_cluster(("n1", 2), ("n2", 1))
+    running = cluster.started(gpus=2, nodelist=("n1",), time_limit_s=100.0)
+    cluster.started(gpus=1, nodelist=("n2",), time_limit_s=50.0)
+    told = requested(cluster, gpus=2, time_limit_s=10.0)
+    assert told.plan == (
+        Planned(job_id=JobId(""), nodes=("n1",), start_at=102.0, end_at=112.0),
+        Planned(job_id=running.id, nodes=("n1",), end_at=102.0),
+    )
 
 
 def test_what_outlived_its_time_is_expected_to_go_on():

@@ -7,6 +7,7 @@ export interface Ahead {
   job_id: string;
   user: string;
   gpus: number;
+  priority: number;
 }
 
 /** One try at running it; the last one may still wait for its nodes. */
@@ -151,6 +152,7 @@ export interface Explanation {
   terms: Term[];
   priority: number | null;
   expected: Forecast;
+  plan: Planned[];
   offers: Offer[];
   history: Record[];
 }
@@ -660,6 +662,14 @@ export interface Placement {
   note: string;
   local_rank: number;
   step: '' | 'asked' | 'launching' | 'meeting' | 'ready' | 'started';
+}
+
+/** A job that has nodes, or is expected to get them, as far as it is planned. */
+export interface Planned {
+  job_id: string;
+  nodes: string[];
+  start_at: number | null;
+  end_at: number | null;
 }
 
 /** What was forgotten, or would be. */

@@ -10,6 +10,8 @@ export interface ILine {
   readonly rank: number;
   readonly stderr: boolean;
   readonly text: string;
+  /** When it came here; null for what was there before somebody looked: output has no times of its own. */
+  readonly at: number | null;
 }
 
 interface IOpen {
@@ -26,8 +28,11 @@ export class Log {
   over = false;
   version = 0;
   readonly ranks = new Set<number>();
+  /** Lines on stderr, by rank. */
+  readonly errors = new Map<number, number>();
   private _attempt = 0;
   private _count = 0;
+  private _at: number | null = null;
   private readonly _offsets = new Map<number, number>();
   private readonly _open = new Map<string, IOpen>();
 
@@ -39,7 +44,8 @@ export class Log {
     return { offsets: [...this._offsets].map(([rank, offset]) => `${rank}:${offset}`).join(','), attempt: this._attempt };
   }
 
-  take(frame: StreamJobFrame): void {
+  take(frame: StreamJobFrame, at: number | null = null): void {
+    this._at = at;
     switch (frame.type) {
       case 'output': {
         if (frame.attempt !== this._attempt) {
@@ -88,7 +94,10 @@ export class Log {
   private _add(rank: number, stderr: boolean, raw: string): void {
     const text = shown(raw);
     const lines = this.lines as ILine[];
-    lines.push({ number: this._count++, rank, stderr, text });
+    lines.push({ number: this._count++, rank, stderr, text, at: this._at });
+    if (stderr) {
+      this.errors.set(rank, (this.errors.get(rank) ?? 0) + 1);
+    }
     if (lines.length > KEPT_LINES * 1.2) {
       this.cut += lines.length - KEPT_LINES;
       this.lines = lines.slice(-KEPT_LINES);

@@ -1,11 +1,12 @@
 /** What a person is told of their jobs: that they started and how they ended. Pure; once for each job and event. */
 import type { Job } from '../api/types.gen';
-import { duration } from '../text/format';
+import { duration, moment } from '../text/format';
 import { type ITrans, jobName, nodeList } from '../text/words';
 import { isFinal, type Store } from './store';
+import type { Wishes } from './wishes';
 
 export interface INotice {
-  readonly kind: 'started' | 'ended';
+  readonly kind: 'started' | 'ended' | 'moved';
   readonly bad: boolean;
   readonly title: string;
   readonly text: string;
@@ -14,6 +15,21 @@ export interface INotice {
 }
 
 const SEVERAL = 3;
+
+/** Tell of jobs whose expected start moved, for those who asked for that. */
+export function moved(store: Store, wishes: Wishes, now: number, trans: ITrans): INotice[] {
+  return wishes.watched().flatMap((id) => {
+    const job = store.jobs.get(id);
+    const at = job?.state === 'queued' ? store.expectedStart(job) : null;
+    const before = at === null ? null : wishes.moved(id, at);
+    if (job === undefined || at === null || before === null) {
+      return [];
+    }
+    const title = trans.__('%1 is expected at %2', jobName(job), moment(at, now));
+    const text = at > before ? trans.__('%1 later', duration(at - before)) : trans.__('%1 sooner', duration(before - at));
+    return [{ kind: 'moved' as const, bad: false, title, text, job: id }];
+  });
+}
 
 export class Notices {
   private readonly _known = new Map<string, string>();

@@ -2,17 +2,69 @@
 import type { JobSpec } from '../api/types.gen';
 
 export interface IForm {
-  readonly what: 'command' | 'script';
+  /** A cell is Python that has a notebook; a file is given by a command. */
+  readonly what: 'cell' | 'script' | 'command';
   readonly text: string;
   readonly name: string;
   readonly nodes: number;
   readonly gpus: number;
   readonly gpuType: string;
   readonly time: string;
-  readonly distributed: boolean;
+  readonly wiring: 'one' | 'distributed' | 'mpi';
+  /** The rule by which nodes are picked; empty for the cluster's own. */
+  readonly policy: string;
+  readonly exclude: readonly string[];
+  /** A command that makes the environment. */
+  readonly setup: string;
+  /** NAME=value, one a line. */
+  readonly env: string;
+  /** Variables of a notebook that go in and come back; they need a cell. */
+  readonly inputs: string;
+  readonly outputs: string;
+  readonly retries: number;
+  readonly dependency: string;
+  readonly array: string;
 }
 
-export const EMPTY: IForm = { what: 'command', text: '', name: '', nodes: 1, gpus: 1, gpuType: '', time: '', distributed: false };
+export const EMPTY: IForm = {
+  what: 'command',
+  text: '',
+  name: '',
+  nodes: 1,
+  gpus: 1,
+  gpuType: '',
+  time: '',
+  wiring: 'one',
+  policy: '',
+  exclude: [],
+  setup: '',
+  env: '',
+  inputs: '',
+  outputs: '',
+  retries: 0,
+  dependency: '',
+  array: '',
+};
+
+/** What is wrong with what was typed, by field; the server looks at all the rest. */
+export function problemsOf(form: IForm): { time?: true; env?: string } {
+  const bad = envLines(form.env).find(([name, value]) => value === undefined || !/^[A-Za-z_]\w*$/.test(name));
+  return {
+    ...(form.time.trim() !== '' && seconds(form.time) === null ? { time: true as const } : {}),
+    ...(bad === undefined ? {} : { env: bad[0] }),
+  };
+}
+
+function envLines(text: string): [string, string | undefined][] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter(Boolean)
+    .map((line) => {
+      const at = line.indexOf('=');
+      return at < 0 ? [line, undefined] : [line.slice(0, at), line.slice(at + 1)];
+    });
+}
 
 /** Seconds of `02:00:00`, `30:00` (minutes and seconds), `90` (minutes) or `1-00:00:00`; null when it is no time. */
 export function seconds(text: string): number | null {
@@ -36,14 +88,22 @@ export function seconds(text: string): number | null {
 /** The job that is meant; a command goes through a shell, as people type it. */
 export function specOf(form: IForm): JobSpec {
   const limit = form.time.trim() === '' ? null : seconds(form.time);
+  const env = envLines(form.env);
   return {
-    ...(form.what === 'script' ? { script: form.text } : { command: ['bash', '-c', form.text] }),
+    ...(form.what === 'command' ? { command: ['bash', '-c', form.text] } : { script: form.text }),
     ...(form.name ? { name: form.name } : {}),
     nodes: form.nodes,
     gpus_per_node: form.gpus,
     ...(form.gpuType ? { gpu_type: form.gpuType } : {}),
     ...(limit === null ? {} : { time_limit_s: limit }),
-    ...(form.distributed ? { distributed: true } : {}),
+    ...(form.wiring === 'distributed' ? { distributed: true } : form.wiring === 'mpi' ? { mpi: true } : {}),
+    ...(form.policy ? { policy: form.policy } : {}),
+    ...(form.exclude.length ? { exclude: [...form.exclude] } : {}),
+    ...(form.setup.trim() ? { env_setup_cmd: form.setup.trim() } : {}),
+    ...(env.length ? { env: Object.fromEntries(env.map(([name, value]) => [name, value ?? ''])) } : {}),
+    ...(form.retries ? { retries: form.retries } : {}),
+    ...(form.dependency.trim() ? { dependency: form.dependency.trim() } : {}),
+    ...(form.array.trim() ? { array: form.array.trim() } : {}),
   };
 }
 
@@ -61,13 +121,53 @@ export function flagsOf(form: IForm): string {
   if (form.time.trim()) {
     words.push(`-t ${quoted(form.time.trim())}`);
   }
-  if (form.distributed) {
-    words.push('--distributed');
+  if (form.wiring !== 'one') {
+    words.push(`--${form.wiring}`);
   }
-  if (form.name) {
-    words.push(`--name ${quoted(form.name)}`);
-  }
+  const flags: [string, string][] = [
+    ['--name', form.name],
+    ['--policy', form.policy],
+    ['--exclude', form.exclude.join(',')],
+    ['--env-setup-cmd', form.setup.trim()],
+    ...envLines(form.env).map(([name, value]): [string, string] => ['--env', `${name}=${value ?? ''}`]),
+    ['--in', names(form.inputs)],
+    ['--out', names(form.outputs)],
+    ['--retries', form.retries ? String(form.retries) : ''],
+    ['--dependency', form.dependency.trim()],
+    ['--array', form.array.trim()],
+  ];
+  words.push(...flags.filter(([, value]) => value !== '').map(([flag, value]) => `${flag} ${quoted(value)}`));
   return words.join(' ');
+}
+
+/** Names of variables, however they were parted. */
+function names(text: string): string {
+  return text
+    .split(/[\s,]+/)
+    .filter(Boolean)
+    .join(',');
+}
+
+/** Sizes that come near a request: half the GPUs, all on one node, twice the GPUs. */
+export function otherSizes(form: IForm, widest: number): Pick<IForm, 'nodes' | 'gpus'>[] {
+  const { nodes, gpus } = form;
+  const tried = [
+    { nodes, gpus: Math.floor(gpus / 2) },
+    { nodes: Math.floor(nodes / 2), gpus },
+    { nodes: 1, gpus: nodes * gpus },
+    { nodes: nodes * 2, gpus: gpus / 2 },
+    { nodes, gpus: gpus * 2 },
+    { nodes: nodes * 2, gpus },
+  ];
+  const seen = new Set([`${nodes} ${gpus}`]);
+  return tried
+    .filter((one) => {
+      const key = `${one.nodes} ${one.gpus}`;
+      const fits = one.nodes >= 1 && one.gpus >= 1 && Number.isInteger(one.gpus) && one.gpus <= widest && !seen.has(key);
+      seen.add(key);
+      return fits;
+    })
+    .slice(0, 4);
 }
 
 /** A word for a shell. */
@@ -86,6 +186,11 @@ export function withMagic(source: string, flags: string): string {
     return lines.join('\n');
   }
   return `%%mgpu_srun ${flags}\n${source}`;
+}
+
+/** A cell without the line that asks for GPUs. */
+export function bodyOf(source: string): string {
+  return magicOf(source) === null ? source : source.replace(/^\s*%%mgpu_srun\b.*\n?/, '');
 }
 
 /** The line that asks for GPUs; null when the cell has none. */

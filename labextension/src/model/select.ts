@@ -99,6 +99,27 @@ function count(tiles: readonly ITile[], state: TileState): number {
   return tiles.reduce((sum, one) => sum + (one.state === state ? 1 : 0), 0);
 }
 
+export interface IHolder {
+  readonly state: TileState;
+  readonly job: string | null;
+  readonly user: string;
+  readonly reason: string;
+  readonly gpus: readonly number[];
+}
+
+/** Who has the GPUs of a node: those that are alike together, in the order of the first. */
+export function holders(row: INodeRow): IHolder[] {
+  const out = new Map<string, IHolder & { gpus: number[] }>();
+  for (const one of row.tiles.flatMap((tile) => (tile.parts.length ? tile.parts : [tile]))) {
+    const { job_id: job, user, reason } = one.gpu;
+    const key = JSON.stringify([one.state, job, reason]);
+    const known = out.get(key) ?? { state: one.state, job, user: user ?? '', reason, gpus: [] };
+    known.gpus.push(one.index);
+    out.set(key, known);
+  }
+  return [...out.values()];
+}
+
 export function allRows(store: Store): INodeRow[] {
   const user = store.cluster?.user ?? '';
   return [...store.nodes.values()].map((node) => nodeRow(node, store.readings.get(node.id), user));
@@ -215,19 +236,37 @@ export function jobCounts(store: Store): IJobCounts {
   return counts;
 }
 
-/** How busy the GPUs of a job are now, in percent; null when none of them tells. */
-export function jobBusy(store: Store, job: Job): number | null {
-  let sum = 0;
-  let told = 0;
+const BUSY = 0;
+const POWER = 3;
+
+/** One reading of all GPUs of a job, of those that tell it; ranks may share a GPU. */
+function readingsOf(store: Store, job: Job, which: typeof BUSY | typeof POWER): number[] {
+  const seen = new Map<string, number>();
   for (const placement of job.placements) {
     const reading = store.readings.get(placement.node);
     for (const index of placement.gpu_indices) {
-      const busy = reading?.gpus.get(index)?.[0] ?? null;
-      if (busy !== null) {
-        sum += busy;
-        told += 1;
+      const value = reading?.gpus.get(index)?.[which] ?? null;
+      if (value !== null) {
+        seen.set(`${placement.node} ${index}`, value);
       }
     }
   }
-  return told ? sum / told : null;
+  return [...seen.values()];
+}
+
+/** How many GPUs those want who wait. */
+export function wantedGpus(store: Store): number {
+  return [...store.jobs.values()].reduce((sum, job) => sum + (job.state === 'queued' ? job.gpus : 0), 0);
+}
+
+/** How busy the GPUs of a job are now, in percent; null when none of them tells. */
+export function jobBusy(store: Store, job: Job): number | null {
+  const told = readingsOf(store, job, BUSY);
+  return told.length ? told.reduce((sum, one) => sum + one, 0) / told.length : null;
+}
+
+/** The power of all GPUs of a job now, in watts; null when none of them tells. */
+export function jobPower(store: Store, job: Job): number | null {
+  const told = readingsOf(store, job, POWER);
+  return told.length ? told.reduce((sum, one) => sum + one, 0) : null;
 }

@@ -23,6 +23,7 @@ export type GlyphName =
   | 'cancelled'
   | 'held'
   | 'warn'
+  | 'slow'
   | 'bad'
   | 'why'
   | 'pause'
@@ -72,6 +73,7 @@ const FILLS: Partial<Record<GlyphName, string>> = {
   running: 'M4 2.5v11l9-5.5Z',
   play: 'M4 2.5v11l9-5.5Z',
   warn: 'M8 2L15 14H1Z',
+  slow: 'M8 14L1 2h14Z',
   bad: '',
   more: 'M8 2.2a1.3 1.3 0 1 1 0 2.6 1.3 1.3 0 0 1 0-2.6ZM8 6.7a1.3 1.3 0 1 1 0 2.6 1.3 1.3 0 0 1 0-2.6ZM8 11.2a1.3 1.3 0 1 1 0 2.6 1.3 1.3 0 0 1 0-2.6Z',
 };

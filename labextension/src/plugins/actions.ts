@@ -69,7 +69,10 @@ export const actions: JupyterFrontEndPlugin<void> = {
         try {
           const session = await app.serviceManager.terminals.startNew();
           await commands.execute('terminal:create-new', { name: session.name });
-          session.send({ type: 'stdin', content: [`mgpu_srun --pty --gpus 0 --nodelist ${quoted(id)} bash -i\r`] });
+          session.send({
+            type: 'stdin',
+            content: [`${quoted(PageConfig.getOption('mgpuSrun') || 'mgpu_srun')} --pty --gpus 0 --nodelist ${quoted(id)} bash -i\r`],
+          });
         } catch (error) {
           tell(error instanceof Error ? error.message : String(error));
         }

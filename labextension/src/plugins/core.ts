@@ -10,6 +10,7 @@ import { address, Rest } from '../api/request';
 import { type IHost, type ISocket, Live } from '../model/live';
 import type { NodeSort } from '../model/select';
 import { Store } from '../model/store';
+import { Wishes } from '../model/wishes';
 import { patterns } from '../parts/tile';
 import { IMgpu, type ISettings } from '../tokens';
 import { Views } from '../views/opener';
@@ -32,7 +33,15 @@ export const core: JupyterFrontEndPlugin<IMgpu> = {
     const live = new Live(client, new Store(), hostOf(server));
     const settings = { ...DEFAULTS };
     const trans = (translator ?? nullTranslator).load('mgpu');
-    const mgpu: IMgpu = { client, live, trans, settings, commands: app.commands, views: new Views(app, live, restorer) };
+    const mgpu: IMgpu = {
+      client,
+      live,
+      trans,
+      settings,
+      wishes: new Wishes(kept()),
+      commands: app.commands,
+      views: new Views(app, live, restorer),
+    };
     (mgpu.views as Views).mgpu = mgpu;
     document.body.appendChild(patterns());
     document.body.dataset.mgpuLab = ''; // headers of cells show buttons for our commands where somebody carries them out
@@ -66,6 +75,15 @@ export const core: JupyterFrontEndPlugin<IMgpu> = {
     return mgpu;
   },
 };
+
+/** The browser's storage; none where it is forbidden. */
+function kept(): Storage | null {
+  try {
+    return window.localStorage;
+  } catch {
+    return null;
+  }
+}
 
 /** Sockets and time of a browser. */
 function hostOf(server: ServerConnection.ISettings): IHost {

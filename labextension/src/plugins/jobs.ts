@@ -1,15 +1,14 @@
 /** Commands about jobs, for buttons, keys, menus and the palette. Each asks the server once and says once what went wrong. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { Clipboard, Dialog, ICommandPalette, showDialog } from '@jupyterlab/apputils';
+import { Clipboard, Dialog, ICommandPalette, InputDialog, showDialog } from '@jupyterlab/apputils';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';
+import { priorityFor, priorityOneStep, waiting } from '../model/priority';
 import { plain } from '../text/format';
 import { jobName } from '../text/words';
 import { IMgpu } from '../tokens';
 import { freshKey, tell } from './tell';
-
-const PRIORITY_STEP = 100;
 
 export const jobs: JupyterFrontEndPlugin<void> = {
   id: '@mgpu/labextension:jobs',
@@ -56,19 +55,39 @@ export const jobs: JupyterFrontEndPlugin<void> = {
     order(CommandIds.releaseJob, trans.__('Release Job'), (id) => client.change(id, { release: true }));
     order(CommandIds.requeueJob, trans.__('Requeue Job'), (id) => client.requeue(id));
     order(CommandIds.rerunJob, trans.__('Run Job Again'), (id) => client.rerun(id, freshKey()));
-    for (const [id, label, step] of [
-      [CommandIds.raiseJob, trans.__('Raise Priority'), PRIORITY_STEP],
-      [CommandIds.lowerJob, trans.__('Lower Priority'), -PRIORITY_STEP],
+    const setPriority = (job: Job, priority: number): Promise<unknown> =>
+      client.change(job.id, { priority }).catch((error: Error) => tell(error.message));
+    for (const [id, label, up] of [
+      [CommandIds.raiseJob, trans.__('Raise Priority'), true],
+      [CommandIds.lowerJob, trans.__('Lower Priority'), false],
     ] as const) {
       commands.addCommand(id, {
         label,
         isEnabled: (args) => args.id === undefined || jobOf(args)?.state === 'queued',
         execute: (args) => {
           const job = jobOf(args);
-          return job && client.change(job.id, { priority: job.priority + step }).catch((error: Error) => tell(error.message));
+          return job && setPriority(job, priorityOneStep(waiting(live.store), job, up));
         },
       });
     }
+    commands.addCommand(CommandIds.moveJob, {
+      label: trans.__('Move Job in the Queue'),
+      execute: (args) => {
+        const job = jobOf(args);
+        const queue = waiting(live.store);
+        const target = queue.findIndex((one) => one.id === args.target);
+        const priority = job && target >= 0 ? priorityFor(queue, job.id, target + (args.after === true ? 1 : 0)) : null;
+        return job && priority !== null ? setPriority(job, priority) : undefined;
+      },
+    });
+    commands.addCommand(CommandIds.setPriority, {
+      label: trans.__('Set Priority…'),
+      execute: async (args) => {
+        const job = jobOf(args);
+        const answer = job && (await InputDialog.getNumber({ title: trans.__('Priority of %1', jobName(job)), value: job.priority }));
+        return job && answer?.button.accept && answer.value !== null ? setPriority(job, Math.round(answer.value)) : undefined;
+      },
+    });
     commands.addCommand(CommandIds.copyJobId, {
       label: trans.__('Copy Job Id'),
       execute: (args) => Clipboard.copyToSystem(String(args.id ?? '')),
@@ -94,6 +113,8 @@ export const jobs: JupyterFrontEndPlugin<void> = {
       CommandIds.releaseJob,
       CommandIds.raiseJob,
       CommandIds.lowerJob,
+      CommandIds.setPriority,
+      CommandIds.requeueJob,
       CommandIds.cancelJob,
       CommandIds.rerunJob,
       CommandIds.copyJobId,
@@ -130,11 +151,14 @@ export function fits(command: string, job: Job | undefined, held: (job: Job) => 
     case CommandIds.explainJob:
     case CommandIds.raiseJob:
     case CommandIds.lowerJob:
+    case CommandIds.setPriority:
       return job.state === 'queued';
     case CommandIds.holdJob:
       return job.state === 'queued' && !held(job);
     case CommandIds.releaseJob:
       return job.state === 'queued' && held(job);
+    case CommandIds.requeueJob:
+      return job.state === 'running' || job.state === 'starting';
     case CommandIds.cancelJob:
       return !over;
     case CommandIds.rerunJob:

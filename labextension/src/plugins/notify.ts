@@ -2,7 +2,7 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification as Toast } from '@jupyterlab/apputils';
 import { CommandIds } from '../commands';
-import { type INotice, Notices } from '../model/notices';
+import { type INotice, moved, Notices } from '../model/notices';
 import { IMgpu } from '../tokens';
 
 const SHOWN_MS = 8000;
@@ -14,16 +14,19 @@ export const notify: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IMgpu],
   activate: (_: JupyterFrontEnd, mgpu: IMgpu) => {
-    const { live, trans, settings } = mgpu;
+    const { live, trans, settings, wishes } = mgpu;
     const notices = new Notices();
     const say = liveRegion();
     live.changed.connect((_sender, changes) => {
-      for (const notice of notices.look(live.store, changes.jobs, changes.cluster, trans)) {
+      const told = notices.look(live.store, changes.jobs, changes.cluster, trans);
+      for (const notice of changes.queue ? [...told, ...moved(live.store, wishes, live.now(), trans)] : told) {
+        // what somebody said of this job goes before what they said of all
+        const wish = notice.kind === 'moved' ? true : notice.kind === 'started' ? wishes.of(notice.job).start : undefined;
         say(`${notice.title} ${notice.text}`);
-        if (settings.notify) {
+        if (wish ?? settings.notify) {
           show(notice, mgpu);
         }
-        if (settings.notifyBrowser && document.hidden) {
+        if ((wish ?? true) && settings.notifyBrowser && document.hidden) {
           byBrowser(notice);
         }
       }

@@ -9,7 +9,7 @@ import { IMgpu } from '../tokens';
 import { DashboardView } from '../views/dashboard';
 import { JobView } from '../views/job';
 import { NodeView } from '../views/node';
-import { SubmitView } from '../views/submit';
+import { type INotebook, SubmitView } from '../views/submit';
 
 export const views: JupyterFrontEndPlugin<void> = {
   id: '@mgpu/labextension:views',
@@ -29,21 +29,30 @@ export const views: JupyterFrontEndPlugin<void> = {
     });
     mgpu.views.register({ kind: 'node', title: (id) => plain(id), render: (id) => <NodeView key={id} id={id} /> });
     mgpu.views.register({ kind: 'cluster', title: () => trans.__('GPU cluster'), render: () => <DashboardView /> });
-    const insert =
-      tracker === null
-        ? null
-        : (flags: string): void => {
-            const panel = tracker.currentWidget;
-            const cell = panel?.content.activeCell;
-            if (panel && cell) {
-              cell.model.sharedModel.setSource(withMagic(cell.model.sharedModel.getSource(), flags));
-              app.shell.activateById(panel.id);
+    const notebook: INotebook | null = tracker && {
+      cell: () => {
+        const panel = tracker.currentWidget;
+        const cell = panel?.content.activeCell;
+        return panel && cell?.model.type === 'code'
+          ? {
+              label: trans.__('Cell %1 of %2', panel.content.activeCellIndex + 1, plain(panel.title.label)),
+              source: cell.model.sharedModel.getSource(),
             }
-          };
+          : null;
+      },
+      insert: (flags) => {
+        const panel = tracker.currentWidget;
+        const cell = panel?.content.activeCell;
+        if (panel && cell) {
+          cell.model.sharedModel.setSource(withMagic(cell.model.sharedModel.getSource(), flags));
+          app.shell.activateById(panel.id);
+        }
+      },
+    };
     mgpu.views.register({
       kind: 'submit',
       title: () => trans.__('New job'),
-      render: (_, given) => <SubmitView given={given} insert={insert} />,
+      render: (_, given) => <SubmitView given={given} notebook={notebook} />,
     });
   },
 };

@@ -3,6 +3,7 @@ import * as React from 'react';
 import { CommandIds } from '../commands';
 import { historyRows, jobCounts, queueRows } from '../model/select';
 import { isFinal } from '../model/store';
+import { Switch } from '../parts/facts';
 import { useChanges, useConnection, useMgpu, useNow } from '../parts/hooks';
 import { endedLine, jobLine, jobTime } from '../text/words';
 import type { IFilterState } from './cluster';
@@ -44,10 +45,15 @@ export function QueueSection({ filter, onFilter, width }: ISectionProps): JSX.El
   return (
     <div className={old ? 'mgp-mod-stale' : ''}>
       {all > 0 && (
-        <div className="mgp-switch" role="radiogroup" aria-label={trans.__('Whose jobs')}>
-          <Choice on={mine} set={() => setMine(true)} text={trans.__('Mine %1', ours)} />
-          <Choice on={!mine} set={() => setMine(false)} text={trans.__('All %1', all)} />
-        </div>
+        <Switch
+          label={trans.__('Whose jobs')}
+          choices={[
+            ['mine', trans.__('Mine %1', ours)],
+            ['all', trans.__('All %1', all)],
+          ]}
+          value={mine ? 'mine' : 'all'}
+          set={(whose) => setMine(whose === 'mine')}
+        />
       )}
       {rows.length > 0 ? (
         <JobList
@@ -71,14 +77,6 @@ export function QueueSection({ filter, onFilter, width }: ISectionProps): JSX.El
         </p>
       )}
     </div>
-  );
-}
-
-function Choice({ on, set, text }: { on: boolean; set: () => void; text: string }): JSX.Element {
-  return (
-    <button type="button" role="radio" aria-checked={on} onClick={set}>
-      {text}
-    </button>
   );
 }
 

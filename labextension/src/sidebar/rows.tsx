@@ -2,6 +2,7 @@
 import * as React from 'react';
 import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';
+import { isAfter } from '../model/orders';
 import { Glyph, type GlyphName, JobGlyph } from '../parts/glyphs';
 import { useMgpu, useSteady } from '../parts/hooks';
 import { Virtual } from '../parts/virtual';
@@ -126,6 +127,43 @@ function keyOf(row: IJobRow): string {
   return row.job.id;
 }
 
+const DRAGGED = 'application/x-mgpu-job';
+
+/** A row that waits is dragged before or behind another: that changes its priority. */
+function useDrag(job: Job): React.HTMLAttributes<HTMLDivElement> {
+  const { commands } = useMgpu();
+  if (job.state !== 'queued') {
+    return {};
+  }
+  const isBehind = (event: React.DragEvent): boolean => {
+    const box = event.currentTarget.getBoundingClientRect();
+    return isAfter(event.clientY, box.top, box.height);
+  };
+  const mark = (event: React.DragEvent<HTMLDivElement>, place: '' | 'before' | 'behind'): void => {
+    event.currentTarget.dataset.drop = place;
+  };
+  return {
+    draggable: true,
+    onDragStart: (event) => {
+      event.dataTransfer.setData(DRAGGED, job.id);
+      event.dataTransfer.effectAllowed = 'move';
+    },
+    onDragOver: (event) => {
+      if (event.dataTransfer.types.includes(DRAGGED)) {
+        event.preventDefault();
+        mark(event, isBehind(event) ? 'behind' : 'before');
+      }
+    },
+    onDragLeave: (event) => mark(event, ''),
+    onDrop: (event) => {
+      event.preventDefault();
+      mark(event, '');
+      const id = event.dataTransfer.getData(DRAGGED);
+      void commands.execute(CommandIds.moveJob, { id, target: job.id, after: isBehind(event) });
+    },
+  };
+}
+
 function JobLine({
   row,
   width,
@@ -146,6 +184,7 @@ function JobLine({
   const name = jobName(job);
   const mine = job.user === live.store.cluster?.user;
   const what = size(job.nodes_wanted, job.gpus);
+  const drag = useDrag(job);
   const room = Math.max(8, Math.floor((width - 130) / 7.2) - (users ? job.user.length + 1 : 0));
   return (
     <div
@@ -156,6 +195,7 @@ function JobLine({
       tabIndex={current ? 0 : -1}
       aria-label={[name, job.state, what, users ? job.user : '', row.line, row.time].filter(Boolean).join(', ')}
       onDoubleClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}
+      {...drag}
     >
       <span className="mgp-job-glyph" role="gridcell">
         <JobGlyph job={job} held={row.held} mine={mine} label={row.held ? trans.__('held') : trans.__(job.state)} />

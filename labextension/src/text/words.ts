@@ -1,5 +1,5 @@
 /** The sentences of the views, from values. Pure: the clock and the translator are arguments. Names of users are only ever parts of text. */
-import type { Job, Node } from '../api/types.gen';
+import type { Failure, Job, Node } from '../api/types.gen';
 import type { IConnection } from '../model/live';
 import { type INodeRow, type ITile, jobBusy, type TileState, type Totals } from '../model/select';
 import type { Store } from '../model/store';
@@ -215,6 +215,25 @@ function queuedLine(job: Job, store: Store, now: number, trans: ITrans): string 
 /** Without the full stop: the line ends with the row. */
 function sentence(text: string): string {
   return text.replace(/\.$/, '');
+}
+
+/** `2 nodes × 4 GPUs, 2 h limit, submitted 14:11 by me`. */
+export function askedLine(job: Job, store: Store, now: number, trans: ITrans): string {
+  const whole = job.nodes_wanted > 0 && job.gpus % job.nodes_wanted === 0;
+  const what = whole
+    ? `${trans._n('%1 node', '%1 nodes', job.nodes_wanted)} × ${trans._n('%1 GPU', '%1 GPUs', job.gpus / job.nodes_wanted)}`
+    : `${trans._n('%1 GPU', '%1 GPUs', job.gpus)}, ${trans._n('%1 node', '%1 nodes', job.nodes_wanted)}`;
+  const most = job.time_limit_s === null ? trans.__('no time limit') : trans.__('%1 limit', limit(job.time_limit_s));
+  const who = job.user === store.cluster?.user ? trans.__('me') : plain(job.user);
+  return `${what}, ${most}, ${trans.__('submitted %1 by %2', moment(job.submitted_at, now), who)}`;
+}
+
+/** `rank 3 on gpu-01 ended first, exit 1`, or by which signal. */
+export function failureText(failure: Failure, trans: ITrans): string {
+  const { rank, node, exit_code: exit, signal } = failure;
+  return signal === null
+    ? trans.__('rank %1 on %2 ended first, exit %3', rank, plain(node), exit ?? '?')
+    : trans.__('rank %1 on %2 was killed by signal %3', rank, plain(node), signal);
 }
 
 /** What stands at the right of a job's row. */

@@ -2,19 +2,22 @@
 import * as React from 'react';
 import type { ClusterHistory, Waits } from '../api/types.gen';
 import { CommandIds } from '../commands';
-import { allRows, type INodeRow, jobCounts, sortRows, TILE_STATES, totals } from '../model/select';
+import { allRows, type INodeRow, jobCounts, sortRows, totals, wantedGpus } from '../model/select';
+import { FactRow, Switch } from '../parts/facts';
 import { Glyph } from '../parts/glyphs';
 import { useAnswer, useChanges, useMgpu, useNow } from '../parts/hooks';
 import { Plot } from '../parts/plot';
-import { DASHBOARD, GAP, LegendTile, TileShape } from '../parts/tile';
+import { LegendTile } from '../parts/tile';
 import { duration, percent, plain } from '../text/format';
 import { nodeNote, nodeReason, stateWord } from '../text/words';
+import { save } from './log';
+import { RackWall } from './racks';
 
-const SPANS: readonly [string, number][] = [
-  ['1 h', 3600],
-  ['24 h', 86_400],
-  ['7 d', 7 * 86_400],
-  ['30 d', 30 * 86_400],
+const SPANS: readonly [number, string][] = [
+  [3600, '1 h'],
+  [86_400, '24 h'],
+  [7 * 86_400, '7 d'],
+  [30 * 86_400, '30 d'],
 ];
 
 export function DashboardView(): JSX.Element {
@@ -44,7 +47,7 @@ export function DashboardView(): JSX.Element {
     [
       trans.__('Waiting'),
       <>
-        <b className="mgp-big">{counts.waiting}</b> {trans.__('jobs')}
+        <b className="mgp-big">{counts.waiting}</b> {trans._n('job, %2 GPUs', 'jobs, %2 GPUs', counts.waiting, wantedGpus(store))}
       </>,
     ],
     [
@@ -75,32 +78,28 @@ export function DashboardView(): JSX.Element {
           <h1 className="mgp-title">{trans.__('Cluster')}</h1>
           <span className="mgp-second">{plain(store.cluster?.name ?? '')}</span>
           <span className="mgp-space" />
-          <div className="mgp-switch" role="radiogroup" aria-label={trans.__('How far back')}>
-            {SPANS.map(([name, seconds]) => (
-              <button key={name} type="button" role="radio" aria-checked={span === seconds} onClick={() => setSpan(seconds)}>
-                {name}
-              </button>
-            ))}
-          </div>
+          <Switch label={trans.__('How far back')} choices={SPANS} value={span} set={setSpan} />
           <button type="button" className="mgp-button" disabled={answer === null} onClick={() => answer && saveCsv(answer)}>
             <Glyph name="download" size={13} /> CSV
           </button>
         </div>
-        <dl className="mgp-fact-row">
-          {numbers.map(([name, value]) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd className="mgp-number">{value}</dd>
-            </div>
-          ))}
-        </dl>
+        <FactRow facts={numbers} />
         {error && <p className="mgp-second">{plain(error)}</p>}
       </header>
       <div className="mgp-body">
         {answer && (
           <div className="mgp-plots">
             <section className="mgp-frame">
-              <h3>{trans.__('GPUs in use')}</h3>
+              <h3>
+                {trans.__('GPUs in use')}
+                <span className="mgp-far">
+                  {(['mine', 'others'] as const).map((state) => (
+                    <span key={state} className="mgp-legend-entry">
+                      <LegendTile state={state} /> {stateWord(state, trans)}
+                    </span>
+                  ))}
+                </span>
+              </h3>
               <Plot
                 times={answer.times}
                 series={[
@@ -131,17 +130,7 @@ export function DashboardView(): JSX.Element {
             </section>
           </div>
         )}
-        <section className="mgp-frame">
-          <h3>
-            {trans._n('%1 node', '%1 nodes', rows.length)}{' '}
-            {TILE_STATES.filter((state) => sums[state] > 0).map((state) => (
-              <span key={state} className="mgp-legend-entry">
-                <LegendTile state={state} /> {`${sums[state]} ${stateWord(state, trans)}`}
-              </span>
-            ))}
-          </h3>
-          <Racks rows={rows} />
-        </section>
+        <RackWall rows={rows} />
         <Attention rows={rows} />
       </div>
     </div>
@@ -149,74 +138,10 @@ export function DashboardView(): JSX.Element {
 }
 
 function nameOf(span: number): string {
-  return SPANS.find((one) => one[1] === span)?.[0] ?? '';
+  return SPANS.find(([seconds]) => seconds === span)?.[1] ?? '';
 }
 
-/** A column for each node, a block for each rack. */
-function Racks({ rows }: { rows: readonly INodeRow[] }): JSX.Element {
-  const { trans } = useMgpu();
-  const blocks = new Map<string, INodeRow[]>();
-  for (const row of rows) {
-    const key = [
-      row.node.rack && trans.__('Rack %1', plain(row.node.rack)),
-      row.node.switch && trans.__('switch %1', plain(row.node.switch)),
-    ]
-      .filter(Boolean)
-      .join('  ');
-    blocks.set(key, [...(blocks.get(key) ?? []), row]);
-  }
-  return (
-    <div className="mgp-racks">
-      {[...blocks].map(([name, inside]) => (
-        <div key={name}>
-          <div className="mgp-second">
-            <b>{name}</b>{' '}
-            {trans.__(
-              '%1 free',
-              inside.reduce((sum, row) => sum + row.free, 0),
-            )}
-          </div>
-          <div className="mgp-rack-columns">
-            {inside.map((row) => (
-              <Column key={row.node.id} row={row} />
-            ))}
-          </div>
-        </div>
-      ))}
-    </div>
-  );
-}
-
-const Column = React.memo(function Column({ row }: { row: INodeRow }): JSX.Element {
-  const { commands, trans, live } = useMgpu();
-  const step = DASHBOARD.height + GAP;
-  const label = `${plain(row.node.id)}, ${nodeNote(row, live.now(), trans).text}`;
-  return (
-    <button
-      type="button"
-      className="mgp-column"
-      title={label}
-      aria-label={label}
-      onClick={() => void commands.execute(CommandIds.openNode, { id: row.node.id })}
-    >
-      <svg width={DASHBOARD.width} height={Math.max(1, row.tiles.length) * step} aria-hidden="true">
-        {row.tiles.map((tile, place) => (
-          <g key={tile.index} transform={`translate(0 ${place * step})`}>
-            <TileShape
-              size={DASHBOARD}
-              state={tile.state}
-              busy={tile.busy}
-              memory={tile.memory}
-              simulated={tile.simulated}
-              parts={tile.parts}
-            />
-          </g>
-        ))}
-      </svg>
-      <span>{(/\d+$/.exec(row.node.id)?.[0] ?? plain(row.node.id)).slice(-2)}</span>
-    </button>
-  );
-});
+const TICKS_S = [1, 30, 300, 3600, 36_000, 360_000];
 
 /** Boxes from the quarter to three quarters, whiskers from the least to p95, on a logarithmic scale. */
 function WaitBoxes({ waits }: { waits: readonly Waits[] }): JSX.Element {
@@ -229,15 +154,24 @@ function WaitBoxes({ waits }: { waits: readonly Waits[] }): JSX.Element {
   }
   return (
     <svg
+      className="mgp-box"
       width={width}
-      height={waits.length * 22 + 8}
+      height={waits.length * 22 + 28}
       role="img"
       aria-label={waits.map((one) => `${one.gpus} GPUs: ${duration(one.median_s)}`).join(', ')}
     >
+      {TICKS_S.filter((at) => Math.log10(at + 1) <= most).map((at) => (
+        <g key={at}>
+          <line className="mgp-plot-grid" x1={x(at)} x2={x(at)} y1={0} y2={waits.length * 22 + 4} />
+          <text x={x(at)} y={waits.length * 22 + 20} textAnchor="middle">
+            {at < 60 ? `${at} s` : at < 3600 ? `${at / 60} m` : `${at / 3600} h`}
+          </text>
+        </g>
+      ))}
       {waits.map((one, place) => {
         const y = place * 22 + 12;
         return (
-          <g key={one.gpus} className="mgp-box">
+          <g key={one.gpus}>
             <title>{`${one.gpus}: ${duration(one.median_s)} (${one.jobs} jobs)`}</title>
             <text x={0} y={y + 4}>
               {one.gpus}
@@ -316,9 +250,5 @@ function saveCsv(history: ClusterHistory): void {
       ].join(','),
     );
   });
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([lines.join('\n')], { type: 'text/csv' }));
-  link.download = 'cluster.csv';
-  link.click();
-  URL.revokeObjectURL(link.href);
+  save('cluster.csv', new Blob([lines.join('\n')], { type: 'text/csv' }));
 }

@@ -2,17 +2,19 @@
 import * as React from 'react';
 import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';
-import { isFinal } from '../model/store';
+import { isFinal, type Store } from '../model/store';
+import { FactRow } from '../parts/facts';
 import { Glyph, JobGlyph } from '../parts/glyphs';
 import { useAnswer, useChanges, useMgpu, useNow } from '../parts/hooks';
-import { Sparkline } from '../parts/sparkline';
-import { bytes, clock, duration, gigabytes, moment, percent, plain, size, stopwatch } from '../text/format';
-import { jobLine, jobName, nodeList } from '../text/words';
+import { bytes, clock, duration, moment, plain, stopwatch } from '../text/format';
+import { askedLine, failureText, gpuKind, jobLine, jobName, nodeList } from '../text/words';
 import { ExplainView } from './explain';
 import { LogView } from './log';
+import { Rail } from './rail';
 import { Timeline } from './timeline';
 
-type Tab = 'overview' | 'log' | 'gpus' | 'timeline' | 'explain' | 'files';
+const TABS = ['overview', 'log', 'gpus', 'timeline', 'explain', 'script', 'files'] as const;
+type Tab = (typeof TABS)[number];
 
 export function JobView({ id, tab }: { id: string; tab: string }): JSX.Element {
   const { trans, live, client } = useMgpu();
@@ -32,6 +34,7 @@ export function JobView({ id, tab }: { id: string; tab: string }): JSX.Element {
     ['gpus', trans.__('GPUs')],
     ['timeline', trans.__('Timeline')],
     ['explain', trans.__('Explain')],
+    ['script', trans.__('Script')],
     ['files', trans.__('Files')],
   ];
   return (
@@ -52,16 +55,17 @@ export function JobView({ id, tab }: { id: string; tab: string }): JSX.Element {
               <ExplainView job={job} />
             ) : (
               <div className="mgp-columns">
-                <LogView id={id} />
+                <LogView job={job} />
                 <Rail job={job} />
               </div>
             )}
           </>
         )}
-        {shown === 'log' && <LogView id={id} />}
+        {shown === 'log' && <LogView job={job} />}
         {shown === 'gpus' && <Rail job={job} />}
         {shown === 'timeline' && <Way job={job} />}
         {shown === 'explain' && <ExplainView job={job} />}
+        {shown === 'script' && <Script job={job} />}
         {shown === 'files' && <Files job={job} />}
       </div>
     </div>
@@ -69,7 +73,7 @@ export function JobView({ id, tab }: { id: string; tab: string }): JSX.Element {
 }
 
 function isTab(text: string): text is Tab {
-  return ['overview', 'log', 'gpus', 'timeline', 'explain', 'files'].includes(text);
+  return (TABS as readonly string[]).includes(text);
 }
 
 function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.Element {
@@ -86,7 +90,13 @@ function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.El
         <b>{job.nodes.length || job.nodes_wanted}</b> {nodeList(job.nodes)}
       </>,
     ],
-    [trans.__('GPUs'), <b>{size(job.nodes_wanted, job.gpus)}</b>],
+    [
+      trans.__('GPUs'),
+      <>
+        <b>{job.gpus}</b> {kindOf(job, live.store)}
+        {job.placements.length > 1 ? `, ${trans.__('ranks 0–%1', job.placements.length - 1)}` : ''}
+      </>,
+    ],
     [
       trans.__('Elapsed'),
       ran === null ? (
@@ -110,11 +120,17 @@ function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.El
         '–'
       ),
     ],
-    [trans.__('Attempt'), <b>{job.attempt}</b>],
+    [
+      trans.__('Attempt'),
+      <>
+        <b>{Math.max(1, job.attempt)}</b> {job.attempt < 2 ? trans.__('no retry yet') : ''}
+      </>,
+    ],
     [
       trans.__('Submitted'),
       <>
-        <b>{moment(job.submitted_at, now)}</b> {trans.__('by %1', plain(job.user))}
+        <b>{moment(job.submitted_at, now)}</b> {trans.__('by %1', mine ? trans.__('me') : plain(job.user))}
+        {job.origin?.notebook ? `, ${plain(job.origin.notebook.split('/').pop() ?? '')}` : ''}
       </>,
     ],
   ];
@@ -127,7 +143,10 @@ function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.El
         <button type="button" className="mgp-icon-button" aria-label={trans.__('Copy the id')} onClick={() => run(CommandIds.copyJobId)}>
           <Glyph name="copy" size={14} />
         </button>
-        <span className="mgp-badge">{held ? trans.__('held') : trans.__(job.state)}</span>
+        <span className={`mgp-badge${mine && job.state === 'running' ? ' mgp-mod-mine' : ''}`}>
+          {held ? trans.__('held') : trans.__(job.state)}
+        </span>
+        {job.state === 'queued' && <span className="mgp-second">{askedLine(job, live.store, now, trans)}</span>}
         <span className="mgp-space" />
         {job.state === 'queued' && (
           <button type="button" className="mgp-button" onClick={() => run(held ? CommandIds.releaseJob : CommandIds.holdJob)}>
@@ -135,83 +154,76 @@ function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.El
           </button>
         )}
         {(job.state === 'running' || job.state === 'starting') && (
-          <button type="button" className="mgp-button" onClick={() => run(CommandIds.requeueJob)}>
-            {trans.__('Requeue')}
+          <>
+            <button
+              type="button"
+              className="mgp-button"
+              title={trans.__('A shell on %1', plain(job.nodes[0] ?? ''))}
+              onClick={() => void commands.execute(CommandIds.openTerminal, { id: job.nodes[0] ?? '' })}
+            >
+              <Glyph name="terminal" size={13} /> {trans.__('Terminal')}
+            </button>
+            <button
+              type="button"
+              className="mgp-button"
+              title={trans.__('Stop it and let it wait to start again, under the same id')}
+              onClick={() => run(CommandIds.requeueJob)}
+            >
+              {trans.__('Requeue')}
+            </button>
+          </>
+        )}
+        {job.state !== 'queued' && (
+          <button
+            type="button"
+            className="mgp-button"
+            title={trans.__('A new job with the same request')}
+            onClick={() => run(CommandIds.rerunJob)}
+          >
+            <Glyph name="again" size={13} /> {trans.__('Run again')}
           </button>
         )}
-        <button type="button" className="mgp-button" onClick={() => run(CommandIds.rerunJob)}>
-          <Glyph name="again" size={13} /> {trans.__('Run again')}
-        </button>
         {!isFinal(job) && (
           <button type="button" className="mgp-button" onClick={() => run(CommandIds.cancelJob)}>
             <Glyph name="close" size={13} tone="bad" /> {trans.__('Cancel')}
           </button>
         )}
       </div>
-      <dl className="mgp-fact-row">
-        {facts.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd className="mgp-number">{value}</dd>
-          </div>
-        ))}
-      </dl>
-      {!isFinal(job) && job.state !== 'running' && <p>{jobLine(job, live.store, now, trans)}</p>}
+      {job.state !== 'queued' && <FactRow facts={facts} />}
+      {(job.state === 'starting' || job.state === 'stopping') && <p>{jobLine(job, live.store, now, trans)}</p>}
       {isFinal(job) && job.reason && <p>{plain(job.reason)}</p>}
       {failure && (
         <p>
-          <Glyph name="bad" tone="bad" size={12} />{' '}
-          {trans.__('rank %1 on %2 ended first, exit %3', failure.rank, plain(failure.node), failure.exit_code ?? failure.signal ?? '?')}
+          <Glyph name="bad" tone="bad" size={12} /> {failureText(failure, trans)}
         </p>
       )}
     </header>
   );
 }
 
-function Rail({ job }: { job: Job }): JSX.Element {
-  const { trans, client } = useMgpu();
-  const { answer, error } = useAnswer(() => client.usage(job.id), `${job.id} ${job.state}`, isFinal(job) ? 0 : 5);
-  if (answer === null) {
-    return <aside>{error && <p className="mgp-second">{plain(error)}</p>}</aside>;
-  }
+/** The kind of GPUs that it has; empty when they differ or are simulated. */
+function kindOf(job: Job, store: Store): string {
+  const kinds = new Set(
+    job.placements.flatMap((one) =>
+      one.gpu_indices.map((index) => store.nodes.get(one.node)?.gpus.find((gpu) => gpu.index === index)?.name ?? ''),
+    ),
+  );
+  return kinds.size === 1 ? gpuKind([...kinds][0] as string).replace(/^sim$/, 'simulated') : '';
+}
+
+function Script({ job }: { job: Job }): JSX.Element {
+  const { trans } = useMgpu();
+  const source = job.origin?.source ?? '';
   return (
-    <aside>
-      <section className="mgp-frame">
-        <h3>{trans.__('Efficiency')}</h3>
-        <p className="mgp-big">
-          {answer.used === null ? trans.__('asked %1', answer.asked) : trans.__('asked %1, used %2', answer.asked, answer.used.toFixed(1))}
-        </p>
-        {answer.hint && <p className="mgp-second">{plain(answer.hint)}</p>}
-        {answer.message && <p className="mgp-second">{plain(answer.message)}</p>}
-      </section>
-      {answer.gpus.length > 0 && (
-        <section className="mgp-frame">
-          <h3>
-            {trans.__('GPUs')} <span className="mgp-second">{trans.__('— busy  - - memory')}</span>
-          </h3>
-          {answer.gpus.map((gpu) => {
-            const memory = gpu.memory[gpu.memory.length - 1] ?? gpu.memory_peak_mib;
-            return (
-              <div className="mgp-gpu-row" key={gpu.uuid}>
-                <span>{`${plain(gpu.node)}:${gpu.index}`}</span>
-                <span className="mgp-second">{gpu.rank ?? ''}</span>
-                <Sparkline
-                  values={gpu.busy}
-                  other={gpu.memory}
-                  otherMost={gpu.memory_mib}
-                  width={110}
-                  height={26}
-                  tone="mine"
-                  label={trans.__('Busy %1 in the mean', gpu.busy_mean === null ? '–' : percent(gpu.busy_mean))}
-                />
-                <b className="mgp-number">{gpu.busy_mean === null ? '–' : percent(gpu.busy_mean)}</b>
-                <span className="mgp-second mgp-number">{memory === null ? '' : `${gigabytes(memory)} GB`}</span>
-              </div>
-            );
-          })}
-        </section>
+    <>
+      <pre className="mgp-join-line">{job.command.split('\n').map(plain).join('\n')}</pre>
+      {source !== '' && (
+        <>
+          <h3>{trans.__('Cell of %1', plain(job.origin?.notebook ?? ''))}</h3>
+          <pre className="mgp-join-line">{source.split('\n').map(plain).join('\n')}</pre>
+        </>
       )}
-    </aside>
+    </>
   );
 }
 

@@ -1,14 +1,18 @@
-/** The live log of a job: by rank, with search and follow. */
+/** The live log of a job: by rank, with search, folds and follow. */
 import * as React from 'react';
-import type { StreamJobFrame } from '../api/types.gen';
-import { type ILine, Log } from '../model/log';
+import type { Job, StreamJobFrame } from '../api/types.gen';
+import { folded, type IFold, type IShownLine, merged, type Shown } from '../model/folds';
+import { Log } from '../model/log';
+import { Chip } from '../parts/facts';
 import { Glyph } from '../parts/glyphs';
 import { useMgpu } from '../parts/hooks';
-import { bytes, plain } from '../text/format';
+import { bytes, clock, grouped, plain, ranges } from '../text/format';
 
 const LINE = 18;
 const DRAW_MS = 100;
 const AGAIN_MS = 2000;
+const QUIET_S = 0.4; // what comes without such a pause after the start was there before
+const CHIPS = 64;
 
 /** Follow the stream of a job as long as somebody looks; after a break from where it stopped. */
 function useLog(id: string): Log {
@@ -24,8 +28,13 @@ function useLog(id: string): Log {
     let socket = open();
     function open(): ReturnType<typeof live.open> {
       const made = live.open(`jobs/${encodeURIComponent(id)}/stream`, own.position);
+      let heard: number | null = null;
+      let old = true;
       made.onmessage = (event) => {
-        own.take(JSON.parse(String(event.data)) as StreamJobFrame);
+        const now = live.now();
+        old &&= heard === null || now - heard < QUIET_S;
+        heard = now;
+        own.take(JSON.parse(String(event.data)) as StreamJobFrame, old ? null : now);
         drawing ??= window.setTimeout(() => {
           drawing = undefined;
           rise();
@@ -50,25 +59,38 @@ function useLog(id: string): Log {
   return log;
 }
 
-export function LogView({ id }: { id: string }): JSX.Element {
+export function LogView({ job }: { job: Job }): JSX.Element {
   const { trans, client } = useMgpu();
-  const log = useLog(id);
+  const log = useLog(job.id);
   const [rank, setRank] = React.useState<number | null>(null);
   const [search, setSearch] = React.useState('');
   const [at, setAt] = React.useState(0);
   const [wrap, setWrap] = React.useState(false);
+  const [times, setTimes] = React.useState(true);
   const [follow, setFollow] = React.useState(true);
+  const [seen, setSeen] = React.useState(0);
+  const [opened, setOpened] = React.useState<ReadonlySet<number>>(new Set());
   const box = React.useRef<HTMLDivElement>(null);
   const [top, setTop] = React.useState(0);
-  const lines = rank === null ? log.lines : log.lines.filter((line) => line.rank === rank);
   const needle = search.toLowerCase();
-  const found = needle ? lines.flatMap((line, index) => (line.text.toLowerCase().includes(needle) ? [index] : [])) : [];
-  const ranks = [...log.ranks].sort((a, b) => a - b);
+  const lines = React.useMemo<readonly Shown[]>(() => {
+    const wanted = rank === null ? merged(log.lines) : merged(log.lines.filter((line) => line.rank === rank));
+    return needle ? wanted : folded(wanted, opened);
+  }, [log, log.version, rank, needle === '', opened]);
+  const found = React.useMemo(
+    () =>
+      needle ? lines.flatMap((one, index) => (one.kind === 'line' && one.line.text.toLowerCase().includes(needle) ? [index] : [])) : [],
+    [lines, needle],
+  );
+  const total = log.lines.length + log.cut;
   const height = box.current?.clientHeight ?? 400;
 
   React.useEffect(() => {
     if (follow && box.current) {
       box.current.scrollTop = box.current.scrollHeight;
+    }
+    if (follow) {
+      setSeen(total);
     }
   }, [log.version, follow, rank, wrap]);
 
@@ -82,13 +104,15 @@ export function LogView({ id }: { id: string }): JSX.Element {
   };
   const first = wrap ? 0 : Math.max(0, Math.floor(top / LINE) - 10);
   const end = wrap ? lines.length : Math.min(lines.length, Math.ceil((top + height) / LINE) + 10);
+  const errors = [...log.errors.values()].reduce((sum, one) => sum + one, 0);
   return (
     <section className="mgp-log mgp-frame" aria-label={trans.__('Log')}>
       <div className="mgp-log-bar">
         <b>{trans.__('Log')}</b>
-        <Chip on={rank === null} set={() => setRank(null)} text={trans.__('All')} />
-        {ranks.length > 1 &&
-          ranks.slice(0, 64).map((one) => <Chip key={one} on={rank === one} set={() => setRank(one)} text={String(one)} />)}
+        <Chip on={rank === null} set={() => setRank(null)}>
+          {trans.__('All')}
+        </Chip>
+        {log.ranks.size > 1 && <Ranks job={job} log={log} rank={rank} set={setRank} />}
       </div>
       <div className="mgp-log-bar">
         <span className="mgp-search">
@@ -117,14 +141,23 @@ export function LogView({ id }: { id: string }): JSX.Element {
         <button type="button" className="mgp-button" aria-pressed={wrap} onClick={() => setWrap(!wrap)}>
           {trans.__('Wrap')}
         </button>
+        <button
+          type="button"
+          className="mgp-button"
+          aria-pressed={times}
+          title={trans.__('When lines came here; those from before are without a time')}
+          onClick={() => setTimes(!times)}
+        >
+          {trans.__('Times')}
+        </button>
         <button type="button" className="mgp-button" aria-pressed={follow} onClick={() => setFollow(!follow)}>
-          {follow ? trans.__('Follow on') : trans.__('Follow off')}
+          <Glyph name="download" size={13} /> {follow ? trans.__('Follow on') : trans.__('Follow off')}
         </button>
         <button
           type="button"
           className="mgp-icon-button"
           aria-label={trans.__('Download')}
-          onClick={() => void client.output(id, rank ?? 0).then((data) => save(`${id}-rank${rank ?? 0}.log`, data))}
+          onClick={() => void client.output(job.id, rank ?? 0).then((data) => save(`${job.id}-rank${rank ?? 0}.log`, data))}
         >
           <Glyph name="download" />
         </button>
@@ -147,51 +180,117 @@ export function LogView({ id }: { id: string }): JSX.Element {
         {lines.length === 0 && <p className="mgp-none">{trans.__('No output yet.')}</p>}
         <div style={wrap ? undefined : { height: lines.length * LINE, position: 'relative' }}>
           <div style={wrap ? undefined : { position: 'absolute', top: first * LINE }}>
-            {lines.slice(first, end).map((line, index) => (
-              <LogLine
-                key={line.number}
-                line={line}
-                many={ranks.length > 1}
-                needle={needle}
-                current={needle !== '' && found[at] === first + index}
-              />
-            ))}
+            {lines
+              .slice(first, end)
+              .map((one, index) =>
+                one.kind === 'fold' ? (
+                  <Fold key={`fold ${one.name}`} fold={one} open={() => setOpened(new Set([...opened, one.name]))} />
+                ) : (
+                  <LogLine
+                    key={one.line.number}
+                    shown={one}
+                    ranks={one.ranks.length}
+                    many={log.ranks.size > 1}
+                    times={times}
+                    needle={needle}
+                    current={needle !== '' && found[at] === first + index}
+                  />
+                ),
+              )}
           </div>
         </div>
+        {!follow && total > seen && (
+          <button type="button" className="mgp-button mgp-log-new" onClick={() => setFollow(true)}>
+            <Glyph name="down" size={13} /> {trans._n('%1 new line', '%1 new lines', total - seen)}
+          </button>
+        )}
       </div>
-      <div className="mgp-log-foot mgp-second">
-        {trans.__('%1 lines, %2', log.lines.length + log.cut, bytes(log.bytes))}
-        {log.cut > 0 ? ` · ${trans.__('the first %1 are in the download', log.cut)}` : ''}
-        {log.over ? ` · ${trans.__('complete')}` : ''}
+      <div className="mgp-log-foot mgp-second mgp-number">
+        <span>{trans.__('%1 lines, %2', grouped(total), bytes(log.bytes))}</span>
+        <span>
+          {log.cut > 0
+            ? trans.__('the first %1 are in the download', grouped(log.cut))
+            : log.over
+              ? trans.__('complete')
+              : trans.__('complete from the first byte')}
+        </span>
+        <span className="mgp-space" />
+        {errors > 0 && <span>{trans._n('stderr %1 line', 'stderr %1 lines', errors)}</span>}
       </div>
     </section>
   );
 }
 
-function Chip({ on, set, text }: { on: boolean; set: () => void; text: string }): JSX.Element {
+/** The ranks that said something, by node; how much of it was on stderr. */
+function Ranks({ job, log, rank, set }: { job: Job; log: Log; rank: number | null; set: (rank: number) => void }): JSX.Element {
+  const { trans } = useMgpu();
+  const nodes = new Map<string, number[]>();
+  const node = new Map(job.placements.map((one) => [one.rank, one.node]));
+  for (const one of [...log.ranks].sort((a, b) => a - b).slice(0, CHIPS)) {
+    const name = node.get(one) ?? '';
+    nodes.set(name, [...(nodes.get(name) ?? []), one]);
+  }
   return (
-    <button type="button" className="mgp-chip" aria-pressed={on} onClick={set}>
-      {text}
-    </button>
+    <>
+      {[...nodes].map(([name, ranks]) => (
+        <React.Fragment key={name}>
+          <span className="mgp-second">{plain(name)}</span>
+          {ranks.map((one) => {
+            const errors = log.errors.get(one) ?? 0;
+            return (
+              <Chip key={one} on={rank === one} set={() => set(one)}>
+                {one}
+                {errors > 0 && (
+                  <>
+                    {' '}
+                    <Glyph name="warn" tone="warn" size={10} label={trans.__('stderr')} />
+                    {errors > 99 ? '99+' : errors}
+                  </>
+                )}
+              </Chip>
+            );
+          })}
+        </React.Fragment>
+      ))}
+    </>
   );
 }
 
-const LogLine = React.memo(function LogLine({
-  line,
-  many,
-  needle,
-  current,
-}: {
-  line: ILine;
-  many: boolean;
-  needle: string;
-  current: boolean;
-}): JSX.Element {
+function Fold({ fold, open }: { fold: IFold; open: () => void }): JSX.Element {
+  const { trans } = useMgpu();
+  const span = fold.from === null || fold.to === null ? '' : trans.__(', %1 to %2', clock(fold.from), clock(fold.to));
+  return (
+    <div className="mgp-log-line">
+      <button type="button" className="mgp-link mgp-log-fold" onClick={open}>
+        <Glyph name="right" size={11} /> {trans.__('%1 more lines of rank %2', fold.count, fold.rank)}
+        {span}
+      </button>
+    </div>
+  );
+}
+
+interface ILineProps {
+  readonly shown: IShownLine;
+  /** How many ranks said it; it grows while the object stays. */
+  readonly ranks: number;
+  readonly many: boolean;
+  readonly times: boolean;
+  readonly needle: string;
+  readonly current: boolean;
+}
+
+const LogLine = React.memo(function LogLine({ shown, many, times, needle, current }: ILineProps): JSX.Element {
+  const { line } = shown;
   const text = plain(line.text.replaceAll('\t', '    '));
   return (
-    <div className={`mgp-log-line${line.stderr ? ' mgp-mod-stderr' : ''}`}>
-      {many && <span className="mgp-log-rank">{line.rank}</span>}
-      <span>{needle ? marked(text, needle, current) : text || ' '}</span>
+    <div className="mgp-log-line">
+      {times && <span className="mgp-log-time">{line.at === null ? '' : clock(line.at, true)}</span>}
+      {many && <span className="mgp-log-rank">{ranges([...shown.ranks])}</span>}
+      <span>
+        {line.stderr && <Glyph name="warn" tone="warn" size={11} label="stderr" />}
+        {line.stderr && ' '}
+        {needle ? marked(text, needle, current) : text || ' '}
+      </span>
     </div>
   );
 });
@@ -213,7 +312,8 @@ function marked(text: string, needle: string, current: boolean): React.ReactNode
   return parts;
 }
 
-function save(name: string, data: Blob): void {
+/** Give a file to the browser to keep. */
+export function save(name: string, data: Blob): void {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(data);
   link.download = name;

@@ -4,13 +4,14 @@ import * as React from 'react';
 import { CommandIds } from '../commands';
 import { nodeRow } from '../model/select';
 import { isFinal } from '../model/store';
+import { FactRow } from '../parts/facts';
 import { Glyph, JobGlyph } from '../parts/glyphs';
 import { useAnswer, useChanges, useMgpu, useNow } from '../parts/hooks';
 import { Sparkline } from '../parts/sparkline';
 import { SIDEBAR, Tile } from '../parts/tile';
 import { tell } from '../plugins/tell';
-import { gigabytes, percent, plain, size } from '../text/format';
-import { jobName, jobTime, nodeReason, shortName } from '../text/words';
+import { clock, gigabytes, percent, plain, size } from '../text/format';
+import { jobName, jobTime, nodeReason, shortName, stateWord } from '../text/words';
 
 export function NodeView({ id }: { id: string }): JSX.Element {
   const { trans, live, client, commands } = useMgpu();
@@ -42,15 +43,14 @@ export function NodeView({ id }: { id: string }): JSX.Element {
     }
   };
   const jobs = [...store.jobs.values()].filter((job) => !isFinal(job) && job.nodes.includes(id));
-  const facts: [string, string][] = [
-    [trans.__('GPUs free'), `${row.free} of ${row.tiles.length}`],
-    [trans.__('CPU'), `${reading?.cpu === null || reading === undefined ? '–' : percent(reading.cpu)} of ${node.cpus} cores`],
-    [
-      trans.__('Memory'),
-      `${reading?.memoryAvailableMib == null ? '–' : gigabytes(node.memory_bytes / 2 ** 20 - reading.memoryAvailableMib, 0)} of ${gigabytes(node.memory_bytes / 2 ** 20, 0)} GB`,
-    ],
-    [trans.__('Address'), `${plain(node.address)} ${node.host === node.id ? '' : plain(node.host)}`],
-    [trans.__('Agent'), `${plain(node.agent_version)} ${plain(node.runs)}`],
+  const total = node.memory_bytes / 2 ** 20;
+  const used = reading?.memoryAvailableMib == null ? '–' : gigabytes(total - reading.memoryAvailableMib, 0);
+  const facts: [string, React.ReactNode][] = [
+    [trans.__('GPUs free'), <Fact key="free" value={row.free} of={trans.__('of %1', row.tiles.length)} />],
+    [trans.__('CPU'), <Fact key="cpu" value={reading?.cpu == null ? '–' : percent(reading.cpu)} of={trans.__('of %1 cores', node.cpus)} />],
+    [trans.__('Memory'), <Fact key="memory" value={used} of={trans.__('of %1 GB', gigabytes(total, 0))} />],
+    [trans.__('Network'), <Fact key="network" value={plain(node.address)} of={node.host === node.id ? '' : plain(node.host)} />],
+    [trans.__('Agent'), <Fact key="agent" value={plain(node.agent_version)} of={plain(node.runs)} />],
   ];
   const reason = nodeReason(node, now, trans);
   return (
@@ -92,14 +92,7 @@ export function NodeView({ id }: { id: string }): JSX.Element {
               </button>
             ))}
         </div>
-        <dl className="mgp-fact-row">
-          {facts.map(([name, value]) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd className="mgp-number">{value}</dd>
-            </div>
-          ))}
-        </dl>
+        <FactRow facts={facts} />
         {reason && (
           <p>
             <Glyph name="warn" tone="warn" size={12} /> {reason}
@@ -118,10 +111,10 @@ export function NodeView({ id }: { id: string }): JSX.Element {
               <th />
               <th>{trans.__('GPU')}</th>
               <th>{trans.__('Last 10 min  — busy  - - memory')}</th>
-              <th>{trans.__('Busy')}</th>
-              <th>{trans.__('Memory')}</th>
-              <th>{trans.__('Temp.')}</th>
-              <th>{trans.__('Power')}</th>
+              <th className="mgp-right">{trans.__('Busy')}</th>
+              <th className="mgp-right">{trans.__('Memory')}</th>
+              <th className="mgp-right">{trans.__('Temp.')}</th>
+              <th className="mgp-right">{trans.__('Power')}</th>
               <th>{trans.__('Holder')}</th>
             </tr>
           </thead>
@@ -158,16 +151,19 @@ export function NodeView({ id }: { id: string }): JSX.Element {
                       <span className="mgp-second">{trans.__('no data')}</span>
                     )}
                   </td>
-                  <td className="mgp-number">{busy === null ? '–' : percent(busy)}</td>
-                  <td className="mgp-number">{memory === null ? '–' : `${gigabytes(memory)} GB`}</td>
-                  <td className="mgp-number">{temperature === null ? '–' : `${Math.round(temperature)} °C`}</td>
-                  <td className="mgp-number">{power === null ? '–' : `${Math.round(power)} W`}</td>
+                  <td className="mgp-number mgp-right">{busy === null ? '–' : percent(busy)}</td>
+                  <td className="mgp-number mgp-right">{memory === null ? '–' : `${gigabytes(memory)} GB`}</td>
+                  <td className="mgp-number mgp-right">{temperature === null ? '–' : `${Math.round(temperature)} °C`}</td>
+                  <td className="mgp-number mgp-right">{power === null ? '–' : `${Math.round(power)} W`}</td>
                   <td>
-                    {tile.gpu.job_id !== null
-                      ? `${plain(tile.gpu.user ?? '')}, ${job ? jobName(job) : tile.gpu.job_id}`
-                      : tile.gpu.reason
-                        ? plain(tile.gpu.reason)
-                        : trans.__(tile.state)}
+                    {tile.state === 'unhealthy' && <Glyph name="bad" tone="bad" size={12} />}{' '}
+                    {tile.gpu.job_id !== null ? (
+                      `${plain(tile.gpu.user ?? '')}, ${job ? jobName(job) : tile.gpu.job_id}`
+                    ) : (
+                      <span className={tile.state === 'free' ? 'mgp-second' : ''}>
+                        {[stateWord(tile.state, trans), plain(tile.gpu.reason)].filter(Boolean).join(': ')}
+                      </span>
+                    )}
                   </td>
                 </tr>
               );
@@ -182,7 +178,7 @@ export function NodeView({ id }: { id: string }): JSX.Element {
             <tbody>
               {jobs.map((job) => (
                 <tr key={job.id}>
-                  <td>
+                  <td className="mgp-glyph-column">
                     <JobGlyph job={job} mine={job.user === store.cluster?.user} />
                   </td>
                   <td>
@@ -192,7 +188,16 @@ export function NodeView({ id }: { id: string }): JSX.Element {
                   </td>
                   <td>{plain(job.user)}</td>
                   <td className="mgp-number">{size(job.nodes_wanted, job.gpus)}</td>
-                  <td className="mgp-number">{jobTime(job, store, now, trans)}</td>
+                  <td className="mgp-second mgp-number">
+                    {[
+                      jobTime(job, store, now, trans),
+                      job.started_at !== null && job.time_limit_s !== null
+                        ? trans.__('ends by %1', clock(job.started_at + job.time_limit_s))
+                        : '',
+                    ]
+                      .filter(Boolean)
+                      .join(', ')}
+                  </td>
                 </tr>
               ))}
             </tbody>
@@ -200,5 +205,13 @@ export function NodeView({ id }: { id: string }): JSX.Element {
         </section>
       </div>
     </div>
+  );
+}
+
+function Fact({ value, of }: { value: React.ReactNode; of: string }): JSX.Element {
+  return (
+    <>
+      <b>{value}</b> {of}
+    </>
   );
 }

@@ -99,6 +99,7 @@ export class Views implements IViews {
     if (widget === undefined) {
       widget = new MainAreaWidget({ content: new View(this.mgpu, maker, kind, subject, given) });
       widget.id = id;
+      widget.toolbar.hide(); // views have their buttons in their own head
       widget.title.icon = gpuIcon;
       widget.title.closable = true;
       this._name(widget);

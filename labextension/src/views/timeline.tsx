@@ -1,40 +1,59 @@
-/** The way of a job as one bar: queued, running, and what is left of its time limit. */
+/** The way of a job as one bar: queued, starting, running, and what is left of its time limit. */
 import * as React from 'react';
-import type { Job } from '../api/types.gen';
-import { useMgpu, useNow } from '../parts/hooks';
+import type { AttemptTrace, Job } from '../api/types.gen';
+import { useAnswer, useMgpu, useNow } from '../parts/hooks';
 import { clock, duration } from '../text/format';
+import type { ITrans } from '../text/words';
 
-interface IPiece {
-  readonly kind: 'queued' | 'running' | 'left';
+export interface IPiece {
+  readonly kind: 'queued' | 'starting' | 'running' | 'left';
   readonly from: number;
   readonly to: number;
+  /** What happened when it began. */
+  readonly mark: string;
   readonly text: string;
 }
 
-/** The pieces of a job's way. Pure. */
-export function piecesOf(job: Job, now: number, trans: ReturnType<typeof useMgpu>['trans']): IPiece[] {
+/** The pieces of a job's way; `placed` is when it was given its nodes, if that is known. Pure. */
+export function piecesOf(job: Job, placed: number | null, now: number, trans: ITrans): IPiece[] {
   const end = job.ended_at ?? now;
+  const starts = job.started_at ?? end;
+  const given = placed === null ? starts : Math.min(Math.max(placed, job.submitted_at), starts);
   const out: IPiece[] = [
     {
       kind: 'queued',
       from: job.submitted_at,
-      to: job.started_at ?? end,
-      text: trans.__('Queued %1', duration((job.started_at ?? end) - job.submitted_at)),
+      to: given,
+      mark: trans.__('submitted'),
+      text: trans.__('Queued %1', duration(given - job.submitted_at)),
     },
   ];
+  if (placed !== null) {
+    out.push({
+      kind: 'starting',
+      from: given,
+      to: starts,
+      mark: trans.__('placed'),
+      text: trans.__('Starting %1', duration(starts - given)),
+    });
+  }
   if (job.started_at !== null) {
+    const ranks = job.placements.length;
+    const ran = duration(end - job.started_at);
     out.push({
       kind: 'running',
       from: job.started_at,
       to: end,
-      text: trans.__(job.ended_at === null ? 'Running %1' : 'Ran %1', duration(end - job.started_at)),
+      mark: ranks > 1 ? trans.__('all %1 ranks up', ranks) : trans.__('started'),
+      text: job.ended_at === null ? trans.__('Running %1', ran) : trans.__('Ran %1', ran),
     });
     if (job.ended_at === null && job.time_limit_s !== null) {
-      const limit = job.started_at + job.time_limit_s;
+      const limit = Math.max(end, job.started_at + job.time_limit_s);
       out.push({
         kind: 'left',
         from: end,
-        to: Math.max(end, limit),
+        to: limit,
+        mark: trans.__('now'),
         text: trans.__('Left until the time limit %1', duration(limit - end)),
       });
     }
@@ -42,31 +61,33 @@ export function piecesOf(job: Job, now: number, trans: ReturnType<typeof useMgpu
   return out;
 }
 
+/** When the newest attempt was given its nodes. */
+export function placedAt(attempts: readonly AttemptTrace[] | undefined, attempt: number): number | null {
+  return attempts?.find((one) => one.attempt === attempt)?.planned_at ?? null;
+}
+
 export function Timeline({ job }: { job: Job }): JSX.Element {
-  const { trans } = useMgpu();
+  const { trans, client } = useMgpu();
   const now = useNow(1);
-  const pieces = piecesOf(job, now, trans);
-  const first = pieces[0] as IPiece;
-  const all = Math.max(1, (pieces[pieces.length - 1] as IPiece).to - first.from);
+  const { answer } = useAnswer(() => client.trace(job.id), `${job.id} ${job.state} ${job.attempt}`);
+  const pieces = piecesOf(job, placedAt(answer?.attempts, job.attempt), now, trans);
+  const last = pieces[pieces.length - 1] as IPiece;
+  const all = Math.max(1, last.to - job.submitted_at);
+  const over = last.kind === 'left' ? '' : job.ended_at === null ? trans.__('now') : trans.__('ended');
   return (
     <section className="mgp-frame mgp-timeline" aria-label={pieces.map((piece) => piece.text).join(', ')}>
-      <div className="mgp-timeline-bar" aria-hidden="true">
-        {pieces.map((piece) => (
-          <i
-            key={piece.kind}
-            className={`mgp-mod-${piece.kind}`}
-            style={{ flexGrow: Math.max(0.02, (piece.to - piece.from) / all) }}
-            title={piece.text}
-          />
-        ))}
-      </div>
-      <div className="mgp-timeline-text mgp-second">
-        {pieces.map((piece) => (
-          <span key={piece.kind}>
-            {clock(piece.from, true)} {piece.text}
+      {pieces.map((piece) => (
+        <div key={piece.kind} className={`mgp-mod-${piece.kind}`} style={{ flexGrow: (piece.to - piece.from) / all + 0.001 }}>
+          <span className="mgp-second mgp-number">
+            {clock(piece.from, true)} {piece.mark}
           </span>
-        ))}
-      </div>
+          <i aria-hidden="true" />
+          <span className={piece.kind === 'running' ? '' : 'mgp-second'}>{piece.text}</span>
+        </div>
+      ))}
+      <span className="mgp-timeline-end mgp-second mgp-number">
+        {clock(last.to, true)} {over}
+      </span>
     </section>
   );
 }

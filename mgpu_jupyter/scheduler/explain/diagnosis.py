@@ -59,7 +59,15 @@ def diagnose(state: ClusterState, shape: Shape, end: float) -> tuple[UnitAnswer,
 def ahead_of(state: ClusterState, place: int) -> tuple[Ahead, ...]:
     """Return the first few of those ahead of a place in the queue."""
     first = state.queue.order[: min(NAMED_AHEAD, place - 1)]
-    return tuple(Ahead(job_id=entry.job_id, user=entry.user, gpus=entry.gpus) for entry in first)
+    return tuple(
+        Ahead(
+            job_id=entry.job_id,
+            user=entry.user,
+            gpus=entry.gpus,
+            priority=sum(term.points for term in terms_of(state, state.jobs[entry.job_id])),
+        )
+        for entry in first
+    )
 
 
 def terms_of(state: ClusterState, job: Job) -> tuple[priority.Term, ...]:

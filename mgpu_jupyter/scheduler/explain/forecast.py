@@ -5,11 +5,14 @@ Everybody is expected to run as long as is planned for them, to succeed, nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books, waits
 from mgpu_jupyter.scheduler.explain.answer import Forecast
 from mgpu_jupyter.scheduler.explain.snapshot import try_pass
+from mgpu_jupyter.scheduler.placement.fit import Found
 from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from mgpu_jupyter.scheduler.planning.plan import promised_start
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -20,7 +23,11 @@ MAX_LOOKS = 2_000_000
 MIN_PASSES = 20
 
 
-def forecast(state: ClusterState, job_id: JobId) -> Forecast:
+Note = Callable[[Mapping[JobId, Found]], None]
+"""Told of those who start at each moment, while the state stands there."""
+
+
+def forecast(state: ClusterState, job_id: JobId, note: Note = lambda _: None) -> Forecast:
     """Return when a job will start; the state is a copy after a pass, and is used up."""
     promised = promised_start(state.planner, job_id)
     if promised is not None:
@@ -37,6 +44,7 @@ def forecast(state: ClusterState, job_id: JobId) -> Forecast:
         passes -= 1
         _advance(state, moment)
         started = try_pass(state)
+        note(started)
         if job_id in started:
             return Forecast(at=state.now)
         starts += len(started)

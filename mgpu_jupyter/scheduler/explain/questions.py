@@ -16,6 +16,7 @@ from mgpu_jupyter.scheduler.explain.answer import Explanation, Where
 from mgpu_jupyter.scheduler.explain.diagnosis import ahead_of, diagnose, terms_of, where
 from mgpu_jupyter.scheduler.explain.forecast import forecast
 from mgpu_jupyter.scheduler.explain.offers import TRIAL, Asked, offers_for, submit_trial, trial_job
+from mgpu_jupyter.scheduler.explain.outlook import Outlook
 from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass
 from mgpu_jupyter.scheduler.explain.waiting import waiting
 from mgpu_jupyter.scheduler.model import ArrayPart, Job, Reason
@@ -123,7 +124,10 @@ def _of_wait(snapshot: Snapshot, state: ClusterState, job: Job, reason: Reason, 
     )
     if job.id not in state.jobs or reason.never:
         return told
-    return replace(told, expected=forecast(state, job.id))
+    outlook = Outlook(state, job.id)
+    expected = forecast(state, job.id, outlook.started)
+    plan = [replace(one, job_id=JobId("")) if one.job_id == TRIAL else one for one in outlook.plan()]
+    return replace(told, expected=expected, plan=tuple(plan))
 
 
 def _lower(text: str) -> str:

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{27(e,o,r){var p=r(28),a=r.n(p),t=r(29),i=(r.n(t))()(a());i.push([e.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
+"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{27(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
 :root {
   --mgpu-ground: var(--jp-layout-color1);
   --mgpu-mine: var(--jp-brand-color1);
@@ -329,7 +329,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   fill: none !important;
   stroke: var(--jp-inverse-layout-color3) !important;
 }
-`,""]),r.d(o,{},{A:i})},30(e,o,r){var p=r(28),a=r.n(p),t=r(29),i=(r.n(t))()(a());i.push([e.id,`.mgp-panel {
+`,""]),r.d(e,{},{A:t})},30(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`.mgp-panel {
   background: var(--jp-layout-color1);
   min-width: 0;
 }
@@ -384,6 +384,11 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   padding: 0 4px;
 }
 
+.mgp-panel .jp-AccordionPanel-title .jp-Toolbar::part(positioning-region) {
+  flex: 1;
+  width: 100%;
+}
+
 .mgp-panel .jp-AccordionPanel-title .jp-Toolbar-item {
   flex: 1 1 100%;
   width: 100%;
@@ -418,6 +423,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 .mgp-live {
   color: var(--jp-ui-font-color2);
   display: block;
+  flex: 1;
   font-size: var(--mgpu-font2);
   font-variant-numeric: tabular-nums;
   line-height: 28px;
@@ -671,6 +677,14 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 
 .mgp-job:focus-visible .mgp-job-line {
   color: var(--jp-ui-font-color1);
+}
+
+.mgp-job[data-drop="before"] {
+  box-shadow: inset 0 2px 0 var(--jp-brand-color1);
+}
+
+.mgp-job[data-drop="behind"] {
+  box-shadow: inset 0 -2px 0 var(--jp-brand-color1);
 }
 
 .mgp-job-glyph {
@@ -929,7 +943,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   max-width: 560px;
   min-width: 420px;
 }
-`,""]),r.d(o,{},{A:i})},31(e,o,r){var p=r(28),a=r.n(p),t=r(29),i=(r.n(t))()(a());i.push([e.id,`.mgp-view {
+`,""]),r.d(e,{},{A:t})},31(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`.mgp-view {
   background: var(--jp-layout-color1);
 }
 
@@ -947,16 +961,6 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 
 .mgp-view h3 .mgp-second {
   font-weight: 400;
-}
-
-.mgp-view aside .mgp-node {
-  padding-left: 0;
-  padding-right: 0;
-}
-
-.mgp-view aside .mgp-node > .mgp-second {
-  flex: 0 1 70px;
-  line-height: 14px;
 }
 
 .mgp-view-head {
@@ -1055,8 +1059,111 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 }
 
 .mgp-columns > aside {
-  flex: 0 1 356px;
+  flex: 0 1 340px;
   min-width: 260px;
+}
+
+.mgp-columns.mgp-explain > aside {
+  flex-basis: 356px;
+}
+
+.mgp-explain > :first-child > p {
+  margin: 6px 0 12px;
+}
+
+.mgp-explain > aside > p,
+.mgp-frame > p {
+  margin: 0 0 8px;
+}
+
+.mgp-frame > p:last-child {
+  margin-bottom: 0;
+}
+
+.mgp-frame > summary {
+  cursor: pointer;
+}
+
+.mgp-frame[open] > summary {
+  margin-bottom: 6px;
+}
+
+.mgp-tell label {
+  align-items: flex-start;
+  display: flex;
+  gap: 6px;
+  padding: 3px 0;
+}
+
+.mgp-plan {
+  display: block;
+  width: 100%;
+}
+
+.mgp-plan text {
+  fill: var(--jp-ui-font-color1);
+  font-size: 11px;
+}
+
+.mgp-plan g > .mgp-plot-grid + text {
+  fill: var(--jp-ui-font-color2);
+}
+
+.mgp-plan-bar.mgp-mod-held {
+  fill: url("#mgpu-others-above");
+  stroke: var(--mgpu-others);
+}
+
+.mgp-plan-bar.mgp-mod-held.mgp-mod-mine {
+  fill: var(--mgpu-mine-pale);
+  stroke: var(--mgpu-mine);
+}
+
+.mgp-plan-bar.mgp-mod-this {
+  fill: var(--mgpu-mine-pale);
+  stroke: var(--mgpu-mine);
+  stroke-dasharray: 3 2;
+}
+
+.mgp-plan-bar.mgp-mod-waiting {
+  fill: var(--jp-layout-color2);
+  stroke: var(--mgpu-others);
+  stroke-dasharray: 3 2;
+}
+
+.mgp-plan-ground {
+  fill: var(--mgpu-ground);
+}
+
+.mgp-plan-start {
+  stroke: var(--mgpu-mine);
+  stroke-width: 2;
+}
+
+.mgp-plan text.mgp-plan-when {
+  fill: var(--jp-content-link-color, var(--jp-brand-color0));
+  font-weight: 600;
+}
+
+.mgp-meter {
+  background: var(--mgpu-track);
+  display: block;
+  height: 9px;
+  width: 220px;
+}
+
+.mgp-meter i {
+  background: var(--mgpu-mem);
+  display: block;
+  height: 100%;
+}
+
+.mgp-table tr.mgp-mod-chosen td {
+  background: var(--jp-notebook-multiselected-color, var(--jp-layout-color2));
+}
+
+.mgp-glyph-column {
+  width: 20px;
 }
 
 .mgp-table {
@@ -1134,7 +1241,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 .mgp-log-lines {
   font-family: var(--jp-code-font-family);
   font-size: var(--mgpu-font2);
-  height: 440px;
+  height: max(280px, calc(100vh - 480px));
   overflow: auto;
   padding: 4px 10px;
 }
@@ -1153,13 +1260,33 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   white-space: pre-wrap;
 }
 
-.mgp-log-rank {
-  border-right: 1px solid var(--jp-border-color2);
+.mgp-log-rank,
+.mgp-log-time {
   color: var(--jp-ui-font-color2);
   flex: none;
+}
+
+.mgp-log-time {
+  width: 8ch;
+}
+
+.mgp-log-rank {
+  border-right: 1px solid var(--jp-border-color2);
+  overflow: hidden;
   padding-right: 8px;
   text-align: right;
-  width: 5ch;
+  text-overflow: ellipsis;
+  width: 6ch;
+}
+
+.mgp-log-fold {
+  padding-left: 10ch;
+}
+
+.mgp-log-new {
+  bottom: 6px;
+  float: right;
+  position: sticky;
 }
 
 .mgp-log-line mark {
@@ -1172,6 +1299,8 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 }
 
 .mgp-log-foot {
+  display: flex;
+  gap: 16px;
   border-top: 1px solid var(--jp-border-color2);
   padding: 4px 10px;
 }
@@ -1180,36 +1309,103 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   align-items: center;
   display: grid;
   gap: 8px;
-  grid-template-columns: minmax(0, 1fr) 3ch 110px 6ch 8ch;
-  white-space: nowrap;
+  font-size: var(--mgpu-font2);
+  grid-template-columns: minmax(66px, 1fr) 4ch 88px 6ch 7ch;
   padding: 3px 0;
+  white-space: nowrap;
 }
 
-.mgp-timeline-bar {
+.mgp-gpu-span {
+  grid-column: 3 / -1;
+  text-align: right;
+}
+
+.mgp-asked {
+  font-size: var(--jp-ui-font-size2, 1.1em);
+  margin: 4px 0 8px;
+}
+
+.mgp-used {
   display: flex;
-  height: 18px;
+  gap: 2px;
+  margin-bottom: 8px;
 }
 
-.mgp-timeline-bar i {
+.mgp-used i {
+  background: linear-gradient(var(--mgpu-mine), var(--mgpu-mine)) no-repeat left;
+  border: 1px solid var(--mgpu-mine);
+  flex: 1;
+  height: 13px;
+}
+
+.mgp-timeline {
+  display: flex;
+  position: relative;
+}
+
+.mgp-timeline > div {
+  flex: 1 1 156px;
+  min-width: 0;
+  overflow: hidden;
+  white-space: nowrap;
+}
+
+.mgp-timeline > div.mgp-mod-left {
+  flex-basis: 220px;
+}
+
+.mgp-timeline i {
   border: 1px solid var(--jp-border-color1);
-  min-width: 3px;
+  border-left: 2px solid var(--jp-ui-font-color1);
+  display: block;
+  height: 16px;
+  margin: 4px 0;
 }
 
-.mgp-timeline-bar i.mgp-mod-running {
+.mgp-timeline .mgp-mod-queued i {
+  background: var(--jp-layout-color2);
+}
+
+.mgp-timeline .mgp-mod-starting i {
+  background: repeating-linear-gradient(135deg, var(--mgpu-others) 0 1px, transparent 1px 4px);
+}
+
+.mgp-timeline .mgp-mod-running i {
   background: var(--mgpu-mine);
   border-color: var(--mgpu-mine);
+  border-left-color: var(--jp-ui-font-color1);
 }
 
-.mgp-timeline-bar i.mgp-mod-left {
+.mgp-timeline .mgp-mod-left i {
   border-style: dashed;
+  border-left-style: solid;
 }
 
-.mgp-timeline-text {
-  display: flex;
-  flex-wrap: wrap;
-  font-variant-numeric: tabular-nums;
-  gap: 4px 20px;
-  margin-top: 4px;
+.mgp-timeline-end {
+  top: 10px;
+  position: absolute;
+  right: 12px;
+}
+
+.mgp-far {
+  float: right;
+}
+
+.mgp-keys {
+  white-space: pre;
+}
+
+.mgp-right {
+  text-align: right !important;
+}
+
+.mgp-accent {
+  color: var(--jp-content-link-color, var(--jp-brand-color0));
+}
+
+.mgp-badge.mgp-mod-mine {
+  border-color: var(--mgpu-mine);
+  color: var(--jp-content-link-color, var(--jp-brand-color0));
 }
 
 .mgp-submit {
@@ -1235,7 +1431,12 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 
 .mgp-field .mgp-switch {
   margin: 0 0 6px;
-  max-width: 240px;
+  width: fit-content;
+}
+
+.mgp-field .mgp-switch button {
+  padding: 0 12px;
+  white-space: nowrap;
 }
 
 .mgp-field input[type="text"],
@@ -1260,6 +1461,84 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 
 .mgp-field input[aria-invalid="true"] {
   border-color: var(--mgpu-bad);
+}
+
+.mgp-field select {
+  background: var(--jp-layout-color1);
+  border: 1px solid var(--jp-border-color1);
+  color: inherit;
+  font: inherit;
+  height: 28px;
+}
+
+.mgp-field .mgp-code {
+  font-family: var(--jp-code-font-family);
+}
+
+.mgp-field .mgp-wide {
+  width: 100%;
+}
+
+.mgp-radio {
+  display: inline-block;
+  margin-right: 16px;
+  padding-top: 4px;
+}
+
+.mgp-rule {
+  border-top: 1px solid var(--jp-border-color2);
+  padding-top: 12px;
+}
+
+.mgp-more > summary {
+  cursor: pointer;
+}
+
+.mgp-submit kbd {
+  border: 1px solid var(--jp-border-color1);
+  border-radius: var(--jp-border-radius);
+  font-family: var(--jp-code-font-family);
+  padding: 0 4px;
+}
+
+.mgp-caption .mgp-far {
+  font-weight: 400;
+  letter-spacing: 0;
+  text-transform: none;
+}
+
+.mgp-pick {
+  align-items: flex-start;
+  display: grid;
+  gap: 8px;
+  grid-template-columns: minmax(0, 1fr) 189px minmax(0, 76px);
+  padding: 3px 0;
+}
+
+.mgp-pick > .mgp-name,
+.mgp-pick > .mgp-second {
+  line-height: 22px;
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.mgp-picks .mgp-legend {
+  border-top: 1px solid var(--jp-border-color2);
+  margin-top: 6px;
+  padding-top: 8px;
+}
+
+.mgp-picks .mgp-legend-entry {
+  margin: 0;
+}
+
+.mgp-sizes {
+  margin-bottom: 16px;
+}
+
+.mgp-columns.mgp-submit > aside {
+  flex-basis: 380px;
 }
 
 .mgp-caption {
@@ -1314,7 +1593,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   stroke: var(--mgpu-mine);
 }
 
-.mgp-box line {
+.mgp-box line:not(.mgp-plot-grid) {
   stroke: var(--mgpu-mem);
 }
 
@@ -1359,7 +1638,37 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   padding: 0;
 }
 
-.mgp-column:hover {
+.mgp-rack-head {
+  display: flex;
+  gap: 6px;
+  margin-bottom: 4px;
+}
+
+.mgp-racks-head {
+  align-items: flex-start;
+  display: flex;
+  flex-wrap: wrap;
+  gap: 8px;
+  margin-bottom: 8px;
+}
+
+.mgp-racks-head .mgp-switch {
+  margin: 0;
+}
+
+.mgp-racks-head .mgp-switch button {
+  padding: 0 10px;
+}
+
+.mgp-card-line {
+  align-items: center;
+  display: flex;
+  gap: 6px;
+  padding: 2px 0;
+}
+
+.mgp-column:hover,
+.mgp-column:focus-visible {
   outline: 2px solid var(--jp-brand-color1);
 }
-`,""]),r.d(o,{},{A:i})},29(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var r="",p=void 0!==o[5];return o[4]&&(r+="@supports (".concat(o[4],") {")),o[2]&&(r+="@media ".concat(o[2]," {")),p&&(r+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),r+=e(o),p&&(r+="}"),o[2]&&(r+="}"),o[4]&&(r+="}"),r}).join("")},o.i=function(e,r,p,a,t){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(p)for(var n=0;n<this.length;n++){var l=this[n][0];null!=l&&(i[l]=!0)}for(var m=0;m<e.length;m++){var g=[].concat(e[m]);p&&i[g[0]]||(void 0!==t&&(void 0===g[5]||(g[1]="@layer".concat(g[5].length>0?" ".concat(g[5]):""," {").concat(g[1],"}")),g[5]=t),r&&(g[2]&&(g[1]="@media ".concat(g[2]," {").concat(g[1],"}")),g[2]=r),a&&(g[4]?(g[1]="@supports (".concat(g[4],") {").concat(g[1],"}"),g[4]=a):g[4]="".concat(a)),o.push(g))}},o}},28(e){e.exports=function(e){return e[1]}},21(e){var o=[];function r(e){for(var r=-1,p=0;p<o.length;p++)if(o[p].identifier===e){r=p;break}return r}function p(e,p){for(var a={},t=[],i=0;i<e.length;i++){var n=e[i],l=p.base?n[0]+p.base:n[0],m=a[l]||0,g="".concat(l," ").concat(m);a[l]=m+1;var d=r(g),s={css:n[1],media:n[2],sourceMap:n[3],supports:n[4],layer:n[5]};if(-1!==d)o[d].references++,o[d].updater(s);else{var c=function(e,o){var r=o.domAPI(o);return r.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&r.update(e=o):r.remove()}}(s,p);p.byIndex=i,o.splice(i,0,{identifier:g,updater:c,references:1})}t.push(g)}return t}e.exports=function(e,a){var t=p(e=e||[],a=a||{});return function(e){e=e||[];for(var i=0;i<t.length;i++){var n=r(t[i]);o[n].references--}for(var l=p(e,a),m=0;m<t.length;m++){var g=r(t[m]);0===o[g].references&&(o[g].updater(),o.splice(g,1))}t=l}}},23(e){var o={};e.exports=function(e,r){var p=function(e){if(void 0===o[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}o[e]=r}return o[e]}(e);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},25(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},24(e,o,r){e.exports=function(e){var o=r.nc;o&&e.setAttribute("nonce",o)}},22(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(r){var p,a,t;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(t=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(t))))," */")),e.styleTagTransform(p,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},26(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}},20(e,o,r){var p=r(21),a=r.n(p),t=r(22),i=r.n(t),n=r(23),l=r.n(n),m=r(24),g=r.n(m),d=r(25),s=r.n(d),c=r(26),u=r.n(c),f=r(27),x={};x.styleTagTransform=u(),x.setAttributes=g(),x.insert=l().bind(null,"head"),x.domAPI=i(),x.insertStyleElement=s(),a()(f.A,x),f.A&&f.A.locals&&f.A.locals;var b=r(30),h={};h.styleTagTransform=u(),h.setAttributes=g(),h.insert=l().bind(null,"head"),h.domAPI=i(),h.insertStyleElement=s(),a()(b.A,h),b.A&&b.A.locals&&b.A.locals;var v=r(31),w={};w.styleTagTransform=u(),w.setAttributes=g(),w.insert=l().bind(null,"head"),w.domAPI=i(),w.insertStyleElement=s(),a()(v.A,w),v.A&&v.A.locals&&v.A.locals}}]);
+`,""]),r.d(e,{},{A:t})},29(o){o.exports=function(o){var e=[];return e.toString=function(){return this.map(function(e){var r="",p=void 0!==e[5];return e[4]&&(r+="@supports (".concat(e[4],") {")),e[2]&&(r+="@media ".concat(e[2]," {")),p&&(r+="@layer".concat(e[5].length>0?" ".concat(e[5]):""," {")),r+=o(e),p&&(r+="}"),e[2]&&(r+="}"),e[4]&&(r+="}"),r}).join("")},e.i=function(o,r,p,a,i){"string"==typeof o&&(o=[[null,o,void 0]]);var t={};if(p)for(var n=0;n<this.length;n++){var l=this[n][0];null!=l&&(t[l]=!0)}for(var m=0;m<o.length;m++){var g=[].concat(o[m]);p&&t[g[0]]||(void 0!==i&&(void 0===g[5]||(g[1]="@layer".concat(g[5].length>0?" ".concat(g[5]):""," {").concat(g[1],"}")),g[5]=i),r&&(g[2]&&(g[1]="@media ".concat(g[2]," {").concat(g[1],"}")),g[2]=r),a&&(g[4]?(g[1]="@supports (".concat(g[4],") {").concat(g[1],"}"),g[4]=a):g[4]="".concat(a)),e.push(g))}},e}},28(o){o.exports=function(o){return o[1]}},21(o){var e=[];function r(o){for(var r=-1,p=0;p<e.length;p++)if(e[p].identifier===o){r=p;break}return r}function p(o,p){for(var a={},i=[],t=0;t<o.length;t++){var n=o[t],l=p.base?n[0]+p.base:n[0],m=a[l]||0,g="".concat(l," ").concat(m);a[l]=m+1;var d=r(g),s={css:n[1],media:n[2],sourceMap:n[3],supports:n[4],layer:n[5]};if(-1!==d)e[d].references++,e[d].updater(s);else{var c=function(o,e){var r=e.domAPI(e);return r.update(o),function(e){e?(e.css!==o.css||e.media!==o.media||e.sourceMap!==o.sourceMap||e.supports!==o.supports||e.layer!==o.layer)&&r.update(o=e):r.remove()}}(s,p);p.byIndex=t,e.splice(t,0,{identifier:g,updater:c,references:1})}i.push(g)}return i}o.exports=function(o,a){var i=p(o=o||[],a=a||{});return function(o){o=o||[];for(var t=0;t<i.length;t++){var n=r(i[t]);e[n].references--}for(var l=p(o,a),m=0;m<i.length;m++){var g=r(i[m]);0===e[g].references&&(e[g].updater(),e.splice(g,1))}i=l}}},23(o){var e={};o.exports=function(o,r){var p=function(o){if(void 0===e[o]){var r=document.querySelector(o);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(o){r=null}e[o]=r}return e[o]}(o);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},25(o){o.exports=function(o){var e=document.createElement("style");return o.setAttributes(e,o.attributes),o.insert(e,o.options),e}},24(o,e,r){o.exports=function(o){var e=r.nc;e&&o.setAttribute("nonce",e)}},22(o){o.exports=function(o){if("u"<typeof document)return{update:function(){},remove:function(){}};var e=o.insertStyleElement(o);return{update:function(r){var p,a,i;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(i=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(i))))," */")),o.styleTagTransform(p,e,o.options)},remove:function(){var o;null===(o=e).parentNode||o.parentNode.removeChild(o)}}}},26(o){o.exports=function(o,e){if(e.styleSheet)e.styleSheet.cssText=o;else{for(;e.firstChild;)e.removeChild(e.firstChild);e.appendChild(document.createTextNode(o))}}},20(o,e,r){var p=r(21),a=r.n(p),i=r(22),t=r.n(i),n=r(23),l=r.n(n),m=r(24),g=r.n(m),d=r(25),s=r.n(d),c=r(26),u=r.n(c),f=r(27),x={};x.styleTagTransform=u(),x.setAttributes=g(),x.insert=l().bind(null,"head"),x.domAPI=t(),x.insertStyleElement=s(),a()(f.A,x),f.A&&f.A.locals&&f.A.locals;var b=r(30),h={};h.styleTagTransform=u(),h.setAttributes=g(),h.insert=l().bind(null,"head"),h.domAPI=t(),h.insertStyleElement=s(),a()(b.A,h),b.A&&b.A.locals&&b.A.locals;var v=r(31),w={};w.styleTagTransform=u(),w.setAttributes=g(),w.insert=l().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=s(),a()(v.A,w),v.A&&v.A.locals&&v.A.locals}}]);
