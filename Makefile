@@ -100,7 +100,7 @@ bench-variables: $(STAMP) ## measure an array there and back by --in/--out again
 bench-live: $(STAMP) ## measure what live figures cost server and kernel, write bench-live.json
 	@exec $(BIN)/python -m tests.bench.live $(ARGS)
 
-bench-panel: $(STAMP) ## measure what %mgpu_panel costs with 1,000 waiting jobs and 100 nodes, write bench-panel.json
+bench-panel: $(STAMP) ## measure what %mgpu_panel and the header of a cell cost with 1,000 waiting jobs and 100 nodes, write bench-panel.json
 	@exec $(BIN)/python -m tests.bench.panel $(ARGS)
 
 bench-scheduler: $(STAMP) ## measure what a pass of the scheduler costs at scale, print a table, write bench-scheduler.json

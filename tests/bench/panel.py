@@ -2,7 +2,8 @@
 
 The nodes are many agents in one process that speak the real protocol; each tells new readings with every heartbeat, and the queue moves.
 The panel is opened in a real kernel; with Chromium also in a real JupyterLab, where what counts is the time from pressing Run to the
-first row on the screen. No thresholds: the numbers are printed and written.
+first row on the screen. The header of a cell is measured in the same cluster (`header.py`). No thresholds: the numbers are printed and
+written.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.messages import Heartbeat
 from mgpu_agent.protocol.model import GpuSample
 from mgpu_agent.protocol.places import RuntimeFile
+from tests.bench import header
 from tests.browser.lab import Lab
 from tests.chaos import light
 from tests.demo.server import StopRequested, end_on_signals
@@ -194,6 +196,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each tab is watched")
     parser.add_argument("--rounds", type=int, default=3, help="how often each tab is opened in the browser after the first time")
+    parser.add_argument("--only-header", action="store_true", help="measure the header of a cell, not the panel")
     parser.add_argument("--out", type=Path, default=Path("bench-panel.json"))
     options = parser.parse_args()
     end_on_signals()
@@ -205,8 +208,12 @@ def main() -> int:
             with filled(lab, lab.runtime(), options.nodes, options.gpus, options.jobs) as job:
                 wait_until(lambda: len(list(lab.client.jobs(state="queued"))) >= options.jobs, "the jobs wait", 60)
                 result: dict[str, Any] = {"nodes": options.nodes, "gpus": options.gpus, "jobs": options.jobs}
-                result["kernel"] = in_a_kernel(lab, job, options.seconds)
-                if with_browser:
+                with moving(lab):
+                    result["header"] = {"kernel": header.in_a_kernel(lab, options.seconds)}
+                    if with_browser:
+                        result["header"]["browser"] = header.in_a_browser(lab, options.rounds)
+                result["kernel"] = {} if options.only_header else in_a_kernel(lab, job, options.seconds)
+                if with_browser and not options.only_header:
                     with moving(lab):
                         result["browser"] = in_a_browser(lab, job, options.rounds)
     except StopRequested as error:
@@ -219,6 +226,12 @@ def main() -> int:
             f"{told['messages']:.1f} messages, {told['kilobytes']:.1f} kB ({told['updates']} updates)"
             + (f"; on the screen after {shown['first_s']:.2f} s, then {shown['later_s']:.2f} s" if shown else "")
         )
+    told, shown = result["header"]["kernel"], result["header"].get("browser", {})
+    print(
+        f"header  first message {told['first_s']:.2f} s; update {told['draw_ms']:.1f} ms drawn, "
+        f"{told['cpu_ms']:.1f} ms of processor in all ({told['updates']} updates)"
+        + (f"; on the screen after {shown['first_s']:.2f} s, then {shown['later_s']:.2f} s" if shown else "")
+    )
     options.out.write_text(json.dumps(result, indent=2) + "\n")
     print(f"Written to {options.out}.")
     return 0
