@@ -117,6 +117,16 @@ def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: P
     lab.wait_until(lambda: runs[0].refresh().state == "cancelled", "the job is cancelled")
     expect(row(panel, runs[0])).to_be_hidden(timeout=LIMIT_MS)
 
+    # In a narrow column the reason stands below the job, and nothing is cut off.
+    page.page.set_viewport_size({**SIZE, "width": 596})
+    line = panel.locator(".mgpu-row:not(.mgpu-hide)").first
+    wait_until(
+        lambda: (line.locator(".why").bounding_box() or {"y": 0})["y"] > (line.locator(".name").bounding_box() or {"y": 0})["y"] + 8,
+        "two lines",
+    )
+    assert panel.evaluate("one => one.scrollWidth <= one.clientWidth")
+    page.page.set_viewport_size({**SIZE, "height": 1100})
+
     panel.get_by_placeholder("job, user, state").fill("train-1")
     expect(panel.locator(".mgpu-cells:not(.head):visible")).to_have_count(1, timeout=LIMIT_MS)
     panel.get_by_placeholder("job, user, state").fill("user9")
