@@ -230,8 +230,8 @@ def _waiting(facts: Facts) -> str:
     rows += [f'<div class="mgpu-line mgpu-told">{_escaped(line)}</div>' for line in facts.explained]
     if facts.offers:
         chips = "".join(
-            f'<span class="mgpu-offer" title="{_escaped(" ".join(offer.flags))}">{_escaped(offer.text)}'
-            f"{' on ' + _escaped(where(offer.where)) if offer.where else ''}</span>"
+            f'<span class="mgpu-offer">{_escaped(offer.text)}{" on " + _escaped(where(offer.where)) if offer.where else ""}'
+            f" <code>{_escaped(' '.join(offer.flags))}</code></span>"
             for offer in facts.offers[:SHOWN_OFFERS]
         )
         rows.append(f'<div class="mgpu-line">Start now instead: {chips}</div>')

@@ -41,7 +41,7 @@ body[data-mgpu-lab] .mgpu-not-lab,body[data-mgpu-lab] .mgpu-widgets{display:none
 .mgpu-ranks{margin-left:auto;display:flex;gap:5px;align-items:center}
 .mgpu-chip{border:1px solid var(--jp-border-color1,#bdbdbd);border-radius:2px;padding:0 5px;font-size:11px;line-height:15px}
 .mgpu-ended{color:var(--mgpu-quiet);border-style:dotted}.mgpu-bad{border-color:var(--mgpu-bad)}
-.mgpu-offer{border:1px solid var(--jp-border-color1,#bdbdbd);border-radius:2px;padding:2px 8px;margin:0 4px;display:inline-block}
+.mgpu-offer{margin:0 8px 0 4px;display:inline-block}.mgpu-wide code{font-size:11px;color:var(--mgpu-quiet)}
 .mgpu-lines{margin-top:6px;padding:6px 8px;background:color-mix(in srgb,var(--mgpu-bad) 10%,var(--mgpu-back));overflow-x:auto;
 font-family:var(--jp-code-font-family,monospace);font-size:12px;line-height:17px;white-space:pre}
 .mgpu-lines i{display:inline-block;width:3ch;text-align:right;margin-right:10px;color:var(--mgpu-quiet);font-style:normal}

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -101,6 +102,20 @@ def test_a_shell_in_a_terminal(open_screen: Callable[..., Screen]) -> None:
     screen.type("exit 9\r")
     assert screen.wait() == 9
     assert screen.modes() == before
+
+
+def test_one_line_says_how_a_job_went(open_screen: Callable[..., Screen]) -> None:
+    seen = open_screen("mgpu_srun", "--gpus", "1", "--", "echo", "hello").see("exit 0")
+    assert re.search(r"hello\s[^<]*mgpu [0-9A-Z]{8}: Done in [\d.]+ m?s on n1, 1 simulated GPU, exit 0$", seen)
+
+
+def test_ipython_in_a_terminal_has_the_header_as_lines(open_screen: Callable[..., Screen]) -> None:
+    code = "%load_ext mgpu_jupyter\n%mgpu_srun --gpus 1 --name plain -- bash -c 'echo hello; sleep 1'\n%mgpu_srun --background -- sleep 1"
+    screen = open_screen("ipython", "--no-banner", "--colors=NoColor", "-c", code)
+    seen = screen.see(" · ")
+    assert re.search(r"mgpu [0-9A-Z]{8} running on n1 ×1\s[^<]*Done in [\d.]+ s on n1, 1 simulated GPU, exit 0 · $", seen)
+    assert "hello" in seen
+    assert re.search(r"mgpu [0-9A-Z]{8} (waiting|starting|running)", screen.see("ing"))
 
 
 def test_a_full_screen_program(open_screen: Callable[..., Screen], shared: Cluster) -> None:
