@@ -10,6 +10,7 @@ import contextlib
 import mmap
 import os
 import stat
+import weakref
 
 from mgpu_jupyter.api.nearby import Nearby
 
@@ -23,10 +24,22 @@ def mapped(near: Nearby | None, size: int) -> memoryview | None:
         try:
             info = os.fstat(descriptor)
             if stat.S_ISREG(info.st_mode) and is_ours(info, near) and info.st_size == size:
-                return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY))
+                memory = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+                weakref.finalize(memory, _let_go, near.path).atexit = False
+                return memoryview(memory)
         finally:
             os.close(descriptor)
     return None
+
+
+def _let_go(path: str) -> None:
+    """Give the memory of a file back when nothing is mapped any more, as that of any other array is."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 def tray_of(near: Nearby | None) -> str | None:

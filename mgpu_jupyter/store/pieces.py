@@ -24,6 +24,7 @@ from mgpu_agent.protocol.places import make_private_dir
 DEFAULT_CAP_BYTES = 20 * 1024**3
 YOUNG_S = 3600.0  # between sending a folder and submitting its job
 WORKERS = 8
+REMEMBERED = 10_000
 _KEEP = 0.9
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ class PieceStore:
         shutil.rmtree(root.with_name("tray"), ignore_errors=True)  # of programs that ended halfway
         self.tray = make_private_dir(root.with_name("tray"))
         """Where programs of the master's own user on this machine lay pieces, under their digests."""
+        self._unread: set[Path] = set()
+        """Pieces that came and were read for no node yet; most are read once."""
         self._used_bytes = sum(entry.stat().st_size for entry in self._files())
 
     def missing(self, user: str, digests: Iterable[str]) -> list[str]:
@@ -58,7 +61,7 @@ class PieceStore:
         return [digest for digest in digests if digest in there]
 
     def take_laid(self, user: str, digests: Sequence[str], in_use: Callable[[], set[str]]) -> None:
-        """Keep pieces that lie in the tray as this user's. What they are named is believed until they are read."""
+        """Keep pieces that lie in the tray as this user's. What they are named is believed here, and compared by nodes."""
         sizes = {digest: self._size_laid(digest) for digest in digests if is_digest(digest)}
         plain = {digest: size for digest, size in sizes.items() if 0 < size <= MAX_LIST_BYTES}
         self._keep(sum(plain.values()), in_use, lambda digest: self._adopt(user, digest), plain)
@@ -86,7 +89,22 @@ class PieceStore:
             raise
 
     def read(self, user: str, digest: str) -> bytes | None:
-        """Return a piece of a user, or None if it is not there or not what it was."""
+        """Return a piece of a user for a node, or None if it is not there or not what it was.
+
+        The node compares it with its digest. So that is not done here at the first time; a node that finds it damaged asks again.
+        """
+        path = self._path(user, digest)
+        if path not in self._unread:
+            return self._whole(user, digest)
+        self._unread.discard(path)
+        with contextlib.suppress(OSError):
+            data = path.read_bytes()
+            _free_memory(path)
+            return data
+        return None
+
+    def _whole(self, user: str, digest: str) -> bytes | None:
+        """Return a piece of a user that is what it is named by; one that is not is gone from now on."""
         if not is_digest(digest):
             return None
         with contextlib.suppress(OSError):
@@ -98,7 +116,7 @@ class PieceStore:
 
     def folder(self, user: str, digest: str, gone_text: str = "") -> Folder:
         """Return a folder of which all is there, or refuse it, with a sentence of one's own."""
-        data = self.read(user, digest)
+        data = self._whole(user, digest)
         if data is None or len(data) > MAX_LIST_BYTES:
             raise Conflict("folder-missing", gone_text or "The folder of this job is not here (any more): send it again with --sync.")
         folder = decode_folder(data)
@@ -133,7 +151,7 @@ class PieceStore:
         """Return these folders of a user and all pieces of them, as far as they are here."""
         found = set(names)
         for name in names:
-            if (data := self.read(user, name)) is not None:
+            if (data := self._whole(user, name)) is not None:
                 with contextlib.suppress(InvalidRequest):
                     found.update(decode_folder(data).pieces)
         return found
@@ -154,6 +172,7 @@ class PieceStore:
             os.fsync(file.fileno())
         reach("pieces.write")
         temporary.replace(path)
+        self._note_new(path)
         return path.parent
 
     def _adopt(self, user: str, digest: str) -> Path:
@@ -163,7 +182,12 @@ class PieceStore:
         _sync(self.tray / digest)
         reach("pieces.take")
         (self.tray / digest).replace(path)
+        self._note_new(path)
         return path.parent
+
+    def _note_new(self, path: Path) -> None:
+        if len(self._unread) < REMEMBERED:
+            self._unread.add(path)
 
     def _make_room(self, wanted: int, in_use: set[str]) -> None:
         """Delete what was not used for longest, but nothing that a job still needs or that came a moment ago."""
@@ -197,6 +221,15 @@ class PieceStore:
             for file in os.scandir(part.path)
             if not file.name.startswith(".")
         ]
+
+
+def _free_memory(path: Path) -> None:
+    """Give the memory in which the system keeps a file back at once: it is on disk, and new memory may be dear to a virtual machine."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

@@ -40,6 +40,7 @@ def test_a_piece_that_was_damaged_on_disk_is_missing(tmp_path: Path) -> None:
     store = PieceStore(tmp_path / "pieces")
     (digest,) = store.put("ann", [b"hello"], none_in_use)
     (path,) = (tmp_path / "pieces").glob(f"*/*/{digest}")
+    assert store.read("ann", digest) == b"hello"
     path.write_bytes(b"hellO")
     assert store.read("ann", digest) is None
     assert store.missing("ann", [digest]) == [digest]
@@ -89,7 +90,9 @@ def test_what_is_laid_into_the_tray_is_taken_and_what_is_no_piece_is_not(tmp_pat
     store.take_laid("ann", [*laid, "../pieces"], none_in_use)
     assert store.missing("ann", wanted) == wanted[2:]
     assert store.read("ann", good) == b"hello"
-    # What it is named is believed until it is read, and then it is missing.
+    # What it is named is left to the first node to find out; when it asks again it is missing.
+    assert store.read("ann", false) == b"damaged"
+    assert store.missing("ann", [false]) == []
     assert store.read("ann", false) is None
     assert store.missing("ann", [false]) == [false]
     assert store.missing("bob", [good]) == [good]
