@@ -29,7 +29,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools ui-versions help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,9 @@ bench-live: $(STAMP) ## measure what live figures cost server and kernel, write 
 bench-panel: $(STAMP) ## measure what %mgpu_panel and the header of a cell cost with 1,000 waiting jobs and 100 nodes, write bench-panel.json
 	@exec $(BIN)/python -m tests.bench.panel $(ARGS)
 
+bench-ui: $(STAMP) ## measure what the sidebar costs a page with 100 nodes and 5,000 jobs, write bench-ui.json; ARGS="--minutes 10" is the full form
+	@exec $(BIN)/python -m tests.bench.ui $(ARGS)
+
 bench-scheduler: $(STAMP) ## measure what a pass of the scheduler costs at scale, print a table, write bench-scheduler.json
 	@exec $(BIN)/python -m tests.bench.scheduler $(ARGS)
 
@@ -113,7 +116,7 @@ dist: $(STAMP) ## build runnable single files of the programs of the earlier too
 	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
 

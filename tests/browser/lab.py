@@ -21,7 +21,7 @@ LIMIT_MS = 60_000.0
 LAB_LIMIT_S = 60.0
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
 EXPOSE = {"lab": "LabApp.expose_app_in_browser", "notebook": "JupyterNotebookApp.expose_app_in_browser"}
-SETTINGS = {
+SETTINGS: dict[str, dict[str, object]] = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": False},
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
@@ -47,6 +47,7 @@ class Lab(Cluster):
     def __init__(self, directory: Path, simulate: str = "2x4", folder: Path = BIN, app: str = "lab") -> None:
         super().__init__(directory)
         self.simulate = simulate
+        self.settings: dict[str, dict[str, object]] = dict(SETTINGS)
         self._folder = folder
         self.app = app
 
@@ -86,7 +87,7 @@ class Lab(Cluster):
         self.wait_until(lambda: list(self.node_states().values()).count("online") >= nodes, "the nodes are online", LAB_LIMIT_S)
 
     def _write_settings(self) -> None:
-        for plugin, values in SETTINGS.items():
+        for plugin, values in self.settings.items():
             package, name = plugin.split(":")
             path = self.directory / "jupyter-config" / "lab" / "user-settings" / package / f"{name}.jupyterlab-settings"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,8 @@ export function useSteady<T>(items: readonly T[], identity: (item: T) => string,
     return item === undefined ? [] : [item];
   });
   const kept = order.current.filter((id) => byId.has(id));
-  const wanted = ids.filter((id) => kept.includes(id));
+  const known = new Set(kept);
+  const wanted = ids.filter((id) => known.has(id));
   const moved = kept.filter((id, index) => wanted[index] !== id).length;
   return { shown, waiting: moved + (ids.length - kept.length) };
 }

@@ -5,7 +5,8 @@ import { historyRows, jobCounts, queueRows } from '../model/select';
 import { isFinal } from '../model/store';
 import { Switch } from '../parts/facts';
 import { useChanges, useConnection, useMgpu, useNow } from '../parts/hooks';
-import { endedLine, jobLine, jobTime } from '../text/words';
+import { activeRow } from '../text/active';
+import { endedLine, jobTime } from '../text/words';
 import type { IFilterState } from './cluster';
 import { type IJobAction, type IJobRow, JobList } from './rows';
 import { Skeleton } from './states';
@@ -33,12 +34,7 @@ export function QueueSection({ filter, onFilter, width }: ISectionProps): JSX.El
     );
   }
   const counts = jobCounts(store);
-  const rows: IJobRow[] = queueRows(store, mine, filter.text).map((job) => ({
-    job,
-    line: jobLine(job, store, now, trans),
-    time: jobTime(job, store, now, trans),
-    held: job.state === 'queued' && store.reason(job)[0] === 'held',
-  }));
+  const rows = queueRows(store, mine, filter.text).map((job) => activeRow(job, store, now, trans));
   const all = counts.waiting + counts.running;
   const ours = counts.myWaiting + counts.myRunning;
   const old = connection.state !== 'live' && connection.state !== 'connecting';
