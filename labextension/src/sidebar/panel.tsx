@@ -124,7 +124,7 @@ export class MgpuPanel extends SidePanel {
     for (const [name, label, content, note] of sections) {
       this.addWidget(new Section(mgpu, this, content, name, label, note) as Widget);
     }
-    (this.content as AccordionPanel).setRelativeSizes([5, 4, 3]); // until somebody moves a handle
+    (this.content as AccordionPanel).setRelativeSizes([10, 6, 4]); // until somebody moves a handle
   }
 
   setFilter(filter: IFilterState): void {

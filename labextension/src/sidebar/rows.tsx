@@ -40,7 +40,7 @@ export function JobList({ rows, label, width, users, actions }: IJobListProps): 
   const list = React.useRef<HTMLDivElement>(null);
   const { shown, waiting } = useSteady(rows, keyOf, inUse);
   const current = shown.some((row) => row.job.id === focused) ? focused : (shown[0]?.job.id ?? '');
-  const height = React.useCallback((row: IJobRow) => (width >= 260 && row.line.length * 6.3 > width - 60 ? TWO_LINES : ONE_LINE), [width]);
+  const height = React.useCallback((row: IJobRow) => (width >= 260 && row.line.length * 6.2 > width - 44 ? TWO_LINES : ONE_LINE), [width]);
 
   const go = (row: IJobRow | undefined): void => {
     if (row !== undefined) {

@@ -106,7 +106,7 @@ export function DashboardView(): JSX.Element {
                   { values: answer.in_use, tone: 'others' },
                   { values: answer.mine, tone: 'mine' },
                 ]}
-                width={430}
+                width={360}
                 height={170}
                 span={span}
                 label={trans.__('GPUs in use, now %1', sums.mine + sums.others)}
@@ -118,7 +118,7 @@ export function DashboardView(): JSX.Element {
               <Plot
                 times={answer.times}
                 series={[{ values: answer.waiting, tone: 'neutral' }]}
-                width={230}
+                width={200}
                 height={170}
                 span={span}
                 label={trans.__('Jobs waiting, now %1', counts.waiting)}
@@ -146,7 +146,7 @@ const TICKS_S = [1, 30, 300, 3600, 36_000, 360_000];
 /** Boxes from the quarter to three quarters, whiskers from the least to p95, on a logarithmic scale. */
 function WaitBoxes({ waits }: { waits: readonly Waits[] }): JSX.Element {
   const { trans } = useMgpu();
-  const width = 190;
+  const width = 170;
   const most = Math.log10(Math.max(10, ...waits.map((one) => one.p95_s)) + 1);
   const x = (seconds: number): number => 40 + (Math.log10(Math.max(0, seconds) + 1) / most) * (width - 46);
   if (waits.length === 0) {

@@ -329,6 +329,10 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   fill: none !important;
   stroke: var(--jp-inverse-layout-color3) !important;
 }
+
+.mgp-mod-stale .mgp-job-glyph .mgp-glyph {
+  color: inherit;
+}
 `,""]),r.d(e,{},{A:t})},30(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`.mgp-panel {
   background: var(--jp-layout-color1);
   min-width: 0;
@@ -994,7 +998,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 .mgp-fact-row {
   display: flex;
   flex-wrap: wrap;
-  gap: 8px 24px;
+  gap: 8px 14px;
   margin: 10px 0 4px;
 }
 
@@ -1009,7 +1013,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 
 .mgp-fact-row > div + div {
   border-left: 1px solid var(--jp-border-color2);
-  padding-left: 16px;
+  padding-left: 12px;
 }
 
 .mgp-tabs {
@@ -1201,7 +1205,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   justify-content: space-between;
 }
 
-.mgp-chip {
+.mgp-view .mgp-chip {
   background: var(--jp-layout-color1);
   border: 1px solid var(--jp-border-color1);
   border-radius: 12px;
@@ -1602,7 +1606,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   stroke: var(--mgpu-mem);
 }
 
-.mgp-box .mgp-mod-median {
+.mgp-box line.mgp-mod-median:not(.mgp-plot-grid) {
   stroke: var(--mgpu-mine);
   stroke-width: 2;
 }
