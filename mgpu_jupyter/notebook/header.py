@@ -255,7 +255,8 @@ def _running(facts: Facts) -> str:
 
 def _stopping(facts: Facts) -> str:
     job = facts.job
-    about = _escaped(places(job) if job.kill_at is None else _kill(job.kill_at))
+    reason = f" · {job.reason.rstrip('.')}" if job.reason else ""
+    about = _escaped((places(job) if job.kill_at is None else _kill(job.kill_at)) + reason)
     left = "" if job.kill_at is None else f'<span class="mgpu-n mgpu-q">{in_time(job.kill_at - facts.now, "now")}</span>'
     return _row("stopping", "Stopping", facts, about, left) + _figures(facts)
 

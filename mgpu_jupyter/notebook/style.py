@@ -62,7 +62,10 @@ box-shadow:none}.mgpu-again .jupyter-button:hover{background:var(--jp-layout-col
 @container (max-width:620px){.mgpu-large,.mgpu-chart-memory,.mgpu-second .mgpu-ranks,.mgpu-running .mgpu-about,.mgpu-row .mgpu-id,
 .mgpu-stopping .mgpu-about{display:none}.mgpu-small{display:inline}.mgpu-chart-busy{width:120px}.mgpu-memory{margin-left:auto}
 .mgpu-memory b{font-weight:400}.mgpu-right{margin-left:auto}.mgpu-room-1{width:28px}.mgpu-room-2{width:56px}
-.mgpu-waiting .mgpu-row,.mgpu-over .mgpu-row{flex-wrap:wrap;height:auto;min-height:24px}}
+.mgpu-waiting .mgpu-row,.mgpu-over .mgpu-row{flex-wrap:wrap;height:auto;min-height:24px}
+.mgpu-waiting .mgpu-about,.mgpu-over .mgpu-about{flex:0 1 auto;white-space:normal}
+.mgpu-waiting .mgpu-row .mgpu-room{display:none!important}
+body[data-mgpu-lab] .mgpu-waiting .mgpu-row,.mgpu-waiting .mgpu-row:has(.mgpu-not-lab .mgpu-room){padding-right:60px}}
 @container (max-width:420px){.mgpu-chart-busy{width:64px}}
 .jp-RenderedHTMLCommon:has(>.mgpu-wide),.jp-RenderedHTMLCommon:has(>.mgpu-commands),.jp-RenderedHTMLCommon:has(>.mgpu-again){padding-right:0}
 .jp-OutputArea-child:has(.mgpu-actions){height:0;overflow:visible;position:relative;z-index:3}

@@ -208,9 +208,9 @@ def test_how_far_the_nodes_are_with_the_start() -> None:
 
 def test_when_it_is_killed() -> None:
     at = NOW + 9.6
-    facts = Facts(job=replace(a_job(JobState.STOPPING), kill_at=at), now=NOW)
+    facts = Facts(job=replace(a_job(JobState.STOPPING), kill_at=at, reason="Cancelled by me."), now=NOW)
     words = f"killed at {time.strftime('%H:%M:%S', time.localtime(at))} if it does not end"
-    assert (words in html_of(facts), "in 10 s" in html_of(facts)) == (True, True)
+    assert [word for word in (f"{words} · Cancelled by me<", "in 10 s") if word not in html_of(facts)] == []
     assert text_of(facts) == f"mgpu K7P2M9QX stopping on gpu-01 ×4, gpu-02 ×4; {words}"
 
 
