@@ -313,6 +313,13 @@ ROUTES: tuple[Route, ...] = (
         path="jobs/{job_id}/values",
         operation="listValues",
         summary="Variables that a cell left, as files, as far as they were collected",
+        query=(
+            Parameter(
+                name="wait",
+                schema=_whole(0, variables.MAX_WAIT_S),
+                help="Answer when nothing more is to come, or after so many seconds; at once if left out.",
+            ),
+        ),
         response=variables.ValueList,
     ),
     Route(

@@ -24,7 +24,8 @@ from mgpu_jupyter.model.job import JobState
 PART_BYTES = 8 * 1024 * 1024
 FETCHERS = 3
 MAX_TRIES = 3
-LOOK_S = (0.005, 0.02)
+LOOK_S = (0.01, 0.06)
+WAIT_S = 2  # for which a server may hold its answer back
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ def _wait(caller: Caller, job_id: str, timeout_s: float | None) -> ValueList:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     pause = LOOK_S[0]
     while True:
-        listed = caller.call(Request(path=f"jobs/{job_id}/values"), ValueList)
+        listed = caller.call(Request(path=f"jobs/{job_id}/values", query={"wait": str(WAIT_S)}), ValueList)
         if listed.complete:
             return listed
         if deadline is not None and time.monotonic() >= deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import NodeId
@@ -14,6 +15,7 @@ from mgpu_jupyter.server.handlers.base import Guarded
 from mgpu_jupyter.server.handlers.results import OfJob
 
 ASK_S = 2.0
+LOOK_S = 0.01  # a look at a directory or two; a request for each would cost far more
 
 
 class ValuesHandler(OfJob):
@@ -21,11 +23,16 @@ class ValuesHandler(OfJob):
 
     path = "jobs/{job_id}/values"
 
-    def get(self, job_id: str) -> None:
+    async def get(self, job_id: str) -> None:
         """List what each rank left; it is its user's alone."""
-        job = self.own_job(job_id)
-        self.check_owner(job)
-        indexes, complete = self.collected(job) if job.spec.outputs else ({}, job.state.is_final)
+        ends_at = time.monotonic() + self.number("wait", 0, 0, variables.MAX_WAIT_S)
+        while True:
+            job = self.own_job(job_id)
+            self.check_owner(job)
+            indexes, complete = self.collected(job) if job.spec.outputs else ({}, job.state.is_final)
+            if complete or time.monotonic() >= ends_at:
+                break
+            await asyncio.sleep(LOOK_S)
         files = [
             variables.ValueFile(
                 rank=kept.file.rank,
