@@ -188,6 +188,14 @@ def test_the_form_is_answered_while_it_is_filled_in(lab: Lab, page: LabPage, pic
     expect(panel.locator(".mgpu-line")).to_have_text(f"{line}\nanswer = 6 * 7", timeout=LIMIT_MS)
     expect(panel).to_contain_text("would start now", timeout=LIMIT_MS)
     page.screenshot(pictures / "panel-more-light.png", panel)
+    # Where no output can make a cell, there is no such button but a hint to copy.
+    told = page.page.evaluate(
+        "() => { const now = document.body.dataset.jpThemeName; delete document.body.dataset.jpThemeName; return now; }"
+    )
+    expect(panel.get_by_role("button", name="Write a cell")).to_be_hidden()
+    expect(panel.locator(".mgpu-copy")).to_be_visible()
+    page.page.evaluate("now => { document.body.dataset.jpThemeName = now; }", told)
+    expect(panel.locator(".mgpu-copy")).to_be_hidden()
     panel.get_by_role("button", name="Write a cell").click()
     # The notebook was written by a program, so that JupyterLab does not trust it and asks.
     page.page.locator(".jp-Dialog").get_by_role("button", name="Run Once").click()

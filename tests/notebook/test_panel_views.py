@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.api import explanations as api
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.parser import Help
@@ -161,6 +161,30 @@ def test_the_first_line_of_an_answer() -> None:
 
 
 # --- tiles and plots ---------------------------------------------------------------------------------------
+
+
+def test_an_answer_says_where_and_what_happens_until_then() -> None:
+    plan = (
+        api.Planned(job_id=JobId("WAIT0001"), nodes=(NodeId("gpu-03"), NodeId("gpu-04")), start_at=NOW + 60, end_at=NOW + 90),
+        api.Planned(job_id=JobId("RUNS0001"), nodes=(NodeId("gpu-03"),), end_at=NOW + 60),
+        api.Planned(job_id=JobId("NEXT0001"), nodes=(NodeId("gpu-04"),), start_at=NOW + 30),
+    )
+    ahead = (api.Ahead(job_id=JobId("NEXT0001"), user="user1", gpus=32, priority=1.5),)
+    told = api.Explanation(
+        verdict="not_now",
+        code="",
+        text="",
+        job_id=JobId("WAIT0001"),
+        expected=api.Forecast(at=NOW + 60),
+        plan=plan,
+        ahead=ahead,
+        ahead_count=1,
+    )
+    at, soon = rows.clock(NOW + 60, NOW), rows.clock(NOW + 30, NOW)
+    assert first_line(told, NOW) == f"Starts at about {at}, in 1 m 00 s, on gpu-03 and gpu-04."
+    text = Tags(explained_html(told, NOW, "x", title_of=lambda one: f"name of {one}")).text
+    assert f"What happens until thenname of RUNS0001gpu-03until {at}name of NEXT0001gpu-04from ≈ {soon} without an end" in text
+    assert "Ahead in the queue 1 job, with their priorityname of NEXT0001user132 GPUs1.50" in text
 
 
 def test_each_state_has_its_own_tile() -> None:

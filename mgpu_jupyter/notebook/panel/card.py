@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api.explanations import Explanation, Offer
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.words import names
@@ -46,7 +47,7 @@ class Card:
             if number < len(self._offered):
                 section.show(offer_html(self._offered[number]))
         self.under.show(UNDER_OFFERS if self._offered else "")
-        self._open(shown, explained_html(told, seen.now, title(shown.job), as_text=not self._offered))
+        self._open(shown, explained_html(told, seen.now, title(shown.job), as_text=not self._offered, title_of=self._title_of))
         self._pending = None
         moves = can and not is_held(shown.job)
         for button, visible in ((self.yes, False), (self.up, moves), (self.down, moves), (self.see, seen.may_change(shown.job))):
@@ -92,6 +93,10 @@ class Card:
         self.row = shown
         self.answer.show(html)
         show_if(self.box, visible=True)
+
+    def _title_of(self, job_id: JobId) -> str:
+        found = self._host.seen.jobs.get(job_id)
+        return str(job_id) if found is None else title(found)
 
     def _act(self, name: str) -> None:
         if self.row is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mgpu_jupyter.api.explanations import Explanation, Offer, Where
+from collections.abc import Callable
+
+from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.api.explanations import Explanation, Offer, Planned, Where
 from mgpu_jupyter.client.words import duration, gpu_count, names
 from mgpu_jupyter.notebook.panel.marks import esc, glyph
 from mgpu_jupyter.notebook.panel.rows import clock
@@ -22,7 +25,9 @@ def first_line(told: Explanation, now: float) -> str:
         return told.text
     if told.expected.at is not None:
         surely = "Starts by" if told.expected.promised else "Starts at about"
-        return f"{surely} {clock(told.expected.at, now)}, in {duration(max(told.expected.at - now, 1.0))}."
+        own = next((one for one in told.plan if one.job_id == (told.job_id or "") and one.start_at is not None), None)
+        there = on(tuple(Where(node=node) for node in own.nodes)) if own is not None else ""
+        return f"{surely} {clock(told.expected.at, now)}, in {duration(max(told.expected.at - now, 1.0))}{',' if there else ''}{there}."
     if told.expected.later_than is not None:
         return f"Starts later than {clock(told.expected.later_than, now)}."
     return "Start not known."
@@ -48,8 +53,8 @@ def offer_html(offer: Offer) -> str:
     )
 
 
-def explained_html(told: Explanation, now: float, name: str, *, as_text: bool = True) -> str:
-    """Return the whole answer; offers are text in it, or stand below it with their buttons."""
+def explained_html(told: Explanation, now: float, name: str, *, as_text: bool = True, title_of: Callable[[JobId], str] = str) -> str:
+    """Return the whole answer; offers are text in it, or stand below it with their buttons; `title_of` is what a job is called."""
     sign = {"now": "running", "never": "never", "started": "running", "over": "completed"}.get(told.verdict, "queued")
     parts = [f'<div class="big">{glyph(sign)} <b>{esc(first_line(told, now))}</b></div>']
     if told.verdict not in ("started", "over"):
@@ -59,9 +64,7 @@ def explained_html(told: Explanation, now: float, name: str, *, as_text: bool = 
             '<p class="quiet">It is the latest start if jobs keep to their limits; they may end sooner. '
             "It moves if a job with higher priority comes or a node fails.</p>"
         )
-    if told.ahead_count:
-        ahead = names([f"{job.job_id} of {job.user} ({gpu_count(job.gpus)})" for job in told.ahead])
-        parts.append(f"<h4>Ahead in the queue</h4><p>{told.ahead_count}: {esc(ahead)}</p>")
+    parts += [_until_then(told, now, title_of), _ahead(told, title_of)]
     rows = [
         f"<tr><td>{esc(names(out.nodes))}{f' (of {out.count})' if out.count > len(out.nodes) else ''}</td><td>{esc(out.text)}</td>"
         f'<td class="right">{"not without a change" if out.never else ""}</td></tr>'
@@ -69,8 +72,7 @@ def explained_html(told: Explanation, now: float, name: str, *, as_text: bool = 
         for out in unit.excluded
     ]
     if rows:
-        table = f'<table class="mgpu-table"><tbody>{"".join(rows[:SHOWN_NODES])}</tbody></table>'
-        parts.append(f"<details open><summary>Node by node</summary>{table}</details>")
+        parts.append(f"<details open><summary>Node by node</summary>{_table(''.join(rows[:SHOWN_NODES]))}</details>")
     if told.terms:
         terms = ", ".join(f"{esc(term.name)} {term.points:+.2f}" for term in told.terms if term.points) or "nothing counts"
         parts.append(f"<details><summary>Priority {told.priority or 0.0:.2f}</summary><p>{terms}, in hours of waiting</p></details>")
@@ -80,3 +82,35 @@ def explained_html(told: Explanation, now: float, name: str, *, as_text: bool = 
             parts.append("<p>No small change starts it sooner.</p>")
         parts += [offer_html(offer) for offer in told.offers[:SHOWN_OFFERS] if as_text]
     return f'<div role="region" aria-label="Why {esc(name)} waits">{"".join(parts)}</div>'
+
+
+def _until_then(told: Explanation, now: float, title_of: Callable[[JobId], str]) -> str:
+    """Return who has the nodes that it is expected on, and until when."""
+    others = [one for one in told.plan if one.job_id != (told.job_id or "")]
+    rows = "".join(
+        f'<tr><td>{esc(title_of(one.job_id))}</td><td>{esc(names(one.nodes))}</td><td class="right n">{_times(one, now)}</td></tr>'
+        for one in others[:SHOWN_NODES]
+    )
+    return f"<details open><summary>What happens until then</summary>{_table(rows)}</details>" if rows else ""
+
+
+def _times(one: Planned, now: float) -> str:
+    start = "" if one.start_at is None else f"from ≈ {clock(one.start_at, now)} "
+    return f"{start}until {clock(one.end_at, now)}" if one.end_at is not None else f"{start}without an end"
+
+
+def _ahead(told: Explanation, title_of: Callable[[JobId], str]) -> str:
+    if not told.ahead_count:
+        return ""
+    rows = "".join(
+        f"<tr><td>{esc(title_of(one.job_id))}</td><td>{esc(one.user)}</td>"
+        f'<td class="right n">{gpu_count(one.gpus)}</td><td class="right n">{one.priority:.2f}</td></tr>'
+        for one in told.ahead
+    )
+    count = f"{told.ahead_count} job{'' if told.ahead_count == 1 else 's'}"
+    head = f'<summary>Ahead in the queue <span class="quiet">{count}, with their priority</span></summary>'
+    return f"<details open>{head}{_table(rows)}</details>"
+
+
+def _table(rows: str) -> str:
+    return f'<table class="mgpu-table"><tbody>{rows}</tbody></table>'
