@@ -4,9 +4,11 @@ import { folded, merged, TAIL } from '../src/model/folds';
 import type { ILine } from '../src/model/log';
 import { priorityFor, priorityOneStep } from '../src/model/priority';
 import { bodyOf, EMPTY, flagsOf, otherSizes, problemsOf, specOf } from '../src/model/request';
-import { holders, jobPower, nodeRow } from '../src/model/select';
+import { holders, isSlow, jobPower, nodeRow } from '../src/model/select';
 import { Store } from '../src/model/store';
+import { piecesOf, placedAt } from '../src/model/way';
 import { askedLine, english, failureText } from '../src/text/words';
+
 import { aCluster, aGpu, aJob, aNode, NOW } from './given';
 
 const line = (number: number, rank: number, text: string, at: number | null = null): ILine => ({ number, rank, stderr: false, text, at });
@@ -125,4 +127,33 @@ test('what was asked for, and what failed first', () => {
   const failure = { rank: 3, node: 'gpu-01', exit_code: 1, signal: null, last_lines: [] };
   assert.equal(failureText(failure, english), 'rank 3 on gpu-01 ended first, exit 1');
   assert.equal(failureText({ ...failure, exit_code: null, signal: 9 }, english), 'rank 3 on gpu-01 was killed by signal 9');
+});
+
+test('the way of a job, piece by piece', () => {
+  const texts = (job: ReturnType<typeof aJob>, placed: number | null): string[] =>
+    piecesOf(job, placed, NOW, english).map((one) => `${one.mark}: ${one.text}`);
+  const times = { submitted_at: NOW - 200, started_at: NOW - 100, time_limit_s: 3600 };
+  const running = aJob('J', { state: 'running', ...times, placements: [{}, {}] as never });
+  assert.deepEqual(texts(running, NOW - 110), [
+    'submitted: Queued 1 m 30 s',
+    'placed: Starting 10 s',
+    'all 2 ranks up: Running 1 m 40 s',
+    'now: Left until the time limit 58 m 20 s',
+  ]);
+  assert.deepEqual(texts(aJob('J', { submitted_at: NOW - 5 }), null), ['submitted: Queued 5 s']);
+  assert.deepEqual(texts(aJob('J', { state: 'completed', ...times, ended_at: NOW - 40 }), null), [
+    'submitted: Queued 1 m 40 s',
+    'started: Ran 1 m 00 s',
+  ]);
+  assert.equal(placedAt([{ attempt: 2, planned_at: 7 } as never], 2), 7);
+  assert.equal(placedAt(undefined, 1), null);
+});
+
+test('a GPU that is much less busy than the others is marked', () => {
+  const gpus = [94, 91, 58, 93].map((busy_mean) => ({ busy_mean }) as never);
+  assert.deepEqual(
+    gpus.map((gpu) => isSlow(gpu, gpus)),
+    [false, false, true, false],
+  );
+  assert.equal(isSlow(gpus[2] as never, gpus.slice(2)), false);
 });

@@ -160,6 +160,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.mark.timeout(180)  # two starts of JupyterLab
 def test_the_server_is_lost_and_comes_back(own_lab: Lab, context: BrowserContext) -> None:
     page = show(own_lab, context).page
     job = own_lab.client.submit(SLEEP, gpus=1, name="goes-on")

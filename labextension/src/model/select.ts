@@ -1,5 +1,5 @@
 /** What views show, made from the store: tiles, totals, rows in their order. Pure; no words but names. */
-import type { Gpu, Job, Node } from '../api/types.gen';
+import type { Gpu, GpuUsage, Job, Node } from '../api/types.gen';
 import { type GpuReading, type IReading, isFinal, type Store } from './store';
 
 export type TileState = 'free' | 'mine' | 'others' | 'outside' | 'unhealthy' | 'closed';
@@ -269,4 +269,11 @@ export function jobBusy(store: Store, job: Job): number | null {
 export function jobPower(store: Store, job: Job): number | null {
   const told = readingsOf(store, job, POWER);
   return told.length ? told.reduce((sum, one) => sum + one, 0) : null;
+}
+
+/** One that is much less busy than the middle of all holds the others up. */
+export function isSlow(gpu: GpuUsage, all: readonly GpuUsage[]): boolean {
+  const told = all.flatMap((one) => (one.busy_mean === null ? [] : [one.busy_mean])).sort((a, b) => a - b);
+  const middle = told[Math.floor(told.length / 2)] ?? 0;
+  return told.length > 2 && gpu.busy_mean !== null && gpu.busy_mean < middle * 0.75;
 }

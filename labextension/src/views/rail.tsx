@@ -1,7 +1,7 @@
 /** What a job makes of its GPUs: asked and used, a plot for each, power. */
 import * as React from 'react';
 import type { GpuUsage, Job } from '../api/types.gen';
-import { jobPower } from '../model/select';
+import { isSlow, jobPower } from '../model/select';
 import { isFinal } from '../model/store';
 import { Glyph } from '../parts/glyphs';
 import { useAnswer, useChanges, useMgpu } from '../parts/hooks';
@@ -54,13 +54,6 @@ export function Rail({ job }: { job: Job }): JSX.Element {
       {!isFinal(job) && <Power job={job} />}
     </aside>
   );
-}
-
-/** One that is much less busy than the middle of all holds the others up. */
-export function isSlow(gpu: GpuUsage, all: readonly GpuUsage[]): boolean {
-  const told = all.flatMap((one) => (one.busy_mean === null ? [] : [one.busy_mean])).sort((a, b) => a - b);
-  const middle = told[Math.floor(told.length / 2)] ?? 0;
-  return told.length > 2 && gpu.busy_mean !== null && gpu.busy_mean < middle * 0.75;
 }
 
 function GpuRow({ gpu, slow }: { gpu: GpuUsage; slow: boolean }): JSX.Element {
