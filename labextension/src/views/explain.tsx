@@ -241,6 +241,7 @@ function Offers({ job, offers }: { job: Job; offers: readonly Offer[] }): JSX.El
   const [gone, setGone] = React.useState<{ text: string; offers: readonly Offer[] } | null>(null);
   React.useEffect(() => setGone(null), [offers]);
   const shown = gone?.offers ?? offers;
+  const checked = React.useMemo(() => live.now(), [shown]); // when these came
   const take = async (offer: Offer): Promise<void> => {
     setBusy(true);
     try {
@@ -265,7 +266,7 @@ function Offers({ job, offers }: { job: Job; offers: readonly Offer[] }): JSX.El
       <p className="mgp-second">
         {shown.length === 0
           ? trans.__('No small change starts it sooner.')
-          : trans.__('Checked against the queue at %1. Nobody ahead is delayed.', clock(live.now(), true))}
+          : trans.__('Checked against the queue at %1. Nobody ahead is delayed.', clock(checked, true))}
       </p>
       {gone && (
         <p role="status">
