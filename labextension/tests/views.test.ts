@@ -56,6 +56,7 @@ test('colours are left out, and a bar shows its last state', () => {
   assert.equal(shown('10 %\r50 %\r100 %'), '100 %');
   assert.equal(shown('done\r'), 'done');
   assert.equal(shown('\u001b]0;title\u0007text'), 'text');
+  assert.equal(shown('\u001b]8;;javascript:alert(1)\u0007link\u001b]8;;\u0007 and'), 'link and');
 });
 
 test('times as people write them', () => {
@@ -103,4 +104,12 @@ test('the line of a cell is put there once, and changed after that', () => {
   assert.equal(request.withMagic('%%mgpu_srun --gpus 1\nimport torch', '--gpus 2'), '%%mgpu_srun --gpus 2\nimport torch');
   assert.equal(request.magicOf('\n%%mgpu_srun --gpus 1\nx'), '%%mgpu_srun --gpus 1');
   assert.equal(request.magicOf('x\n%%mgpu_srun'), null);
+});
+
+test('only the name of a node is typed into a terminal', () => {
+  assert.deepEqual(['gpu-03', 'a.b_c', 'N1'].map(request.isNodeName), [true, true, true]);
+  assert.deepEqual(
+    ['', '-x', 'a b', "a';id;'", 'a\u0003b', 'a\r', 'a\n', 'a\u001b]0;x\u0007', 'x'.repeat(64)].map(request.isNodeName),
+    new Array(9).fill(false),
+  );
 });

@@ -26,14 +26,14 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from mgpu_jupyter.model.job import JobSpec
 from tests.bench.live import GPUS, turning
-from tests.bench.page import Frames, Readings, Watched, scroll
+from tests.bench.page import Frames, Readings, Watched
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, SIZE
 from tests.browser.lab import Lab
 from tests.chaos.light import LightAgents
 from tests.demo.server import StopRequested, end_on_signals
 
 MAX_BUSY_PERCENT = 20.0
-MAX_FRAME_P95_MS = 34.0  # thirty pictures a second
+MAX_FRAME_MS = 1000 / 60  # of processor time, all else that happens meanwhile included
 MAX_BYTES_PER_GPU = 40
 MAX_GROWTH = 1.10
 WARM_UP_S = 60.0
@@ -172,8 +172,8 @@ def problems(result: dict[str, Any]) -> list[str]:
         if scene["cpu_percent"] >= MAX_BUSY_PERCENT
     ]
     for name, scrolled in result["scrolling"].items():
-        if scrolled["p95_ms"] > MAX_FRAME_P95_MS:
-            said.append(f"scrolling the {name}: 5 % of frames take more than {scrolled['p95_ms']:.0f} ms")
+        if scrolled["cpu_ms"] > MAX_FRAME_MS:
+            said.append(f"scrolling the {name}: a frame takes {scrolled['cpu_ms']:.1f} ms of the main thread")
         if scrolled["rows_in_page"] > 60:
             said.append(f"scrolling the {name}: {scrolled['rows_in_page']} rows are in the page")
     for what in ("heap_mb", "nodes", "listeners"):
@@ -194,8 +194,8 @@ def show(result: dict[str, Any]) -> None:
             f"{one['longest_task_ms']:6.0f} ms{one['nodes']:8.0f}"
         )
     for name, one in result["scrolling"].items():
-        print(f"scrolling the {name}: {one['frames']} frames, median {one['median_ms']:.1f} ms, p95 {one['p95_ms']:.1f} ms, "
-              f"longest {one['longest_ms']:.0f} ms; {one['rows_in_page']} rows in the page")  # fmt: skip
+        times = f"median {one['median_ms']:.1f} ms, p95 {one['p95_ms']:.1f} ms, longest {one['longest_ms']:.0f} ms"
+        print(f"scrolling the {name}: {one['frames']} frames of {one['cpu_ms']:.1f} ms; between them {times}; {one['rows_in_page']} rows")
     for changed, one in result["bytes"].items():
         print(f"{changed:>4} GPUs change: {one['bytes_per_s']:.0f} bytes a second in {one['frames_per_s']:.1f} frames")
     first, last = result["memory"][0], result["memory"][-1]
@@ -219,7 +219,7 @@ def measure(lab: Lab, nodes: int, jobs: int, seconds: float, minutes: float) -> 
         result["load"] = os.getloadavg()[0]
         with moving(lab):
             result["scenes"] = scenes(page, watched, job, seconds)
-            result["scrolling"] = {name: scroll(page, f"#mgpu-{name}") for name in ("queue", "cluster")}
+            result["scrolling"] = {name: watched.scroll(f"#mgpu-{name}") for name in ("queue", "cluster")}
             do(page, "mgpu:open-dashboard")
             result["memory"] = memory(page, watched, minutes)
         result["bytes"] = sizes(page, frames, readings, min(10.0, seconds), nodes * GPUS)

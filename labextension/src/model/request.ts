@@ -170,6 +170,11 @@ export function otherSizes(form: IForm, widest: number): Pick<IForm, 'nodes' | '
     .slice(0, 4);
 }
 
+/** Whether this may be typed into a terminal as a node: quotes hold a shell back, but not the keys that a terminal itself acts upon. */
+export function isNodeName(text: string): boolean {
+  return /^[A-Za-z0-9][\w.-]{0,62}$/.test(text);
+}
+
 /** A word for a shell. */
 export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;

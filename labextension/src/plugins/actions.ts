@@ -5,7 +5,7 @@ import { PageConfig, PathExt } from '@jupyterlab/coreutils';
 import { IFileBrowserFactory } from '@jupyterlab/filebrowser';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { CommandIds } from '../commands';
-import { EMPTY, flagsOf, magicOf, quoted, withMagic } from '../model/request';
+import { EMPTY, flagsOf, isNodeName, magicOf, quoted, withMagic } from '../model/request';
 import { gpuIcon } from '../parts/glyphs';
 import { IMgpu } from '../tokens';
 import { tell } from './tell';
@@ -64,6 +64,10 @@ export const actions: JupyterFrontEndPlugin<void> = {
       execute: async (args) => {
         const id = String(args.id ?? '');
         if (!live.store.nodes.has(id)) {
+          return;
+        }
+        if (!isNodeName(id)) {
+          tell(trans.__('“%1” is not the name of a node: nothing is typed into a terminal.', id));
           return;
         }
         try {

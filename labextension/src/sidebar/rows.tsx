@@ -6,7 +6,7 @@ import { isAfter } from '../model/orders';
 import { Glyph, type GlyphName, JobGlyph } from '../parts/glyphs';
 import { useMgpu, useSteady } from '../parts/hooks';
 import { Virtual } from '../parts/virtual';
-import { middle, size } from '../text/format';
+import { middle, plain, size } from '../text/format';
 import { jobName } from '../text/words';
 
 export interface IJobRow {
@@ -193,7 +193,7 @@ function JobLine({
       data-job={job.id}
       data-state={job.state}
       tabIndex={current ? 0 : -1}
-      aria-label={[name, job.state, what, users ? job.user : '', row.line, row.time].filter(Boolean).join(', ')}
+      aria-label={[name, job.state, what, users ? plain(job.user) : '', row.line, row.time].filter(Boolean).join(', ')}
       onDoubleClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}
       {...drag}
     >
@@ -211,7 +211,7 @@ function JobLine({
           {middle(name, room)}
         </button>{' '}
         <span className="mgp-second mgp-number">{what}</span>
-        {users && <span className="mgp-second"> {job.user}</span>}
+        {users && <span className="mgp-second"> {plain(job.user)}</span>}
       </span>
       <span className="mgp-job-end" role="gridcell">
         <span className="mgp-second mgp-number mgp-job-time">{row.time}</span>
