@@ -170,7 +170,7 @@ def in_a_browser(lab: Lab, job: str, rounds: int) -> dict[str, dict[str, float]]
     found: dict[str, dict[str, float]] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        page = lab.open(browser.new_context(viewport={"width": 1280, "height": 900}), "panel.ipynb")
+        page = lab.open(browser.new_context(viewport={"width": 1280, "height": 900}), "panel.ipynb", workspace="panel")
         page.wait_for_kernel()
         page.run(0)
         for number, tab in enumerate(TABS, 1):
