@@ -73,7 +73,7 @@ fmt: $(STAMP) ## format the code and fix what can be fixed by itself
 check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, coverage
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
 
-test: $(STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
+test: $(STAMP) $(TORCH_STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit ui-check properties simulate-small simulate-references e2e demo bench-small
 
 ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ into mgpu_jupyter/labextension/ (needs Node 20)

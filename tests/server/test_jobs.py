@@ -66,6 +66,7 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "attempt": 0,
         "started_at": None,
         "ended_at": None,
+        "kill_at": None,
         "reason": "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.",
         "reason_code": "no-nodes",
         "priority": 0,
