@@ -116,7 +116,7 @@ dist: $(STAMP) ## build runnable single files of the programs of the earlier too
 	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ imports: $(STAMP)
 	@exec $(BIN)/lint-imports
 
 unit: $(STAMP)
-	@$(BIN)/coverage erase
+	@rm -f .coverage .coverage.*
 	@$(BIN)/python tests/unit.py $(BIN)/python $(COVERED)
 	@$(BIN)/coverage combine -q
 	@exec $(BIN)/coverage report --skip-covered --fail-under=100

@@ -37,7 +37,8 @@ def source_files(*suffixes: str) -> Iterator[Path]:
     for path in ROOT.rglob("*"):
         parts = path.relative_to(ROOT).parts
         generated = any(
-            part in NOT_OURS or part.endswith(("_cache", "__pycache__", ".egg-info")) or part == ".hypothesis" for part in parts
+            part in NOT_OURS or part.endswith(("_cache", "__pycache__", ".egg-info")) or part.startswith((".hypothesis", ".coverage"))
+            for part in parts
         )
         if path.is_file() and not generated and (not suffixes or path.suffix in suffixes):
             yield path
