@@ -3,8 +3,8 @@
 A real JupyterLab in Chromium, and agents in one process that speak the real protocol. Four questions: how busy is the main thread (with
 all sections of the sidebar open, with the pointer in the queue, with the dashboard, with a job's view), does scrolling stay smooth, does
 memory stay flat, and is an update as large as what changed. Prints a table, writes the numbers, and fails when a limit is not met.
-Busy is judged by the processor time of the main thread: tasks by the clock ("tasks") say the same on an idle machine, and on a busy one
-also how long the thread waited for a processor.
+Busy is judged by the processor time of the main thread. Tasks by the clock ("tasks") are told too: they are longer, on a quiet machine
+by a third to a half, since a task may wait for other threads, and on a busy one also for a processor.
 """
 
 from __future__ import annotations
