@@ -11,7 +11,7 @@ from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.api.nearby import Nearby
 from mgpu_jupyter.model.job import JobState
 
-MAX_WAIT_S = 30
+MAX_WAIT_S = 2  # who wants to wait longer asks again: no proxy and no client gives up that soon
 Path = Annotated[str, Meta(pattern=r"^[^\x00]+$(?!\n)", max_length=4096)]
 
 

@@ -86,7 +86,7 @@ def test_a_shell_in_a_terminal(open_screen: Callable[..., Screen]) -> None:
     screen.see("33 91")
     screen.see("is-a-terminal xterm")
     screen.resize(44, 122)
-    screen.type("until [ \"$(stty size)\" = '44 122' ]; do sleep 0.05; done; echo resi''zed $COLUMNS\r")
+    screen.type("until [ \"$(stty size)\" = '44 122' ]; do sleep 0.05; done; env true; echo resi''zed $COLUMNS\r")
     screen.see("resized 122")
     screen.see("shell> ")
     screen.type("echo beg''in; sleep 600\r")
