@@ -26,7 +26,7 @@ import psutil
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.messages import Heartbeat
-from mgpu_agent.protocol.model import GpuSample
+from mgpu_agent.protocol.model import GpuInfo, GpuSample
 from mgpu_jupyter import Client
 from mgpu_jupyter.api import live, models
 from mgpu_jupyter.client.live import LiveState, mirror_of
@@ -42,6 +42,17 @@ MAX_BYTES_PER_GPU = 40
 MAX_BYTES_PER_START = 600
 
 
+def reading(gpu: GpuInfo, load: float) -> GpuSample:
+    """Return what a GPU with this load tells."""
+    return GpuSample(
+        uuid=gpu.uuid,
+        utilisation_percent=round(load, 1),
+        memory_used_bytes=int(gpu.memory_bytes * load / 100),
+        temperature_c=40 + load / 3,
+        power_w=100 + 4 * load,
+    )
+
+
 def readings(seed: int):
     """Return what gives heartbeats readings that move."""
     draw = random.Random(seed)
@@ -51,15 +62,7 @@ def readings(seed: int):
         samples = []
         for gpu in agent.facts.gpus:
             busy[gpu.uuid] = load = min(100.0, max(0.0, busy[gpu.uuid] + draw.gauss(0, 4)))
-            samples.append(
-                GpuSample(
-                    uuid=gpu.uuid,
-                    utilisation_percent=round(load, 1),
-                    memory_used_bytes=int(gpu.memory_bytes * load / 100),
-                    temperature_c=40 + load / 3,
-                    power_w=100 + 4 * load,
-                )
-            )
+            samples.append(reading(gpu, load))
         return replace(beat, samples=tuple(samples), cpu_percent=draw.uniform(5, 90), memory_available_bytes=draw.randrange(1 << 38))
 
     return read

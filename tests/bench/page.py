@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Page
 
 from mgpu_agent.protocol.messages import Heartbeat
-from mgpu_agent.protocol.model import GpuSample
+from tests.bench.live import reading
 from tests.chaos.light import LightAgent
 
 _LONG_TASKS = """
@@ -65,15 +65,7 @@ class Readings:
             if number < self.moving:
                 load += self._draw.choice((-7, -5, -3, 3, 5, 7))
                 self._load[gpu.uuid] = load = load if 0 <= load <= 100 else 50.0
-            samples.append(
-                GpuSample(
-                    uuid=gpu.uuid,
-                    utilisation_percent=round(load, 1),
-                    memory_used_bytes=int(gpu.memory_bytes * load / 100),
-                    temperature_c=40 + load / 3,
-                    power_w=100 + 4 * load,
-                )
-            )
+            samples.append(reading(gpu, load))
         return replace(beat, samples=tuple(samples), cpu_percent=50.0, memory_available_bytes=1 << 37)
 
 
