@@ -8,9 +8,10 @@ from typing import Any
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.master import calls
-from mgpu_jupyter.master.intake import Admitted
-from mgpu_jupyter.master.master import Call
+from mgpu_jupyter.master.intake import Admitted, targets
+from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.ports import SavedJob
+from mgpu_jupyter.master.turn import Turn
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.events import JobChanged
 from tests.checker.history import Fault, History, Told
@@ -69,14 +70,17 @@ class Clients:
         self._ask("root", f"cancel {job_id}", lambda answer: calls.cancel(job_id, "root", is_admin=True, answer=answer), lambda _: None)
 
     def requeue(self, job_id: JobId) -> None:
-        """Have a job run once more; each time that this comes through is a cause."""
+        """Have a job run once more; each time that the master carries this out is a cause, whenever it was asked for."""
 
         def make(answer: Callable[[Any], None]) -> Call:
-            self.history.faults.append(Fault("given-up", "", self.world.now, job_id))
-            saved = self.master.store.job(job_id)
-            if saved is not None:
-                self.requeued.add((job_id, saved.job.attempt))
-            return calls.requeue(job_id, "root", is_admin=True, answer=answer)
+            call = calls.requeue(job_id, "root", is_admin=True, answer=answer)
+
+            def carry_out(master: Master, turn: Turn) -> None:
+                self.history.faults.append(Fault("given-up", "", self.world.now, job_id))
+                self.requeued |= {(job.id, job.attempt) for job in targets(master, turn, job_id)}
+                call(master, turn)
+
+            return carry_out
 
         self._ask("root", f"requeue {job_id}", make, lambda _: None)
 

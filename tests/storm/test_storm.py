@@ -32,6 +32,12 @@ def test_a_seed_is_one_history_in_every_process(seed: int) -> None:
     assert (first.jobs > 0, first.processes > 0, first.violations) == (True, True, [])
 
 
+@pytest.mark.parametrize("seed", [4076])
+def test_a_requeue_is_a_cause_from_when_the_master_carries_it_out(seed: int) -> None:
+    """Here it is asked for while its job waits, and comes through a slow disk after the job has started."""
+    assert run(seed).violations == []
+
+
 @pytest.mark.parametrize("name", [mutant.__name__ for mutant in MUTANTS])
 def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
