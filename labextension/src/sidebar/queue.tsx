@@ -24,8 +24,14 @@ export function QueueSection({ filter, onFilter, width }: ISectionProps): JSX.El
   const { store } = live;
   const connection = useConnection();
   const [mine, setMine] = React.useState(mgpu.settings.queueMine);
-  useChanges((changes) => changes.jobs.size > 0 || changes.queue || changes.readings.size > 0 || changes.cluster);
+  const version = useChanges((changes) => changes.jobs.size > 0 || changes.queue || changes.cluster);
+  useChanges((changes) => changes.readings.size > 0); // those that run say how busy they are
   const now = useNow(15);
+  const [active, waits] = React.useMemo(() => {
+    const jobs = queueRows(store, mine, filter.text);
+    const wait = jobs.filter((job) => job.state === 'queued').map((job) => activeRow(job, store, now, trans));
+    return [jobs.filter((job) => job.state !== 'queued'), wait];
+  }, [store, version, mine, filter.text, now, trans]);
   if (store.cluster === null) {
     return connection.state === 'connecting' ? (
       <Skeleton rows={3} tiles={false} />
@@ -34,7 +40,7 @@ export function QueueSection({ filter, onFilter, width }: ISectionProps): JSX.El
     );
   }
   const counts = jobCounts(store);
-  const rows = queueRows(store, mine, filter.text).map((job) => activeRow(job, store, now, trans));
+  const rows = [...active.map((job) => activeRow(job, store, now, trans)), ...waits];
   const all = counts.waiting + counts.running;
   const ours = counts.myWaiting + counts.myRunning;
   const old = connection.state !== 'live' && connection.state !== 'connecting';

@@ -270,8 +270,8 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 @media (prefers-reduced-motion: no-preference) {
   .mgp-panel .mgp-tile-level {
     transition:
-      y 200ms ease,
-      height 200ms ease;
+      y 200ms steps(3),
+      height 200ms steps(3);
   }
 }
 
