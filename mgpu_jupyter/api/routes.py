@@ -6,8 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import explanations, folders, live, models, node_actions, people, results, traces, upkeep, variables
+from mgpu_jupyter.api import folders, live, models, node_actions, people, results, traces, upkeep, variables
 from mgpu_jupyter.api.input import WRITER_PATTERN
+from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
 
 PREFIX = "mgpu/api/v1"

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.api import explanations, models
+from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.console import Console, say_how_to_leave
 from mgpu_jupyter.cli.notes import note
 from mgpu_jupyter.cli.show import document, show_help
@@ -28,6 +28,7 @@ from mgpu_jupyter.client.keyboard import terminal_size
 from mgpu_jupyter.client.lines import Decoder, Labeller
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.reasons import WOULD_WAIT_EXIT, as_lines
+from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.tasks import tasks_of
 

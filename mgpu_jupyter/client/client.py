@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
-from mgpu_jupyter.api import explanations, models, node_actions, people, traces, upkeep
+from mgpu_jupyter.api import models, node_actions, people, traces, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
@@ -30,6 +30,7 @@ from mgpu_jupyter.client.login import Login
 from mgpu_jupyter.client.spec import Here, checked, spec_of
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.transport import HttpTransport, Request, Transport
+from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import JobSpec, JobState
 
 BULK_BODY_BYTES = models.MAX_BODY_BYTES * 3 // 4  # the server refuses more than the whole

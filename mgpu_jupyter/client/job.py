@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import explanations, models, traces
+from mgpu_jupyter.api import models, traces
 from mgpu_jupyter.api.live import JobUsage
 from mgpu_jupyter.api.results import ResultList, Summary
 from mgpu_jupyter.client import front
@@ -24,6 +24,7 @@ from mgpu_jupyter.client.lines import Labeller
 from mgpu_jupyter.client.outputs import result_of
 from mgpu_jupyter.client.results import download, wait_for_results
 from mgpu_jupyter.client.transport import Request
+from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import MAX_TASKS, JobState
 
 TAIL_BYTES = 64 * 1024

@@ -12,10 +12,11 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import explanations, models, traces, upkeep
+from mgpu_jupyter.api import models, traces, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.transport import Answer, Request, Stream
 from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket
+from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.sweep import combination
 from mgpu_jupyter.model.units import units_of

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.api import explanations as api
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.words import duration, gpu_count, names, printable
+from mgpu_jupyter.model import explanations as api
 from mgpu_jupyter.model.job import JobState
 
 SHOWN_HISTORY = 10

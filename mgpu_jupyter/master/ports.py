@@ -12,9 +12,9 @@ from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.messages import Input, InputAck, Resize
 from mgpu_agent.protocol.model import CellWish, GpuSample, LaunchSpec, NodeFacts
 from mgpu_jupyter.master.marks import Mark, OnPong
+from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.events import Event
-from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job, Load
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 

@@ -12,8 +12,8 @@ from mgpu_jupyter.api import traces as api
 from mgpu_jupyter.master.marks import Mark
 from mgpu_jupyter.master.marks import Step as Noted
 from mgpu_jupyter.master.views import command_line
+from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.explain.history import merged
 from mgpu_jupyter.scheduler.model import Job, Placement
 

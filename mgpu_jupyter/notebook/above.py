@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.explanations import Offer
 from mgpu_jupyter.api.live import JobUsage
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.reasons import as_lines
 from mgpu_jupyter.client.words import first_to_fail
+from mgpu_jupyter.model.explanations import Offer
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
 from mgpu_jupyter.notebook.header import Facts, Waits

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgspec
 
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.explanations import Offer
 from mgpu_jupyter.client.reasons import where
 from mgpu_jupyter.client.words import (
     GB,
@@ -26,6 +25,7 @@ from mgpu_jupyter.client.words import (
     printable,
     ran_for,
 )
+from mgpu_jupyter.model.explanations import Offer
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook import actions
 from mgpu_jupyter.notebook.style import GLYPHS, STYLE, chart

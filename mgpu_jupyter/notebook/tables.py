@@ -6,11 +6,11 @@ import html
 from collections.abc import Sequence
 
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.explanations import Explanation
 from mgpu_jupyter.client.listing import as_text, folded
 from mgpu_jupyter.client.reasons import as_lines, clock, start_line, where
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.client.words import duration, ending, gpu_count, gpu_name, holder, memory, ordinal, ran_for
+from mgpu_jupyter.model.explanations import Explanation
 from mgpu_jupyter.model.job import JobState
 
 RUNNING, WAITING, OVER = range(3)

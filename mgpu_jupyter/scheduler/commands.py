@@ -7,7 +7,7 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import LaunchSpec
-from mgpu_jupyter.scheduler.explain.answer import Record
+from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.scheduler.model import Job
 
 

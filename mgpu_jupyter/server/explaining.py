@@ -7,15 +7,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
-from mgpu_jupyter.api import explanations
 from mgpu_jupyter.master.ports import Reader
 from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.explanations import Explanation
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.explain import history
-from mgpu_jupyter.scheduler.explain.answer import Explanation
 from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request
 from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
 from mgpu_jupyter.scheduler.model import Job
@@ -40,7 +38,7 @@ class Explainer:
         self._ask, self._reader, self._clock = ask, reader, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-explain")
 
-    async def job(self, saved: Job) -> explanations.Explanation:
+    async def job(self, saved: Job) -> Explanation:
         """Explain a job, with what it was told before."""
         now = self._clock()
 
@@ -50,22 +48,19 @@ class Explainer:
 
         job, keys, snapshot = await self._ask(question)
 
-        def work() -> explanations.Explanation:
+        def work() -> Explanation:
             until = (job.started_at or job.ended_at or now) + CLOCKS_S
             records = history.merged(self._reader.answers(keys), job.submitted_at, until)
-            told = _view(explain_job(snapshot, job))
-            return replace(
-                told, job_id=job.id, history=tuple(msgspec.convert(one, explanations.Record, from_attributes=True) for one in records)
-            )
+            return replace(explain_job(snapshot, job), job_id=job.id, history=tuple(records))
 
         return await self._run(work)
 
-    async def request(self, user: str, spec: JobSpec) -> explanations.Explanation:
+    async def request(self, user: str, spec: JobSpec) -> Explanation:
         """Explain a request that is not submitted."""
         check(spec)
         now = self._clock()
         snapshot = await self._ask(lambda state: Snapshot(state, now))
-        return await self._run(lambda: _view(explain_request(snapshot, user, spec)))
+        return await self._run(lambda: explain_request(snapshot, user, spec))
 
     def close(self) -> None:
         """Finish what is under way."""
@@ -74,7 +69,3 @@ class Explainer:
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-
-def _view(told: Explanation) -> explanations.Explanation:
-    return msgspec.convert(msgspec.to_builtins(told), explanations.Explanation)

@@ -25,8 +25,8 @@ from mgpu_jupyter.master.ports import (
     UserRow,
     assigned_in,
 )
+from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
-from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job
 
 

@@ -32,8 +32,8 @@ from mgpu_jupyter.master.ports import (
     UserRow,
     assigned_in,
 )
+from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
-from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.store.migrations import check_version, migrate
 

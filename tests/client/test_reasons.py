@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import explanations as api
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.listing import as_text
 from mgpu_jupyter.client.mock import MockTransport, Play, explanation
 from mgpu_jupyter.client.reasons import as_lines, clock, starts_of
+from mgpu_jupyter.model import explanations as api
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.tables import Answer
 

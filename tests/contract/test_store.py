@@ -21,10 +21,10 @@ from mgpu_jupyter.master.ports import (
     TokenRow,
     UserRow,
 )
+from mgpu_jupyter.model.explanations import Excluded, Record, UnitAnswer
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.origin import Origin, digest
 from mgpu_jupyter.model.settings import Lists
-from mgpu_jupyter.scheduler.explain.answer import Excluded, Record, UnitAnswer
 from mgpu_jupyter.scheduler.model import ArrayPart, Job, Reason
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 from mgpu_jupyter.store.memory import MemoryStore

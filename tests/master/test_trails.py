@@ -8,8 +8,8 @@ from mgpu_agent.protocol.model import TaskStatus
 from mgpu_jupyter.api import traces as api
 from mgpu_jupyter.master.marks import Mark
 from mgpu_jupyter.master.trails import Trail, trace_of
+from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler.explain.answer import Record
 from mgpu_jupyter.scheduler.model import Job, Reason
 from tests.builders import a_spec, job_id, placement
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.explanations import Offer, Where
 from mgpu_jupyter.api.live import NodeReading
 from mgpu_jupyter.client.live import LiveState, View
 from mgpu_jupyter.client.mock import a_node
+from mgpu_jupyter.model.explanations import Offer, Where
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.gauges import LiveGauges
 from mgpu_jupyter.notebook.header import (

@@ -10,7 +10,7 @@ import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.api import explanations as api
+from mgpu_jupyter.model import explanations as api
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.notebook.panel import form, rows, submit_views
 from mgpu_jupyter.notebook.panel.form import Form, More

@@ -10,9 +10,9 @@ import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import explanations as api
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.model import explanations as api
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.notebook.panel import Wanted, gpu_views, job_views, read_line, rows, submit_views
 from mgpu_jupyter.notebook.panel.explained import explained_html, first_line

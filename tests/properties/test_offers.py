@@ -19,11 +19,11 @@ from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, Trouble
 from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.explanations import Explanation, Where
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.admission import Admission
 from mgpu_jupyter.scheduler.events import CancelRequested, GpusChanged, JobSubmitted, NodeJoined, NodeSilent, PassDue
-from mgpu_jupyter.scheduler.explain.answer import Explanation, Where
 from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request
 from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
 from mgpu_jupyter.scheduler.machine import handle

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuTrouble, Trouble
+from mgpu_jupyter.model.explanations import Offer
 from mgpu_jupyter.model.job import JobSpec, Part
 from mgpu_jupyter.model.settings import Partition, Planning, Scheduling, Weights
 from mgpu_jupyter.scheduler.events import GpusChanged, NodeJoined
 from mgpu_jupyter.scheduler.explain import offers as offering
-from mgpu_jupyter.scheduler.explain.answer import Offer
 from mgpu_jupyter.scheduler.explain.changes import applied, changes_of, clock
 from mgpu_jupyter.scheduler.explain.offers import Asked, offers_for
 from mgpu_jupyter.scheduler.explain.snapshot import Snapshot

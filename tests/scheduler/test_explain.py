@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.model.explanations import Ahead, Excluded, Explanation, Forecast, Offer, Planned, UnitAnswer, Where
 from mgpu_jupyter.model.job import JobState, Part
 from mgpu_jupyter.model.settings import Planning, Quota, Scheduling, Weights
 from mgpu_jupyter.model.waits import After, Dependency
 from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted, TaskReported
 from mgpu_jupyter.scheduler.explain import forecast as ahead
 from mgpu_jupyter.scheduler.explain import waiting as short
-from mgpu_jupyter.scheduler.explain.answer import Ahead, Excluded, Explanation, Forecast, Offer, Planned, UnitAnswer, Where
 from mgpu_jupyter.scheduler.explain.diagnosis import CHECKS, diagnose
 from mgpu_jupyter.scheduler.explain.forecast import forecast
 from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request

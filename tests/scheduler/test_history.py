@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.model.explanations import Record, UnitAnswer
 from mgpu_jupyter.model.settings import Planning, Quota, Scheduling, Weights
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import CancelRequested, NodeSilent, TaskReported
 from mgpu_jupyter.scheduler.explain import history
-from mgpu_jupyter.scheduler.explain.answer import Record, UnitAnswer
 from mgpu_jupyter.scheduler.explain.history import keys_of, merged, shape_key
 from mgpu_jupyter.scheduler.model import Policy
 from tests.builders import Cluster, ended

@@ -11,9 +11,9 @@ from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api.explanations import Explanation, Offer
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.words import names
+from mgpu_jupyter.model.explanations import Explanation, Offer
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.panel.explained import SHOWN_OFFERS, explained_html, offer_html
 from mgpu_jupyter.notebook.panel.parts import Host, Kit, Section, rename, show_if

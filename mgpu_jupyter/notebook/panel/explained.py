@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api.explanations import Explanation, Offer, Planned, Where
 from mgpu_jupyter.client.words import duration, gpu_count, names
+from mgpu_jupyter.model.explanations import Explanation, Offer, Planned, Where
 from mgpu_jupyter.notebook.panel.marks import esc, glyph
 from mgpu_jupyter.notebook.panel.rows import clock
 

@@ -13,9 +13,9 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.api.explanations import Offer
 from mgpu_jupyter.client.flags import Submission, parse
 from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.model.explanations import Offer
 from mgpu_jupyter.notebook.line import split_line, variables
 from mgpu_jupyter.notebook.panel.seen import Picked
 

@@ -15,8 +15,8 @@ import ipywidgets as widgets
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
-from mgpu_jupyter.api.explanations import Explanation
 from mgpu_jupyter.client.inputs import looked_up, with_inputs
+from mgpu_jupyter.model.explanations import Explanation
 from mgpu_jupyter.notebook.panel.form import Form, magic, sizes_of, submission_of, toggled, with_offer
 from mgpu_jupyter.notebook.panel.marks import ROW_TILES, esc
 from mgpu_jupyter.notebook.panel.more_fields import MoreFields

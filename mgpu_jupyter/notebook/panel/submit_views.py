@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.api.explanations import Explanation, Offer
+from mgpu_jupyter.model.explanations import Explanation, Offer
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.notebook.panel.explained import first_line, on
 from mgpu_jupyter.notebook.panel.form import CELL_MAGIC, MAGIC, Form, magic

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.model.explanations import Ahead, Excluded, Term, UnitAnswer, Where
 from mgpu_jupyter.model.units import Group, Need
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.explain.answer import Ahead, Excluded, UnitAnswer, Where
 from mgpu_jupyter.scheduler.explain.waiting import what
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.placement.filters import NEVER, NOT_NOW, Exclusion, never, not_now
@@ -70,7 +70,7 @@ def ahead_of(state: ClusterState, place: int) -> tuple[Ahead, ...]:
     )
 
 
-def terms_of(state: ClusterState, job: Job) -> tuple[priority.Term, ...]:
+def terms_of(state: ClusterState, job: Job) -> tuple[Term, ...]:
     """Return the summands of a job's priority now."""
     gpus = books.shape(state, job).gpus
     factor = state.shares.factor(job.user, job.account, state.now)

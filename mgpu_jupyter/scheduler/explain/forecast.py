@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.model.explanations import Forecast
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books, waits
-from mgpu_jupyter.scheduler.explain.answer import Forecast
 from mgpu_jupyter.scheduler.explain.snapshot import try_pass
 from mgpu_jupyter.scheduler.placement.fit import Found
 from mgpu_jupyter.scheduler.placement.pool import FOREVER

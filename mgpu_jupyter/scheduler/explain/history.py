@@ -16,9 +16,9 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
+from mgpu_jupyter.model.explanations import Record, UnitAnswer
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import RecordAnswer
-from mgpu_jupyter.scheduler.explain.answer import Record, UnitAnswer
 from mgpu_jupyter.scheduler.explain.diagnosis import diagnose
 from mgpu_jupyter.scheduler.explain.notes import ClaimKey
 from mgpu_jupyter.scheduler.explain.waiting import aside, quota_reason, why

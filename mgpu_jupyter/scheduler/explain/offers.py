@@ -16,11 +16,11 @@ import msgspec
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.checks import check
+from mgpu_jupyter.model.explanations import Offer
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.waits import Dependency
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.admission import Admission
-from mgpu_jupyter.scheduler.explain.answer import Offer
 from mgpu_jupyter.scheduler.explain.changes import Change, applied, changes_of
 from mgpu_jupyter.scheduler.explain.diagnosis import where
 from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass

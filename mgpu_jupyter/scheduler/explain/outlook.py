@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.scheduler.explain.answer import Planned
+from mgpu_jupyter.model.explanations import Planned
 from mgpu_jupyter.scheduler.placement.fit import Found
 from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from mgpu_jupyter.scheduler.placement.slots import Slot

@@ -8,11 +8,10 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
+from mgpu_jupyter.model.explanations import Explanation, Forecast, Where
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.waits import parse_array, parse_dependency
 from mgpu_jupyter.scheduler import books, waits
-from mgpu_jupyter.scheduler.explain import answer
-from mgpu_jupyter.scheduler.explain.answer import Explanation, Where
 from mgpu_jupyter.scheduler.explain.diagnosis import ahead_of, diagnose, terms_of, where
 from mgpu_jupyter.scheduler.explain.forecast import forecast
 from mgpu_jupyter.scheduler.explain.offers import TRIAL, Asked, offers_for, submit_trial, trial_job
@@ -83,11 +82,9 @@ def _of_past(job: Job) -> Explanation:
     names = several([place.node for place in places])
     on = f" on {names}" if names else ""
     if not job.state.is_final:
-        return Explanation(
-            verdict=answer.STARTED, code=job.state.value, text=f"It does not wait: it is {job.state.value}{on}.", where=places
-        )
+        return Explanation(verdict="started", code=job.state.value, text=f"It does not wait: it is {job.state.value}{on}.", where=places)
     why = f": {job.reason.text}" if job.reason else "."
-    return Explanation(verdict=answer.OVER, code=job.state.value, text=f"It is over; it {job.state.past}{on}{why}", where=places)
+    return Explanation(verdict="over", code=job.state.value, text=f"It is over; it {job.state.past}{on}{why}", where=places)
 
 
 def _of_start(state: ClusterState, job: Job, found: Found, how: str) -> Explanation:
@@ -95,13 +92,13 @@ def _of_start(state: ClusterState, job: Job, found: Found, how: str) -> Explanat
     told = [f"{place.node} (GPU {', '.join(map(str, place.gpus))})" if place.gpus else place.node for place in places]
     terms = terms_of(state, job)
     return Explanation(
-        verdict=answer.STARTS,
+        verdict="now",
         code="now",
         text=f"{how} on {several(told)}.",
         where=places,
         terms=terms,
         priority=sum(term.points for term in terms),
-        expected=answer.Forecast(at=state.now),
+        expected=Forecast(at=state.now),
     )
 
 
@@ -111,7 +108,7 @@ def _of_wait(snapshot: Snapshot, state: ClusterState, job: Job, reason: Reason, 
     place = state.queue.place_of(job.id) if job.id in state.queue else None
     terms = terms_of(state, job)
     told = Explanation(
-        verdict=answer.NEVER if reason.never else answer.NOT_NOW,
+        verdict="never" if reason.never else "not_now",
         code=reason.code,
         text=f"{'Never on the nodes that are known' if reason.never else 'Not now'}: {_lower(reason.text)}",
         units=units,

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from mgpu_jupyter.model.explanations import Term
 from mgpu_jupyter.model.settings import Weights
 
 HOUR_S = 3600.0
-
-
-class Term(msgspec.Struct, frozen=True, kw_only=True):
-    """One summand: what it counts, how much of it there is, and what that is worth."""
-
-    name: str
-    amount: float
-    points: float
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,19 +1,12 @@
-"""The full answer to "why?", as values: what each unit lacks, who is ahead, when it may start, what would start it now."""
+"""The answer to "why?", as the scheduler gives it and as clients read it. Values only; it may grow new fields."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.scheduler.planning.priority import Term
-
-STARTS = "now"
-NOT_NOW = "not_now"
-NEVER = "never"
-STARTED = "started"
-OVER = "over"
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,13 +18,13 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True):
     """No change of load can help."""
     count: int
     nodes: tuple[NodeId, ...]
-    """The first few of them."""
+    """The first eight of them."""
     passed: tuple[str, ...] = ()
     """The checks before it, which they pass, in order."""
 
 
 class UnitAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Units of a job that need the same, and how each node answers them."""
+    """Units of a job that need the same (a unit is what one node must give), and how the nodes answer them."""
 
     first: int
     """Number of the first of them."""
@@ -42,7 +35,7 @@ class UnitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     would_do: int
     """Nodes that would do now."""
     given: tuple[NodeId, ...] = ()
-    """The first few of those that they would get."""
+    """The first eight of those that they would get."""
     excluded: tuple[Excluded, ...] = ()
 
 
@@ -57,14 +50,22 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node would give."""
+    """What one node gives: GPUs by index."""
 
     node: NodeId
     gpus: tuple[int, ...] = ()
 
 
+class Term(msgspec.Struct, frozen=True, kw_only=True):
+    """One summand of a priority: what it counts, how much of it there is, and what that is worth, in hours of waiting."""
+
+    name: str
+    amount: float
+    points: float
+
+
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """When a job is expected to start, if all others end as expected; nothing set when nobody can say."""
+    """When a job is expected to start, if all others end as expected; nothing is set when nobody can say."""
 
     at: float | None = None
     promised: bool = False
@@ -77,8 +78,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """A job that has nodes, or is expected to get them, as far as it is planned."""
 
     job_id: JobId
+    """Empty for a request that is not submitted."""
     nodes: tuple[NodeId, ...]
-    """Those of them that matter here."""
+    """Those of them that matter here, eight at most for all jobs together."""
     start_at: float | None = None
     """None for one that has them already."""
     end_at: float | None = None
@@ -86,18 +88,18 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the request with which it would start now."""
+    """A change of the request with which it would start now. For a job that waits: cancel it and submit the changed request."""
 
     text: str
     flags: tuple[str, ...]
-    """What to change on the command line, one for each flag."""
+    """What to change on the command line."""
     patch: dict[str, Any]
-    """The fields of the request that change; null takes a field out."""
+    """The fields of the request to set; null takes one out."""
     where: tuple[Where, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job was told at one time, kept when it changes."""
+    """What a job was told from a time on."""
 
     at: float
     code: str
@@ -107,24 +109,30 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """Why a job waits, or what would become of a request."""
 
-    verdict: str
-    """`now`, `not_now`, `never`; for a job that no longer waits `started` or `over`."""
+    verdict: Literal["now", "not_now", "never", "started", "over"]
+    """`now`: it would start. `not_now`, `never`: whether a change of load can help. `started`, `over`: it does not wait any more."""
     code: str
     text: str
     """The answer in one sentence."""
+    job_id: JobId | None = None
+    """None for a request that is not submitted."""
     where: tuple[Where, ...] = ()
-    """Where it would start now, or runs."""
+    """Where it would start now, or ran last."""
     units: tuple[UnitAnswer, ...] = ()
     place: int | None = None
+    """1 is next."""
     ahead_count: int = 0
     ahead: tuple[Ahead, ...] = ()
-    """The first few of those ahead."""
+    """The first five of those ahead."""
     terms: tuple[Term, ...] = ()
     priority: float | None = None
     """The sum of the terms."""
     expected: Forecast = Forecast()
     plan: tuple[Planned, ...] = ()
-    """Who has or gets the nodes that it is expected on, itself first."""
+    """Who has or gets the nodes that it is expected on, itself first; empty when those are not known."""
     offers: tuple[Offer, ...] = ()
+    """The smallest changes with which it would start now, the smallest first."""
+    history: tuple[Record, ...] = ()
+    """The last 50 changes of its answer, oldest first."""
