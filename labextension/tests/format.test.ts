@@ -25,6 +25,10 @@ test('times are clock times, with the day when it is another one', () => {
 
 test('sizes', () => {
   assert.equal(format.gigabytes(58_470), '57.1');
+  assert.deepEqual(
+    [0.34, 9.96, 870.4, 999.6, 4610].map((watts) => format.kilo(watts, 'W')),
+    ['0.3 W', '10.0 W', '870 W', '1000 W', '4.61 kW'],
+  );
   assert.deepEqual([81_920, 12_186].map(format.wholeGigabytes), ['80', '11.9']);
   assert.deepEqual([0, 999, 421_888, 2_202_009, 5 * 2 ** 40].map(format.bytes), ['0 B', '999 B', '412 KB', '2.1 MB', '5.0 TB']);
   assert.deepEqual([format.size(2, 8), format.size(12, 12), format.size(2, 3), format.size(1, 0)], ['2×4', '12×1', '2×(3/2)', '1×0']);

@@ -146,6 +146,8 @@ class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs."""
     used: float | None = None
     """GPUs that were busy, in the mean: 1.3 of 4."""
+    energy_wh: float | None = None
+    """What its GPUs drew, in watt-hours, as far as they tell."""
     hint: str = ""
     """What would have done, in a sentence; empty when there is nothing to say."""
     readings: int = 0

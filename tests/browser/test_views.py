@@ -36,6 +36,7 @@ def test_submit_by_form_watch_the_log_and_cancel(lab: Lab, context: BrowserConte
     expect(tiles(page.page, "mine")).to_have_count(2)
     expect(view.locator(".mgp-timeline")).to_contain_text("Left until the time limit")
     expect(view.locator("aside")).to_contain_text("asked 2")
+    expect(view.locator("aside")).to_contain_text(re.compile(r"Power \d+ W, [\d.]+ Wh so far"))
     view.get_by_label("Search the log").fill("HELLO")
     expect(view.locator("mark")).to_have_text("hello")
     expect(view.locator(".mgp-search")).to_contain_text("1 of 1")

@@ -177,6 +177,7 @@ async def test_histories_of_nodes_jobs_and_the_cluster(app, api, tell, read):
     _, cluster = await api("cluster/history", params={"span": "600", "points": "4"})
 
     assert (running["asked"], running["used"], running["hint"]) == (4, 1.3, "GPUs 2 and 3 are idle so far. --gpus 2 would do.")
+    assert (running["energy_wh"], over["energy_wh"]) == (2.0, 2.0)  # 4 GPUs with 100 W, from the first to the last reading
     assert (over["used"], over["hint"]) == (1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.")
     assert [(gpu["index"], gpu["rank"], gpu["busy_mean"], gpu["memory_peak_mib"], gpu["idle"]) for gpu in over["gpus"]] == [
         (0, 0, 90.0, 1024, False),
@@ -222,6 +223,7 @@ async def test_a_job_without_readings_says_so(api, tell):
         "attempt": 0,
         "asked": 1,
         "used": None,
+        "energy_wh": None,
         "hint": "",
         "readings": 0,
         "step_s": 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ from mgpu_jupyter.server.live.live import cluster_history
 from mgpu_jupyter.server.live.queue_versions import Numbers, Version, difference, whole
 from mgpu_jupyter.server.live.readings import Rounding, Told, whole_number
 from mgpu_jupyter.server.live.rings import Growing, Points, Tiers
+from mgpu_jupyter.server.live.usage import Record
 from tests.builders import Cluster, facts
 
 NUMBERS = Numbers()
@@ -193,6 +195,37 @@ def test_a_growing_record_keeps_the_whole_run_in_few_points():
     assert set(found.columns[0][:-1]) == {50.0}
     assert found.columns[0][-1] is None
     assert len(record.read(7).times) <= 7
+
+
+# --- energy -----------------------------------------------------------------------------------------
+
+
+def drawn(*told):
+    job = Cluster(("n1", 2)).started(gpus=2)
+    gpus = list(job.placements[0].gpus)
+    record = Record(job, {}, at=0.0)
+    for at, first, second in told:
+        samples = tuple(
+            GpuSample(uuid=uuid, utilisation_percent=50.0, power_w=watts) for uuid, watts in zip(gpus, (first, second), strict=True)
+        )
+        record.take(SimpleNamespace(samples=samples), gpus, at)
+    return record.usage(job, 10).energy_wh
+
+
+@pytest.mark.parametrize(
+    ("told", "wh"),
+    [
+        ([], None),
+        ([(10.0, None, None), (20.0, None, float("inf"))], None),
+        ([(10.0, 360.0, None)], 0.0),
+        ([(1.0, 9000.0, 9000.0), (10.0, 360.0, 0.0), (20.0, 360.0, 0.0)], 1.0),
+        ([(10.0, 0.0, 360.0), (20.0, 360.0, 360.0)], 1.5),
+        ([(10.0, 360.0, 0.0), (20.0, 360.0, 0.0), (120.0, 360.0, 0.0), (130.0, 360.0, 0.0)], 2.0),
+    ],
+    ids=["nothing read", "nobody tells", "one reading", "what was read before it settled", "in the mean", "a gap is not known"],
+)
+def test_energy_is_power_over_the_time_between_readings(told, wh):
+    assert drawn(*told) == wh
 
 
 # --- hints ------------------------------------------------------------------------------------------

@@ -388,6 +388,7 @@ export interface JobUsage {
   attempt: number;
   asked: number;
   used: number | null;
+  energy_wh: number | null;
   hint: string;
   readings: number;
   step_s: number;

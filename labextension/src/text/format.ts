@@ -99,6 +99,11 @@ export function middle(text: string, most: number): string {
   return `${letters.slice(0, most - 1 - tail).join('')}…${letters.slice(letters.length - tail).join('')}`;
 }
 
+/** 870 W, 4.61 kW. */
+export function kilo(value: number, unit: string): string {
+  return value < 1000 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}` : `${(value / 1000).toFixed(2)} k${unit}`;
+}
+
 /** 0–3, 6 of [0, 1, 2, 3, 6]. */
 export function ranges(numbers: readonly number[]): string {
   const sorted = [...new Set(numbers)].sort((a, b) => a - b);

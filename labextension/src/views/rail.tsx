@@ -6,7 +6,7 @@ import { isFinal } from '../model/store';
 import { Glyph } from '../parts/glyphs';
 import { useAnswer, useChanges, useMgpu } from '../parts/hooks';
 import { Sparkline } from '../parts/sparkline';
-import { gigabytes, middle, percent, plain } from '../text/format';
+import { gigabytes, kilo, middle, percent, plain } from '../text/format';
 
 const SHOWN = 64;
 
@@ -51,7 +51,7 @@ export function Rail({ job }: { job: Job }): JSX.Element {
           {gpus.length > SHOWN && <p className="mgp-second">{trans.__('%1 more GPUs', gpus.length - SHOWN)}</p>}
         </section>
       )}
-      {!isFinal(job) && <Power job={job} />}
+      <Power job={job} wattHours={answer.energy_wh} />
     </aside>
   );
 }
@@ -94,16 +94,19 @@ function UsedBar({ asked, used }: { asked: number; used: number }): JSX.Element 
   );
 }
 
-function Power({ job }: { job: Job }): JSX.Element | null {
+function Power({ job, wattHours }: { job: Job; wattHours: number | null }): JSX.Element | null {
   const { trans, live } = useMgpu();
   useChanges((changes) => job.nodes.some((node) => changes.readings.has(node)));
-  const watts = jobPower(live.store, job);
-  return watts === null ? null : (
+  const watts = isFinal(job) ? null : jobPower(live.store, job);
+  const energy = wattHours === null ? '' : isFinal(job) ? kilo(wattHours, 'Wh') : trans.__('%1 so far', kilo(wattHours, 'Wh'));
+  return watts === null && energy === '' ? null : (
     <section className="mgp-frame">
       <h3>
-        {trans.__('Power')}{' '}
+        {watts === null ? trans.__('Energy') : trans.__('Power')}{' '}
         <span className="mgp-second mgp-far mgp-number">
-          {watts < 1000 ? trans.__('%1 W now', Math.round(watts)) : trans.__('%1 kW now', (watts / 1000).toFixed(2))}
+          {watts !== null && <b>{kilo(watts, 'W')}</b>}
+          {watts !== null && energy !== '' && ', '}
+          {energy}
         </span>
       </h3>
     </section>

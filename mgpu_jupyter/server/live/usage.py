@@ -33,6 +33,8 @@ SETTLE_S = 2.0
 """What is read so soon after the start may be of the job before."""
 ENDED_KEPT = 64
 """So many jobs that ended are known without their file, which is written a little later."""
+GAP_S = 30.0
+"""After so long without a reading nobody knows what was drawn meanwhile."""
 LATE_S = 20.0
 """A first reading so long after the start means that earlier ones are lost."""
 
@@ -45,6 +47,9 @@ class _Column(msgspec.Struct):
     readings: int = 0
     busy_max: float | None = None
     memory_peak: float | None = None
+    energy_wh: float | None = None
+    power: tuple[float, float] | None = None
+    """When it was told last, and what, in watts."""
 
     def take(self, busy: float | None, memory: float | None) -> None:
         if busy is not None:
@@ -53,6 +58,13 @@ class _Column(msgspec.Struct):
             self.busy_max = busy if self.busy_max is None else max(busy, self.busy_max)
         if memory is not None:
             self.memory_peak = memory if self.memory_peak is None else max(memory, self.memory_peak)
+
+    def draw(self, watts: float, at: float) -> None:
+        """Add what was drawn since the last reading, which is the mean of both for that time."""
+        before, power = self.power or (at, watts)
+        known_s = at - before if at - before <= GAP_S else 0.0
+        self.energy_wh = (self.energy_wh or 0.0) + (power + watts) / 2.0 * known_s / 3600.0
+        self.power = (at, watts)
 
 
 class Record:
@@ -83,6 +95,8 @@ class Record:
                 continue
             busy, memory = plain(sample.utilisation_percent), in_mib(sample.memory_used_bytes)
             column.take(busy, memory)
+            if (watts := plain(sample.power_w)) is not None:
+                column.draw(watts, at)
             place = 2 * self._order[uuid]
             row[place : place + 2] = (busy, memory)
         self._points.add(at, row)
@@ -97,12 +111,14 @@ class Record:
         found = self._points.read(points)
         gpus = tuple(self._gpu(column, found, 2 * number) for number, column in enumerate(self.columns.values()))
         means = [gpu.busy_mean for gpu in gpus if gpu.busy_mean is not None]
+        energies = [column.energy_wh for column in self.columns.values() if column.energy_wh is not None]
         usage = JobUsage(
             job_id=job.id,
             state=job.state,
             attempt=self.attempt,
             asked=_asked(job),
             used=round(sum(means) / 100.0, 2) if means else None,
+            energy_wh=round(sum(energies), 2) if energies else None,
             readings=self.readings,
             step_s=found.step_s,
             times=tuple(found.times),
