@@ -45,6 +45,18 @@ test('notes of nodes', () => {
   assert.equal(words.nodeReason(aNode('gpu-06'), NOW, english), '');
 });
 
+test('what draining does', () => {
+  const [one, two] = [aJob('A', { name: 'ablate', user: 'user1' }), aJob('B', { name: 'eval', user: 'user2' })];
+  assert.deepEqual(
+    [words.drainText([], 0, english), words.drainText([one], 2, english), words.drainText([one, two], 1, english)],
+    [
+      'It takes no new jobs.',
+      'It takes no new jobs. ablate of user1 goes on to its end. The 2 jobs expected here move to other nodes.',
+      'It takes no new jobs. ablate, eval go on to their ends. The job expected here moves to another node.',
+    ],
+  );
+});
+
 test('names of GPUs are short', () => {
   assert.deepEqual(['NVIDIA H100 80GB HBM3', 'NVIDIA A100-SXM4-40GB', 'NVIDIA GeForce RTX 4090', 'Tesla T4', 'Odd'].map(words.gpuKind), [
     'H100',

@@ -102,6 +102,13 @@ ROUTES: tuple[Route, ...] = (
         query=(_SPAN, _POINTS),
     ),
     Route(
+        method="GET",
+        path="nodes/{node_id}/outlook",
+        operation="getNodeOutlook",
+        summary="Who waits and is expected on one node",
+        response=explanations.NodeOutlook,
+    ),
+    Route(
         method="PATCH",
         path="nodes/{node_id}",
         operation="changeNode",

@@ -87,6 +87,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """None for one that nothing ends."""
 
 
+class NodeOutlook(msgspec.Struct, frozen=True, kw_only=True):
+    """Who waits and is expected on a node, if all others end as expected and nobody comes; as far as it was looked ahead."""
+
+    node: NodeId
+    jobs: tuple[Planned, ...] = ()
+    """The next 64, the next one first."""
+
+
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A change of the request with which it would start now. For a job that waits: cancel it and submit the changed request."""
 

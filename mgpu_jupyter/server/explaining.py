@@ -9,12 +9,13 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.master.ports import Reader
 from mgpu_jupyter.model.checks import check
-from mgpu_jupyter.model.explanations import Explanation
+from mgpu_jupyter.model.explanations import Explanation, NodeOutlook
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.explain import history
-from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request
+from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_node, explain_request
 from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -61,6 +62,12 @@ class Explainer:
         now = self._clock()
         snapshot = await self._ask(lambda state: Snapshot(state, now))
         return await self._run(lambda: explain_request(snapshot, user, spec))
+
+    async def node(self, node_id: NodeId) -> NodeOutlook:
+        """Tell who is expected on a node."""
+        now = self._clock()
+        snapshot = await self._ask(lambda state: Snapshot(state, now))
+        return await self._run(lambda: explain_node(snapshot, node_id))
 
     def close(self) -> None:
         """Finish what is under way."""

@@ -64,14 +64,25 @@ def test_explain_and_take_an_offer(lab: Lab, context: BrowserContext) -> None:
 
 def test_drain_a_node_and_resume_it(lab: Lab, context: BrowserContext) -> None:
     page = show(lab, context)
+    runs = lab.client.submit(SLEEP, gpus=4, nodelist="node-2", name="ablate", time_limit=3600)
+    lab.wait_until(lambda: lab.job_states()[runs.id] == "running", "it runs")
+    waits = lab.client.submit(SLEEP, gpus=4, exclude="node-1", name="export", time_limit=600)
     page.command("mgpu:open-node", id="node-2")
     view = page.page.locator("[data-node-view=node-2]")
+    expect(view).to_contain_text("Jobs here 1 running, 1 expected")
+    expect(view.locator(f"[data-job-here={waits.id}]")).to_contain_text(re.compile(r"export.*starts ≈ \d\d:\d\d"))
     view.get_by_role("button", name="Drain…").click()
-    page.page.locator(".jp-Dialog input").fill("replace GPU 7")
-    page.page.locator(".jp-Dialog").get_by_role("button", name="Drain").click()
+    dialog = page.page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text(
+        f"It takes no new jobs. ablate of {runs.info.user} goes on to its end. The job expected here moves to another node."
+    )
+    dialog.locator("input").fill("replace GPU 7")
+    dialog.get_by_role("button", name="Drain").click()
     expect(view.locator(".mgp-badge")).to_have_text("draining")
-    expect(tiles(page.page, "closed")).to_have_count(4)
     expect(page.page.locator("#mgpu-cluster")).to_contain_text("“replace GPU 7”")
+    waits.cancel()
+    runs.cancel()
+    expect(tiles(page.page, "closed")).to_have_count(4)
     view.get_by_role("button", name="Resume").click()
     expect(tiles(page.page, "free")).to_have_count(8)
 

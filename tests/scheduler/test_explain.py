@@ -6,22 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.model.explanations import Ahead, Excluded, Explanation, Forecast, Offer, Planned, UnitAnswer, Where
+from mgpu_jupyter.model.explanations import Ahead, Excluded, Explanation, Forecast, Offer, Planned, Term, UnitAnswer, Where
 from mgpu_jupyter.model.job import JobState, Part
 from mgpu_jupyter.model.settings import Planning, Quota, Scheduling, Weights
-from mgpu_jupyter.model.waits import After, Dependency
-from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted, TaskReported
-from mgpu_jupyter.scheduler.explain import forecast as ahead
+from mgpu_jupyter.scheduler.events import JobSubmitted, TaskReported
 from mgpu_jupyter.scheduler.explain import waiting as short
 from mgpu_jupyter.scheduler.explain.diagnosis import CHECKS, diagnose
-from mgpu_jupyter.scheduler.explain.forecast import forecast
 from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request
-from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass
+from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
 from mgpu_jupyter.scheduler.model import ArrayPart, Job, Policy, Reason
 from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from mgpu_jupyter.scheduler.placement.shape import Rules, Shape, shape_of
-from mgpu_jupyter.scheduler.planning.priority import Term
-from tests.builders import Cluster, a_spec, ended, status
+from tests.builders import Cluster, a_spec, status
 
 ARRIVAL = Weights(duration=0.0, fair_share=0.0)
 
@@ -316,83 +312,6 @@ def test_a_list_looks_at_each_shape_once():
     busy = Reason("busy", "Waits for 1 GPU free on one node: n1 has 0.")
     assert told == [short.Waiting(1, busy, 3602.0), short.Waiting(2, busy)]
     assert list(known.values()) == [busy]
-
-
-# --- when ----------------------------------------------------------------------------------------
-
-
-def test_the_forecast_is_what_comes_true():
-    cluster = a_cluster(("n1", 2))
-    cluster.started(gpus=2, time_limit_s=100.0)
-    queued = [cluster.submit(gpus=2, time_limit_s=50.0) for _ in range(3)]
-    cluster.schedule()
-    expected = [explained(cluster, job).expected.at for job in queued]
-    assert expected == [102.0, 152.0, 202.0]
-    running, at = JobId("JOB00001"), 0.0
-    for job, when in zip(queued, expected, strict=True):
-        at = when or 0.0
-        cluster.tell(TaskReported(at=at, status=ended(cluster.job(running), at=at)))
-        cluster.schedule(at)
-        assert cluster.job(job).state is JobState.STARTING
-        running = job
-
-
-def test_a_forecast_that_takes_too_long_is_broken_off(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ahead, "MIN_PASSES", 1)
-    monkeypatch.setattr(ahead, "MAX_LOOKS", 0)
-    cluster = a_cluster(("n1", 1))
-    cluster.started(gpus=1, time_limit_s=100.0)
-    queued = [cluster.submit(gpus=1, time_limit_s=50.0) for _ in range(3)]
-    cluster.schedule()
-    assert explained(cluster, queued[1]).expected == Forecast(later_than=102.0)
-
-
-def test_what_runs_for_ever_lets_nobody_say_when():
-    cluster = a_cluster(("n1", 1))
-    cluster.started(gpus=1)
-    cluster.state.pool.expect_end(JobId("JOB00001"), FOREVER)
-    waits = cluster.submit(gpus=1)
-    cluster.schedule()
-    assert explained(cluster, waits).expected == Forecast()
-    assert explained(cluster, waits).plan == ()
-
-
-def test_a_request_is_told_who_is_in_its_way():
-    cluster = a_cluster(("n1", 2), ("n2", 1))
-    running = cluster.started(gpus=2, nodelist=("n1",), time_limit_s=100.0)
-    cluster.started(gpus=1, nodelist=("n2",), time_limit_s=50.0)
-    told = requested(cluster, gpus=2, time_limit_s=10.0)
-    assert told.plan == (
-        Planned(job_id=JobId(""), nodes=("n1",), start_at=102.0, end_at=112.0),
-        Planned(job_id=running.id, nodes=("n1",), end_at=102.0),
-    )
-
-
-def test_what_outlived_its_time_is_expected_to_go_on():
-    cluster = a_cluster(("n1", 1))
-    cluster.started(gpus=1, time_limit_s=10.0)
-    cluster.submit(gpus=1, time_limit_s=10.0)
-    last = cluster.submit(gpus=1, time_limit_s=10.0)
-    cluster.schedule()
-    state = Snapshot(cluster.state, 50.0).state()
-    assert forecast(state, last) == Forecast(at=204.0)
-
-
-def test_a_job_that_waits_for_another_starts_when_that_is_over():
-    cluster = a_cluster(("n1", 2))
-    cluster.started(gpus=1, time_limit_s=100.0)
-    waits = JobId("JOB00002")
-    after = (Dependency(After.OK, "JOB00001"),)
-    cluster.tell(JobSubmitted(at=2.0, job_id=waits, user="ann", spec=a_spec(gpus=1), after=after))
-    told = explained(cluster, waits)
-    assert (told.code, told.expected) == ("dependency", Forecast(at=102.0))
-
-
-def test_a_pass_on_a_copy_starts_what_the_pass_would():
-    cluster = a_cluster(("n1", 1))
-    new, other = cluster.submit(gpus=1), cluster.submit(gpus=1)
-    cluster.tell(CancelRequested(at=1.0, job_id=other, by="ann"))
-    assert list(try_pass(Snapshot(cluster.state, 2.0).state())) == [new]
 
 
 # --- never ---------------------------------------------------------------------------------------

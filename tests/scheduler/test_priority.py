@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mgpu_jupyter.model.explanations import Term
 from mgpu_jupyter.model.settings import Account, Planning, Scheduling, Weights
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import CancelRequested, TaskReported
 from mgpu_jupyter.scheduler.model import Job
-from mgpu_jupyter.scheduler.planning.priority import Facts, Term, base, terms
+from mgpu_jupyter.scheduler.planning.priority import Facts, base, terms
 from mgpu_jupyter.scheduler.planning.shares import Shares, Use
 from tests.builders import Cluster, ended, status
 

@@ -53,6 +53,11 @@ async def test_a_waiting_job_is_explained_and_its_offer_starts(api, fill, app):
             "where": [{"node": "n1", "gpus": [1, 2, 3]}],
         }
     ]
+    _, outlook = await api("nodes/n1/outlook")
+    assert [(one["job_id"], one["nodes"], one["start_at"]) for one in outlook["jobs"]] == [
+        (submitted["job_id"], ["n1"], told["expected"]["at"])
+    ]
+    assert (await api("nodes/none/outlook"))[1]["code"] == "no-such-node"
     _, listed = await api(f"jobs/{submitted['job_id']}")
     assert listed["expected_start_at"] == told["expected"]["at"]
 

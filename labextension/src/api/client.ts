@@ -18,6 +18,7 @@ import type {
   NodeActionAnswer,
   NodeHistory,
   NodeList,
+  NodeOutlook,
   OrderAnswer,
   ResultList,
   Submitted,
@@ -44,6 +45,7 @@ export class Client {
   clusterHistory = (span: number, points = 300): Promise<ClusterHistory> => this.rest.get('cluster/history', { span, points });
   nodeHistory = (id: string, span = 600, points = 300): Promise<NodeHistory> =>
     this.rest.get(`nodes/${encodeURIComponent(id)}/history`, { span, points });
+  nodeOutlook = (id: string): Promise<NodeOutlook> => this.rest.get(`nodes/${encodeURIComponent(id)}/outlook`);
 
   /** All jobs that are not over. */
   async active(): Promise<Job[]> {

@@ -533,6 +533,12 @@ export interface NodeOrders {
   labels_at: number | null;
 }
 
+/** Who waits and is expected on a node, if all others end as expected and nobody comes; as far as it was looked ahead. */
+export interface NodeOutlook {
+  node: string;
+  jobs: Planned[];
+}
+
 /** What a node's agent answered through its link. */
 export interface NodePing {
   node_id: string;

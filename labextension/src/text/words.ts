@@ -251,6 +251,21 @@ export function jobTime(job: Job, store: Store, now: number, trans: ITrans): str
   return at === null ? '' : `≈ ${clock(Math.max(at, now))}`;
 }
 
+/** What draining a node does to those who run there and those who were to. */
+export function drainText(running: readonly Job[], expected: number, trans: ITrans): string {
+  const sentences = [trans.__('It takes no new jobs.')];
+  const [first] = running;
+  if (running.length === 1 && first !== undefined) {
+    sentences.push(trans.__('%1 of %2 goes on to its end.', jobName(first), plain(first.user)));
+  } else if (running.length > 1) {
+    sentences.push(trans.__('%1 go on to their ends.', nodeList(running.map(jobName))));
+  }
+  if (expected > 0) {
+    sentences.push(trans._n('The job expected here moves to another node.', 'The %1 jobs expected here move to other nodes.', expected));
+  }
+  return sentences.join(' ');
+}
+
 /** The second line of a job that is over; `used` is the mean number of busy GPUs. */
 export function endedLine(job: Job, used: number | null, trans: ITrans): string {
   const parts: string[] = [];

@@ -1,6 +1,7 @@
 /** One node: its GPUs over time, who holds them, its jobs, and for administrators drain, maintenance and resume. */
 import { InputDialog } from '@jupyterlab/apputils';
 import * as React from 'react';
+import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';
 import { nodeRow } from '../model/select';
 import { isFinal } from '../model/store';
@@ -11,7 +12,9 @@ import { Sparkline } from '../parts/sparkline';
 import { SIDEBAR, Tile } from '../parts/tile';
 import { tell } from '../plugins/tell';
 import { clock, gigabytes, percent, plain, size } from '../text/format';
-import { jobName, jobTime, nodeReason, shortName, stateWord } from '../text/words';
+import { drainText, jobName, jobTime, nodeReason, shortName, stateWord } from '../text/words';
+
+const OUTLOOK_S = 15;
 
 export function NodeView({ id }: { id: string }): JSX.Element {
   const { trans, live, client, commands } = useMgpu();
@@ -19,6 +22,7 @@ export function NodeView({ id }: { id: string }): JSX.Element {
   useChanges((changes) => changes.nodes.has(id) || changes.readings.has(id) || changes.jobs.size > 0 || changes.cluster);
   const now = useNow(5);
   const { answer } = useAnswer(() => client.nodeHistory(id, 600, 150), id, 5);
+  const { answer: outlook } = useAnswer(() => client.nodeOutlook(id), id, OUTLOOK_S);
   const node = store.nodes.get(id);
   if (node === undefined) {
     return (
@@ -28,13 +32,13 @@ export function NodeView({ id }: { id: string }): JSX.Element {
   const row = nodeRow(node, store.readings.get(id), store.cluster?.user ?? '');
   const reading = store.readings.get(id);
   const open = node.orders.state === null;
+  const jobs = [...store.jobs.values()].filter((job) => !isFinal(job) && job.nodes.includes(id));
   const order = async (action: 'drain' | 'maintenance'): Promise<void> => {
-    const holds = [...store.jobs.values()].filter((job) => !isFinal(job) && job.nodes.includes(id));
     const title = action === 'drain' ? trans.__('Drain %1', plain(id)) : trans.__('Maintenance of %1', plain(id));
-    const goes = holds.length ? trans.__(' %1 goes on to its end.', holds.map(jobName).join(', ')) : '';
+    const asked = await client.nodeOutlook(id).catch(() => outlook);
     const answer = await InputDialog.getText({
       title,
-      label: `${trans.__('It takes no new jobs.')}${goes} ${trans.__('Reason, shown to everybody')}`,
+      label: `${drainText(jobs, asked?.jobs.length ?? 0, trans)} ${trans.__('Reason, shown to everybody')}`,
       okLabel: action === 'drain' ? trans.__('Drain') : trans.__('Start maintenance'),
       cancelLabel: trans.__('Cancel'),
     });
@@ -42,7 +46,10 @@ export function NodeView({ id }: { id: string }): JSX.Element {
       await client.changeNode(id, { action, reason: answer.value ?? '' }).catch((error: Error) => tell(error.message));
     }
   };
-  const jobs = [...store.jobs.values()].filter((job) => !isFinal(job) && job.nodes.includes(id));
+  const expected = (outlook?.jobs ?? []).flatMap(({ job_id, start_at }) => {
+    const job = store.jobs.get(job_id);
+    return job?.state === 'queued' ? [{ job, at: start_at ?? now }] : [];
+  });
   const total = node.memory_bytes / 2 ** 20;
   const used = reading?.memoryAvailableMib == null ? '–' : gigabytes(total - reading.memoryAvailableMib, 0);
   const facts: [string, React.ReactNode][] = [
@@ -172,39 +179,57 @@ export function NodeView({ id }: { id: string }): JSX.Element {
         </table>
         <section className="mgp-frame">
           <h3>
-            {trans.__('Jobs here')} <span className="mgp-second">{trans._n('%1 running', '%1 running', jobs.length)}</span>
+            {trans.__('Jobs here')}{' '}
+            <span className="mgp-second">
+              {[trans.__('%1 running', jobs.length), expected.length ? trans.__('%1 expected', expected.length) : '']
+                .filter(Boolean)
+                .join(', ')}
+            </span>
           </h3>
           <table className="mgp-table">
             <tbody>
               {jobs.map((job) => (
-                <tr key={job.id}>
-                  <td className="mgp-glyph-column">
-                    <JobGlyph job={job} mine={job.user === store.cluster?.user} />
-                  </td>
-                  <td>
-                    <button type="button" className="mgp-link" onClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}>
-                      {jobName(job)}
-                    </button>
-                  </td>
-                  <td>{plain(job.user)}</td>
-                  <td className="mgp-number">{size(job.nodes_wanted, job.gpus)}</td>
-                  <td className="mgp-second mgp-number">
-                    {[
-                      jobTime(job, store, now, trans),
-                      job.started_at !== null && job.time_limit_s !== null
-                        ? trans.__('ends by %1', clock(job.started_at + job.time_limit_s))
-                        : '',
-                    ]
-                      .filter(Boolean)
-                      .join(', ')}
-                  </td>
-                </tr>
+                <JobHere
+                  key={job.id}
+                  job={job}
+                  when={[
+                    jobTime(job, store, now, trans),
+                    job.started_at !== null && job.time_limit_s !== null
+                      ? trans.__('ends by %1', clock(job.started_at + job.time_limit_s))
+                      : '',
+                  ]
+                    .filter(Boolean)
+                    .join(', ')}
+                />
+              ))}
+              {expected.map(({ job, at }) => (
+                <JobHere key={job.id} job={job} when={trans.__('starts ≈ %1', clock(Math.max(at, now)))} />
               ))}
             </tbody>
           </table>
         </section>
       </div>
     </div>
+  );
+}
+
+/** A job that runs on the node, or is expected there. */
+function JobHere({ job, when }: { job: Job; when: string }): JSX.Element {
+  const { live, commands } = useMgpu();
+  return (
+    <tr data-job-here={job.id}>
+      <td className="mgp-glyph-column">
+        <JobGlyph job={job} mine={job.user === live.store.cluster?.user} />
+      </td>
+      <td>
+        <button type="button" className="mgp-link" onClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}>
+          {jobName(job)}
+        </button>
+      </td>
+      <td>{plain(job.user)}</td>
+      <td className="mgp-number">{size(job.nodes_wanted, job.gpus)}</td>
+      <td className="mgp-second mgp-number">{when}</td>
+    </tr>
   );
 }
 

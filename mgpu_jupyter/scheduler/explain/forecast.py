@@ -5,7 +5,7 @@ Everybody is expected to run as long as is planned for them, to succeed, nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.model.explanations import Forecast
@@ -19,7 +19,7 @@ from mgpu_jupyter.scheduler.state import ClusterState
 
 MAX_STARTS = 2_000
 MAX_LOOKS = 2_000_000
-"""How many waiting jobs and nodes are looked at in all passes together."""
+"""So many waiting jobs and nodes are looked at for one job, in all passes together."""
 MIN_PASSES = 20
 
 
@@ -35,20 +35,24 @@ def forecast(state: ClusterState, job_id: JobId, note: Note = lambda _: None) ->
     job = state.jobs[job_id]
     if job.held:
         return Forecast()
-    state.pool.extend_overdue(state.now)
-    passes = max(MIN_PASSES, MAX_LOOKS // (len(state.queue) + len(state.pool.slots) + 1))
-    starts = 0
-    while (moment := _next_moment(state)) is not None:
-        if passes == 0 or starts > MAX_STARTS:
-            return Forecast(later_than=state.now)
-        passes -= 1
-        _advance(state, moment)
-        started = try_pass(state)
+    for started in to_come(state, MAX_LOOKS):
         note(started)
         if job_id in started:
             return Forecast(at=state.now)
+    return Forecast() if _next_moment(state) is None else Forecast(later_than=state.now)
+
+
+def to_come(state: ClusterState, looks: int) -> Iterator[Mapping[JobId, Found]]:
+    """Yield who starts at each moment to come, while the state stands there; ends when nothing is planned any more, or at its bounds."""
+    state.pool.extend_overdue(state.now)
+    passes = max(MIN_PASSES, looks // (len(state.queue) + len(state.pool.slots) + 1))
+    starts = 0
+    while passes > 0 and starts <= MAX_STARTS and (moment := _next_moment(state)) is not None:
+        passes -= 1
+        _advance(state, moment)
+        started = try_pass(state)
+        yield started
         starts += len(started)
-    return Forecast()
 
 
 def _next_moment(state: ClusterState) -> float | None:

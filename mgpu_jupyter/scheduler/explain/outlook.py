@@ -1,4 +1,4 @@
-"""What happens until a waiting job starts: who holds its nodes until when, and who else is expected there. Values for a chart.
+"""What happens until a waiting job starts: who holds its nodes until when, and who else is expected there; or who is, on one node.
 
 It notes what the forecast sees on its way and plans nothing itself. Only a few nodes are told of: those that the job is expected on
 first, then those of others who wait.
@@ -22,8 +22,8 @@ MOST_JOBS = 64
 class Outlook:
     """What is held and promised in a copy of the state, before the forecast uses it up; then what starts on the way."""
 
-    def __init__(self, state: ClusterState, job_id: JobId) -> None:
-        self._state, self._job_id = state, job_id
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._held = [_planned(other, None, held.end, _slots(held.holds)) for other, held in state.pool.held.items()]
         self._waiting = {
             promise.job_id: _planned(promise.job_id, promise.at, promise.end, [slot for slot, _ in promise.units])
@@ -37,9 +37,13 @@ class Outlook:
             end = self._state.pool.held[job_id].end
             self._waiting[job_id] = _planned(job_id, self._state.now, end, _slots(found))
 
-    def plan(self) -> tuple[Planned, ...]:
+    def expected_on(self, node_id: NodeId) -> tuple[Planned, ...]:
+        """Return who waits and gets something of this node, the next one first."""
+        return tuple(sorted((one for one in self._waiting.values() if node_id in one.nodes), key=_start)[:MOST_JOBS])
+
+    def plan(self, job_id: JobId) -> tuple[Planned, ...]:
         """Return who has or gets the nodes that matter, those that hold them now first; nothing when its own are not known."""
-        own = self._waiting.get(self._job_id)
+        own = self._waiting.get(job_id)
         if own is None:
             return ()
         latest = _start(own)

@@ -7,13 +7,13 @@ from collections import Counter
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.model.explanations import Explanation, Forecast, Where
+from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.model.explanations import Explanation, Forecast, NodeOutlook, Where
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.waits import parse_array, parse_dependency
 from mgpu_jupyter.scheduler import books, waits
 from mgpu_jupyter.scheduler.explain.diagnosis import ahead_of, diagnose, terms_of, where
-from mgpu_jupyter.scheduler.explain.forecast import forecast
+from mgpu_jupyter.scheduler.explain.forecast import forecast, to_come
 from mgpu_jupyter.scheduler.explain.offers import TRIAL, Asked, offers_for, submit_trial, trial_job
 from mgpu_jupyter.scheduler.explain.outlook import Outlook
 from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass
@@ -23,6 +23,9 @@ from mgpu_jupyter.scheduler.placement.fit import Found
 from mgpu_jupyter.scheduler.planning.quotas import keys_of
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.scheduler.words import several
+
+NODE_LOOKS = 200_000
+"""A view of a node asks again and again: it looks less far ahead than a person who asks why."""
 
 
 def explain_job(snapshot: Snapshot, job: Job) -> Explanation:
@@ -57,6 +60,16 @@ def explain_request(snapshot: Snapshot, user: str, spec: JobSpec) -> Explanation
     assert told is not None, "it was just admitted"
     reason = Reason("held", "It would be held until it is released.") if spec.hold else told.reason
     return _of_wait(snapshot, state, job, reason, asked)
+
+
+def explain_node(snapshot: Snapshot, node_id: NodeId) -> NodeOutlook:
+    """Return who waits and is expected on a node."""
+    state = snapshot.state()
+    outlook = Outlook(state)
+    outlook.started(try_pass(state) if state.pass_is_due else {})
+    for started in to_come(state, NODE_LOOKS):
+        outlook.started(started)
+    return NodeOutlook(node=node_id, jobs=outlook.expected_on(node_id))
 
 
 def _asked(state: ClusterState, user: str, spec: JobSpec) -> Asked:
@@ -121,9 +134,9 @@ def _of_wait(snapshot: Snapshot, state: ClusterState, job: Job, reason: Reason, 
     )
     if job.id not in state.jobs or reason.never:
         return told
-    outlook = Outlook(state, job.id)
+    outlook = Outlook(state)
     expected = forecast(state, job.id, outlook.started)
-    plan = [replace(one, job_id=JobId("")) if one.job_id == TRIAL else one for one in outlook.plan()]
+    plan = [replace(one, job_id=JobId("")) if one.job_id == TRIAL else one for one in outlook.plan(job.id)]
     return replace(told, expected=expected, plan=tuple(plan))
 
 

@@ -10,6 +10,7 @@ from mgpu_jupyter.server.handlers.cluster import (
     NodeHandler,
     NodesHandler,
     OpenApiHandler,
+    OutlookHandler,
     PingHandler,
 )
 from mgpu_jupyter.server.handlers.folders import MissingHandler, PiecesHandler
@@ -41,6 +42,7 @@ ALL: tuple[type[Guarded], ...] = (
     NodesHandler,
     NodeHandler,
     NodeHistoryHandler,
+    OutlookHandler,
     PingHandler,
     JoinTokensHandler,
     JobsHandler,

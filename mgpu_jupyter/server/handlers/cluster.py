@@ -124,6 +124,16 @@ class NodeHandler(NodesBase):
         self.answer(node_actions.NodeActionAnswer(node_id=NodeId(node_id), action="remove", message=message))
 
 
+class OutlookHandler(Guarded):
+    """Who is expected on one node."""
+
+    path = "nodes/{node_id}/outlook"
+
+    async def get(self, node_id: str) -> None:
+        """Look ahead; the queue is visible to all, and so is where it leads."""
+        self.answer(await self.service.explainer.node(self.node(node_id).id))
+
+
 class PingHandler(Guarded):
     """One node, asked who it is."""
 
