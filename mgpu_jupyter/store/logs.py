@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ _RECORD = struct.Struct("<QQII")  # offset in the log, offset in the stream, len
 _CUT = 3  # the stream of the marker's record; readers get the marker as stderr
 _BLOCK_RECORDS = 4_096
 MAX_OPEN_LOGS = 512
+IDLE_S = 30.0
+"""A log to which nothing came for so long is closed when another one is opened."""
 DEFAULT_CAP_BYTES = 1 << 30
 
 
@@ -44,17 +47,26 @@ class _OpenLog(msgspec.Struct):
     size: int
     received: dict[int, int]
     is_cut: bool = False
+    used_at: float = 0.0
 
 
 class LogWriter:
     """Appends output; knows how far each stream was received. Used by one thread."""
 
-    def __init__(self, root: Path, *, cap_bytes: int = DEFAULT_CAP_BYTES, opener: Callable[[str, int, int], int] = os.open) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        cap_bytes: int = DEFAULT_CAP_BYTES,
+        opener: Callable[[str, int, int], int] = os.open,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._root = make_private_dir(root)
         self._cap_bytes = cap_bytes
         """What is kept of one rank, over both streams; 0 keeps all."""
         self._open: OrderedDict[LogKey, _OpenLog] = OrderedDict()
-        self._opener = opener
+        """The one that was used last stands last."""
+        self._opener, self._clock = opener, clock
 
     def append(self, key: LogKey, stream: int, offset: int, data: bytes) -> int:
         """Write what is new of a chunk and return how far this stream is received; a gap or a full log writes nothing."""
@@ -102,21 +114,35 @@ class LogWriter:
         self._open.clear()
 
     def _get(self, key: LogKey) -> _OpenLog:
-        log = self._open.get(key)
+        log, now = self._open.get(key), self._clock()
         if log is None:
+            self._close_idle(now - IDLE_S)
             log = self._open[key] = self._load(key)
             if len(self._open) > MAX_OPEN_LOGS:
                 _close(self._open.popitem(last=False)[1])
         else:
             self._open.move_to_end(key)
+        log.used_at = now
         return log
+
+    def _close_idle(self, before: float) -> None:
+        """Close what was not used since then: the output of a node that is gone for good is never complete."""
+        while self._open and next(iter(self._open.values())).used_at < before:
+            _close(self._open.popitem(last=False)[1])
 
     def _load(self, key: LogKey) -> _OpenLog:
         path = log_path(self._root, key)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         data_fd = self._opener(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            return self._read_index(data_fd, path.with_suffix(".idx"))
+        except OSError:
+            os.close(data_fd)
+            raise
+
+    def _read_index(self, data_fd: int, index: Path) -> _OpenLog:
+        """Find out how far each stream is kept, and cut off what no record covers."""
         size = os.fstat(data_fd).st_size
-        index = path.with_suffix(".idx")
         if not index.exists():
             return _OpenLog(data_fd, None, size, {STDOUT: size, STDERR: 0})
         index_fd = self._opener(str(index), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import resource
@@ -131,6 +132,41 @@ def test_few_files_are_open_however_many_jobs_write(tmp_path, monkeypatch):
     assert len(writer._open) == 3
     assert [writer.received(key) for key in keys] == [{STDOUT: 3, STDERR: 3}] * 6
     writer.close()
+
+
+def test_a_log_to_which_nothing_comes_any_more_is_closed(tmp_path):
+    """So it is with the output of a node that is gone for good: nobody will say that it is complete."""
+    now = [100.0]
+    writer = LogWriter(tmp_path / "logs", clock=lambda: now[0])
+    gone, slow, last = (LogKey(JobId(f"ABCD123{number}"), 1, 0) for number in range(3))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    writer.append(gone, STDERR, 0, b"a")
+    writer.append(slow, STDOUT, 0, b"b")
+    now[0] += logs.IDLE_S - 1.0
+    writer.append(slow, STDOUT, 1, b"c")
+    now[0] += 2.0
+    writer.append(last, STDOUT, 0, b"d")
+
+    assert list(writer._open) == [slow, last]
+    assert len(os.listdir("/proc/self/fd")) == descriptors + 2
+    assert writer.append(gone, STDERR, 1, b"e") == 2
+    writer.close()
+
+
+def test_a_log_whose_index_cannot_be_opened_leaves_nothing_open(tmp_path):
+    writer = LogWriter(tmp_path / "logs")
+    writer.append(KEY, STDERR, 0, b"a")
+    writer.close()
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def opener(path: str, flags: int, mode: int) -> int:
+        if path.endswith(".idx"):
+            raise OSError(errno.EMFILE, "too many open files")
+        return os.open(path, flags, mode)
+
+    with pytest.raises(OSError, match="too many open files"):
+        LogWriter(tmp_path / "logs", opener=opener).received(KEY)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_a_detached_log_is_brought_to_disk_by_another_and_can_be_opened_again(tmp_path):
