@@ -14,6 +14,7 @@ export const CommandIds = {
   lowerJob: 'mgpu:lower-job-priority',
   moveJob: 'mgpu:move-job',
   setPriority: 'mgpu:set-job-priority',
+  editJob: 'mgpu:edit-job',
   rerunJob: 'mgpu:run-job-again',
   requeueJob: 'mgpu:requeue-job',
   copyJobId: 'mgpu:copy-job-id',

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { changeOf } from '../src/model/edit';
 import { folded, merged, TAIL } from '../src/model/folds';
 import type { ILine } from '../src/model/log';
 import { priorityFor, priorityOneStep } from '../src/model/priority';
@@ -156,4 +157,20 @@ test('a GPU that is much less busy than the others is marked', () => {
     [false, false, true, false],
   );
   assert.equal(isSlow(gpus[2] as never, gpus.slice(2)), false);
+});
+
+test('editing a job changes what was typed anew', () => {
+  const before = { time: '01:00:00', priority: '3' };
+  const change = (more: Partial<typeof before>) => changeOf(before, { ...before, ...more });
+  assert.deepEqual([{}, { time: ' 02:00:00 ' }, { priority: '-7' }, { time: '90', priority: '0' }].map(change), [
+    {},
+    { time_limit_s: 7200 },
+    { priority: -7 },
+    { time_limit_s: 5400, priority: 0 },
+  ]);
+  assert.deepEqual(
+    [{ time: 'soon' }, { time: '' }, { time: '0' }, { priority: 'high' }, { priority: '1.5' }, { time: 'x', priority: 'y' }].map(change),
+    ['time', 'time', 'time', 'priority', 'priority', 'time'],
+  );
+  assert.deepEqual(changeOf({ time: '', priority: '0' }, { time: '', priority: '1' }), { priority: 1 });
 });

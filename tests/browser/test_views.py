@@ -62,6 +62,27 @@ def test_explain_and_take_an_offer(lab: Lab, context: BrowserContext) -> None:
     lab.wait_until(lambda: lab.job_states()[waits.id] == "cancelled", "the old one gave way")
 
 
+def test_edit_a_job_that_waits(lab: Lab, context: BrowserContext) -> None:
+    page = show(lab, context)
+    waits = lab.client.submit(SLEEP, gpus=1, name="later", hold=True, time_limit=3600)
+    page.command("mgpu:open-job", id=waits.id)
+    view = page.page.locator("[data-job-view]:visible")
+    view.get_by_role("button", name="Edit").click()
+    dialog = page.page.locator(".jp-Dialog")
+    expect(dialog.get_by_label("Time limit")).to_have_value("01:00:00")
+    dialog.get_by_label("Time limit").fill("soon")
+    dialog.get_by_label("Priority").fill("5")
+    dialog.get_by_role("button", name="Change").click()
+    expect(dialog.get_by_role("alert")).to_have_text("Time limit is not a time. Write hours, minutes and seconds, like 02:00:00.")
+    expect(dialog.get_by_label("Priority")).to_have_value("5")
+    dialog.get_by_label("Time limit").fill("00:30:00")
+    dialog.get_by_role("button", name="Change").click()
+    expect(view).to_contain_text("30 min limit")
+    info = lab.client.job(waits.id).info
+    assert (info.time_limit_s, info.priority) == (1800.0, 5)
+    waits.cancel()
+
+
 def test_drain_a_node_and_resume_it(lab: Lab, context: BrowserContext) -> None:
     page = show(lab, context)
     runs = lab.client.submit(SLEEP, gpus=4, nodelist="node-2", name="ablate", time_limit=3600)

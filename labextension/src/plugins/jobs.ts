@@ -114,6 +114,7 @@ export const jobs: JupyterFrontEndPlugin<void> = {
       CommandIds.raiseJob,
       CommandIds.lowerJob,
       CommandIds.setPriority,
+      CommandIds.editJob,
       CommandIds.requeueJob,
       CommandIds.cancelJob,
       CommandIds.rerunJob,
@@ -160,6 +161,7 @@ export function fits(command: string, job: Job | undefined, held: (job: Job) => 
     case CommandIds.requeueJob:
       return job.state === 'running' || job.state === 'starting';
     case CommandIds.cancelJob:
+    case CommandIds.editJob:
       return !over;
     case CommandIds.rerunJob:
       return over;

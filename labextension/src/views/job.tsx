@@ -183,6 +183,16 @@ function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.El
             <Glyph name="again" size={13} /> {trans.__('Run again')}
           </button>
         )}
+        {job.state === 'queued' && (
+          <button
+            type="button"
+            className="mgp-button"
+            title={trans.__('Another time limit or priority')}
+            onClick={() => run(CommandIds.editJob)}
+          >
+            <Glyph name="edit" size={13} /> {trans.__('Edit')}
+          </button>
+        )}
         {!isFinal(job) && (
           <button type="button" className="mgp-button" onClick={() => run(CommandIds.cancelJob)}>
             <Glyph name="close" size={13} tone="bad" /> {trans.__('Cancel')}

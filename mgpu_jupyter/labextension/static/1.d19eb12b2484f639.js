@@ -947,6 +947,20 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   max-width: 560px;
   min-width: 420px;
 }
+
+.mgp-edit label {
+  display: grid;
+  gap: 4px;
+  margin-bottom: 12px;
+}
+
+.mgp-edit [role="alert"] {
+  color: var(--jp-ui-font-color1);
+}
+
+.mgp-edit [aria-invalid="true"] {
+  border-color: var(--mgpu-bad);
+}
 `,""]),r.d(e,{},{A:t})},31(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`.mgp-view {
   background: var(--jp-layout-color1);
 }
