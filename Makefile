@@ -29,7 +29,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +84,9 @@ ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ into mgpu
 
 ui-versions: $(STAMP) ## the sidebar in JupyterLab 4.2, the newest one and Notebook 7, each in an environment of its own and in Chromium (minutes)
 	@exec $(BIN)/python -m tests.browser.versions $(ARGS)
+
+pictures: $(STAMP) ## take the pictures of docs/sidebar.md anew: every view in light and dark, in Chromium (minutes)
+	@exec $(BIN)/python -m tests.browser.pictures $(ARGS)
 
 demo: $(STAMP) ## run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
 	@exec $(BIN)/python -m tests.demo.run_quickstart

@@ -91,7 +91,7 @@ def test_drain_a_node_and_resume_it(lab: Lab, context: BrowserContext) -> None:
     page.command("mgpu:open-node", id="node-2")
     view = page.page.locator("[data-node-view=node-2]")
     expect(view).to_contain_text("Jobs here 1 running, 1 expected")
-    expect(view.locator(f"[data-job-here={waits.id}]")).to_contain_text(re.compile(r"export.*starts ≈ \d\d:\d\d"))
+    expect(view.locator(f"[data-job-here='{waits.id}']")).to_contain_text(re.compile(r"export.*starts ≈ \d\d:\d\d"))
     view.get_by_role("button", name="Drain…").click()
     dialog = page.page.locator(".jp-Dialog")
     expect(dialog).to_contain_text(

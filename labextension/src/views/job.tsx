@@ -134,6 +134,7 @@ function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.El
       </>,
     ],
   ];
+  const asked = askedLine(job, live.store, now, trans);
   return (
     <header className="mgp-view-head">
       <div className="mgp-view-title">
@@ -146,58 +147,64 @@ function Header({ job, failure }: { job: Job; failure: Job['failure'] }): JSX.El
         <span className={`mgp-badge${mine && job.state === 'running' ? ' mgp-mod-mine' : ''}`}>
           {held ? trans.__('held') : trans.__(job.state)}
         </span>
-        {job.state === 'queued' && <span className="mgp-second">{askedLine(job, live.store, now, trans)}</span>}
+        {job.state === 'queued' && (
+          <span className="mgp-second mgp-asked-line" title={asked}>
+            {asked}
+          </span>
+        )}
         <span className="mgp-space" />
-        {job.state === 'queued' && (
-          <button type="button" className="mgp-button" onClick={() => run(held ? CommandIds.releaseJob : CommandIds.holdJob)}>
-            <Glyph name={held ? 'play' : 'pause'} size={13} /> {held ? trans.__('Release') : trans.__('Hold')}
-          </button>
-        )}
-        {(job.state === 'running' || job.state === 'starting') && (
-          <>
+        <span className="mgp-view-actions">
+          {job.state === 'queued' && (
+            <button type="button" className="mgp-button" onClick={() => run(held ? CommandIds.releaseJob : CommandIds.holdJob)}>
+              <Glyph name={held ? 'play' : 'pause'} size={13} /> {held ? trans.__('Release') : trans.__('Hold')}
+            </button>
+          )}
+          {(job.state === 'running' || job.state === 'starting') && (
+            <>
+              <button
+                type="button"
+                className="mgp-button"
+                title={trans.__('A shell on %1', plain(job.nodes[0] ?? ''))}
+                onClick={() => void commands.execute(CommandIds.openTerminal, { id: job.nodes[0] ?? '' })}
+              >
+                <Glyph name="terminal" size={13} /> {trans.__('Terminal')}
+              </button>
+              <button
+                type="button"
+                className="mgp-button"
+                title={trans.__('Stop it and let it wait to start again, under the same id')}
+                onClick={() => run(CommandIds.requeueJob)}
+              >
+                {trans.__('Requeue')}
+              </button>
+            </>
+          )}
+          {job.state !== 'queued' && (
             <button
               type="button"
               className="mgp-button"
-              title={trans.__('A shell on %1', plain(job.nodes[0] ?? ''))}
-              onClick={() => void commands.execute(CommandIds.openTerminal, { id: job.nodes[0] ?? '' })}
+              title={trans.__('A new job with the same request')}
+              onClick={() => run(CommandIds.rerunJob)}
             >
-              <Glyph name="terminal" size={13} /> {trans.__('Terminal')}
+              <Glyph name="again" size={13} /> {trans.__('Run again')}
             </button>
+          )}
+          {job.state === 'queued' && (
             <button
               type="button"
               className="mgp-button"
-              title={trans.__('Stop it and let it wait to start again, under the same id')}
-              onClick={() => run(CommandIds.requeueJob)}
+              title={trans.__('Another time limit or priority')}
+              onClick={() => run(CommandIds.editJob)}
             >
-              {trans.__('Requeue')}
+              <Glyph name="edit" size={13} /> {trans.__('Edit')}
             </button>
-          </>
-        )}
-        {job.state !== 'queued' && (
-          <button
-            type="button"
-            className="mgp-button"
-            title={trans.__('A new job with the same request')}
-            onClick={() => run(CommandIds.rerunJob)}
-          >
-            <Glyph name="again" size={13} /> {trans.__('Run again')}
-          </button>
-        )}
-        {job.state === 'queued' && (
-          <button
-            type="button"
-            className="mgp-button"
-            title={trans.__('Another time limit or priority')}
-            onClick={() => run(CommandIds.editJob)}
-          >
-            <Glyph name="edit" size={13} /> {trans.__('Edit')}
-          </button>
-        )}
-        {!isFinal(job) && (
-          <button type="button" className="mgp-button" onClick={() => run(CommandIds.cancelJob)}>
-            <Glyph name="close" size={13} tone="bad" /> {trans.__('Cancel')}
-          </button>
-        )}
+          )}
+          {!isFinal(job) && (
+            <button type="button" className="mgp-button" onClick={() => run(CommandIds.cancelJob)}>
+              <Glyph name="close" size={13} tone="bad" /> {trans.__('Cancel')}
+            </button>
+          )}
+        </span>
       </div>
       {job.state !== 'queued' && <FactRow facts={facts} />}
       {(job.state === 'starting' || job.state === 'stopping') && <p>{jobLine(job, live.store, now, trans)}</p>}

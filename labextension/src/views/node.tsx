@@ -1,10 +1,10 @@
 /** One node: its GPUs over time, who holds them, its jobs, and for administrators drain, maintenance and resume. */
-import { InputDialog } from '@jupyterlab/apputils';
 import * as React from 'react';
 import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';
 import { nodeRow } from '../model/select';
 import { isFinal } from '../model/store';
+import { ask } from '../parts/ask';
 import { FactRow } from '../parts/facts';
 import { Glyph, JobGlyph } from '../parts/glyphs';
 import { useAnswer, useChanges, useMgpu, useNow } from '../parts/hooks';
@@ -34,16 +34,16 @@ export function NodeView({ id }: { id: string }): JSX.Element {
   const open = node.orders.state === null;
   const jobs = [...store.jobs.values()].filter((job) => !isFinal(job) && job.nodes.includes(id));
   const order = async (action: 'drain' | 'maintenance'): Promise<void> => {
-    const title = action === 'drain' ? trans.__('Drain %1', plain(id)) : trans.__('Maintenance of %1', plain(id));
     const asked = await client.nodeOutlook(id).catch(() => outlook);
-    const answer = await InputDialog.getText({
-      title,
-      label: `${drainText(jobs, asked?.jobs.length ?? 0, trans)} ${trans.__('Reason, shown to everybody')}`,
-      okLabel: action === 'drain' ? trans.__('Drain') : trans.__('Start maintenance'),
-      cancelLabel: trans.__('Cancel'),
+    const answer = await ask({
+      title: action === 'drain' ? trans.__('Drain %1', plain(id)) : trans.__('Maintenance of %1', plain(id)),
+      sentence: drainText(jobs, asked?.jobs.length ?? 0, trans),
+      fields: [{ name: 'reason', label: trans.__('Reason, shown to everybody'), value: '' }],
+      accept: action === 'drain' ? trans.__('Drain') : trans.__('Start maintenance'),
+      refuse: trans.__('Cancel'),
     });
-    if (answer.button.accept) {
-      await client.changeNode(id, { action, reason: answer.value ?? '' }).catch((error: Error) => tell(error.message));
+    if (answer !== null) {
+      await client.changeNode(id, { action, reason: answer.reason }).catch((error: Error) => tell(error.message));
     }
   };
   const expected = (outlook?.jobs ?? []).flatMap(({ job_id, start_at }) => {

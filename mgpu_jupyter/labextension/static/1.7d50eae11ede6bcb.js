@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{27(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
+"use strict";(self.rspackChunk_mgpu_labextension=self.rspackChunk_mgpu_labextension||[]).push([[1],{27(o,e,p){var r=p(28),a=p.n(r),i=p(29),t=(p.n(i))()(a());t.push([o.id,`/* Colours follow the theme; what is ours is mixed from its variables. */
 :root {
   --mgpu-ground: var(--jp-layout-color1);
   --mgpu-mine: var(--jp-brand-color1);
@@ -333,7 +333,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 .mgp-mod-stale .mgp-job-glyph .mgp-glyph {
   color: inherit;
 }
-`,""]),r.d(e,{},{A:t})},30(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`.mgp-panel {
+`,""]),p.d(e,{},{A:t})},30(o,e,p){var r=p(28),a=p.n(r),i=p(29),t=(p.n(i))()(a());t.push([o.id,`.mgp-panel {
   background: var(--jp-layout-color1);
   min-width: 0;
 }
@@ -948,20 +948,20 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   min-width: 420px;
 }
 
-.mgp-edit label {
+.mgp-ask label {
   display: grid;
   gap: 4px;
   margin-bottom: 12px;
 }
 
-.mgp-edit [role="alert"] {
+.mgp-ask [role="alert"] {
   color: var(--jp-ui-font-color1);
 }
 
-.mgp-edit [aria-invalid="true"] {
+.mgp-ask [aria-invalid="true"] {
   border-color: var(--mgpu-bad);
 }
-`,""]),r.d(e,{},{A:t})},31(o,e,r){var p=r(28),a=r.n(p),i=r(29),t=(r.n(i))()(a());t.push([o.id,`.mgp-view {
+`,""]),p.d(e,{},{A:t})},31(o,e,p){var r=p(28),a=p.n(r),i=p(29),t=(p.n(i))()(a());t.push([o.id,`.mgp-view {
   background: var(--jp-layout-color1);
 }
 
@@ -991,6 +991,21 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
   display: flex;
   flex-wrap: wrap;
   gap: 8px;
+}
+
+.mgp-asked-line {
+  flex: 1 1 160px;
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.mgp-view-actions {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 8px;
+  justify-content: flex-end;
+  margin-left: auto;
 }
 
 .mgp-view-title .mgp-switch {
@@ -1689,4 +1704,4 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 .mgp-column:focus-visible {
   outline: 2px solid var(--jp-brand-color1);
 }
-`,""]),r.d(e,{},{A:t})},29(o){o.exports=function(o){var e=[];return e.toString=function(){return this.map(function(e){var r="",p=void 0!==e[5];return e[4]&&(r+="@supports (".concat(e[4],") {")),e[2]&&(r+="@media ".concat(e[2]," {")),p&&(r+="@layer".concat(e[5].length>0?" ".concat(e[5]):""," {")),r+=o(e),p&&(r+="}"),e[2]&&(r+="}"),e[4]&&(r+="}"),r}).join("")},e.i=function(o,r,p,a,i){"string"==typeof o&&(o=[[null,o,void 0]]);var t={};if(p)for(var n=0;n<this.length;n++){var l=this[n][0];null!=l&&(t[l]=!0)}for(var m=0;m<o.length;m++){var g=[].concat(o[m]);p&&t[g[0]]||(void 0!==i&&(void 0===g[5]||(g[1]="@layer".concat(g[5].length>0?" ".concat(g[5]):""," {").concat(g[1],"}")),g[5]=i),r&&(g[2]&&(g[1]="@media ".concat(g[2]," {").concat(g[1],"}")),g[2]=r),a&&(g[4]?(g[1]="@supports (".concat(g[4],") {").concat(g[1],"}"),g[4]=a):g[4]="".concat(a)),e.push(g))}},e}},28(o){o.exports=function(o){return o[1]}},21(o){var e=[];function r(o){for(var r=-1,p=0;p<e.length;p++)if(e[p].identifier===o){r=p;break}return r}function p(o,p){for(var a={},i=[],t=0;t<o.length;t++){var n=o[t],l=p.base?n[0]+p.base:n[0],m=a[l]||0,g="".concat(l," ").concat(m);a[l]=m+1;var d=r(g),s={css:n[1],media:n[2],sourceMap:n[3],supports:n[4],layer:n[5]};if(-1!==d)e[d].references++,e[d].updater(s);else{var c=function(o,e){var r=e.domAPI(e);return r.update(o),function(e){e?(e.css!==o.css||e.media!==o.media||e.sourceMap!==o.sourceMap||e.supports!==o.supports||e.layer!==o.layer)&&r.update(o=e):r.remove()}}(s,p);p.byIndex=t,e.splice(t,0,{identifier:g,updater:c,references:1})}i.push(g)}return i}o.exports=function(o,a){var i=p(o=o||[],a=a||{});return function(o){o=o||[];for(var t=0;t<i.length;t++){var n=r(i[t]);e[n].references--}for(var l=p(o,a),m=0;m<i.length;m++){var g=r(i[m]);0===e[g].references&&(e[g].updater(),e.splice(g,1))}i=l}}},23(o){var e={};o.exports=function(o,r){var p=function(o){if(void 0===e[o]){var r=document.querySelector(o);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(o){r=null}e[o]=r}return e[o]}(o);if(!p)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");p.appendChild(r)}},25(o){o.exports=function(o){var e=document.createElement("style");return o.setAttributes(e,o.attributes),o.insert(e,o.options),e}},24(o,e,r){o.exports=function(o){var e=r.nc;e&&o.setAttribute("nonce",e)}},22(o){o.exports=function(o){if("u"<typeof document)return{update:function(){},remove:function(){}};var e=o.insertStyleElement(o);return{update:function(r){var p,a,i;p="",r.supports&&(p+="@supports (".concat(r.supports,") {")),r.media&&(p+="@media ".concat(r.media," {")),(a=void 0!==r.layer)&&(p+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),p+=r.css,a&&(p+="}"),r.media&&(p+="}"),r.supports&&(p+="}"),(i=r.sourceMap)&&"u">typeof btoa&&(p+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(i))))," */")),o.styleTagTransform(p,e,o.options)},remove:function(){var o;null===(o=e).parentNode||o.parentNode.removeChild(o)}}}},26(o){o.exports=function(o,e){if(e.styleSheet)e.styleSheet.cssText=o;else{for(;e.firstChild;)e.removeChild(e.firstChild);e.appendChild(document.createTextNode(o))}}},20(o,e,r){var p=r(21),a=r.n(p),i=r(22),t=r.n(i),n=r(23),l=r.n(n),m=r(24),g=r.n(m),d=r(25),s=r.n(d),c=r(26),u=r.n(c),f=r(27),x={};x.styleTagTransform=u(),x.setAttributes=g(),x.insert=l().bind(null,"head"),x.domAPI=t(),x.insertStyleElement=s(),a()(f.A,x),f.A&&f.A.locals&&f.A.locals;var b=r(30),h={};h.styleTagTransform=u(),h.setAttributes=g(),h.insert=l().bind(null,"head"),h.domAPI=t(),h.insertStyleElement=s(),a()(b.A,h),b.A&&b.A.locals&&b.A.locals;var v=r(31),w={};w.styleTagTransform=u(),w.setAttributes=g(),w.insert=l().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=s(),a()(v.A,w),v.A&&v.A.locals&&v.A.locals}}]);
+`,""]),p.d(e,{},{A:t})},29(o){o.exports=function(o){var e=[];return e.toString=function(){return this.map(function(e){var p="",r=void 0!==e[5];return e[4]&&(p+="@supports (".concat(e[4],") {")),e[2]&&(p+="@media ".concat(e[2]," {")),r&&(p+="@layer".concat(e[5].length>0?" ".concat(e[5]):""," {")),p+=o(e),r&&(p+="}"),e[2]&&(p+="}"),e[4]&&(p+="}"),p}).join("")},e.i=function(o,p,r,a,i){"string"==typeof o&&(o=[[null,o,void 0]]);var t={};if(r)for(var n=0;n<this.length;n++){var l=this[n][0];null!=l&&(t[l]=!0)}for(var m=0;m<o.length;m++){var g=[].concat(o[m]);r&&t[g[0]]||(void 0!==i&&(void 0===g[5]||(g[1]="@layer".concat(g[5].length>0?" ".concat(g[5]):""," {").concat(g[1],"}")),g[5]=i),p&&(g[2]&&(g[1]="@media ".concat(g[2]," {").concat(g[1],"}")),g[2]=p),a&&(g[4]?(g[1]="@supports (".concat(g[4],") {").concat(g[1],"}"),g[4]=a):g[4]="".concat(a)),e.push(g))}},e}},28(o){o.exports=function(o){return o[1]}},21(o){var e=[];function p(o){for(var p=-1,r=0;r<e.length;r++)if(e[r].identifier===o){p=r;break}return p}function r(o,r){for(var a={},i=[],t=0;t<o.length;t++){var n=o[t],l=r.base?n[0]+r.base:n[0],m=a[l]||0,g="".concat(l," ").concat(m);a[l]=m+1;var d=p(g),s={css:n[1],media:n[2],sourceMap:n[3],supports:n[4],layer:n[5]};if(-1!==d)e[d].references++,e[d].updater(s);else{var c=function(o,e){var p=e.domAPI(e);return p.update(o),function(e){e?(e.css!==o.css||e.media!==o.media||e.sourceMap!==o.sourceMap||e.supports!==o.supports||e.layer!==o.layer)&&p.update(o=e):p.remove()}}(s,r);r.byIndex=t,e.splice(t,0,{identifier:g,updater:c,references:1})}i.push(g)}return i}o.exports=function(o,a){var i=r(o=o||[],a=a||{});return function(o){o=o||[];for(var t=0;t<i.length;t++){var n=p(i[t]);e[n].references--}for(var l=r(o,a),m=0;m<i.length;m++){var g=p(i[m]);0===e[g].references&&(e[g].updater(),e.splice(g,1))}i=l}}},23(o){var e={};o.exports=function(o,p){var r=function(o){if(void 0===e[o]){var p=document.querySelector(o);if(window.HTMLIFrameElement&&p instanceof window.HTMLIFrameElement)try{p=p.contentDocument.head}catch(o){p=null}e[o]=p}return e[o]}(o);if(!r)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");r.appendChild(p)}},25(o){o.exports=function(o){var e=document.createElement("style");return o.setAttributes(e,o.attributes),o.insert(e,o.options),e}},24(o,e,p){o.exports=function(o){var e=p.nc;e&&o.setAttribute("nonce",e)}},22(o){o.exports=function(o){if("u"<typeof document)return{update:function(){},remove:function(){}};var e=o.insertStyleElement(o);return{update:function(p){var r,a,i;r="",p.supports&&(r+="@supports (".concat(p.supports,") {")),p.media&&(r+="@media ".concat(p.media," {")),(a=void 0!==p.layer)&&(r+="@layer".concat(p.layer.length>0?" ".concat(p.layer):""," {")),r+=p.css,a&&(r+="}"),p.media&&(r+="}"),p.supports&&(r+="}"),(i=p.sourceMap)&&"u">typeof btoa&&(r+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(i))))," */")),o.styleTagTransform(r,e,o.options)},remove:function(){var o;null===(o=e).parentNode||o.parentNode.removeChild(o)}}}},26(o){o.exports=function(o,e){if(e.styleSheet)e.styleSheet.cssText=o;else{for(;e.firstChild;)e.removeChild(e.firstChild);e.appendChild(document.createTextNode(o))}}},20(o,e,p){var r=p(21),a=p.n(r),i=p(22),t=p.n(i),n=p(23),l=p.n(n),m=p(24),g=p.n(m),d=p(25),s=p.n(d),c=p(26),u=p.n(c),f=p(27),x={};x.styleTagTransform=u(),x.setAttributes=g(),x.insert=l().bind(null,"head"),x.domAPI=t(),x.insertStyleElement=s(),a()(f.A,x),f.A&&f.A.locals&&f.A.locals;var b=p(30),h={};h.styleTagTransform=u(),h.setAttributes=g(),h.insert=l().bind(null,"head"),h.domAPI=t(),h.insertStyleElement=s(),a()(b.A,h),b.A&&b.A.locals&&b.A.locals;var v=p(31),w={};w.styleTagTransform=u(),w.setAttributes=g(),w.insert=l().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=s(),a()(v.A,w),v.A&&v.A.locals&&v.A.locals}}]);
