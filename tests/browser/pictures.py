@@ -144,9 +144,7 @@ def take_all(lab: Lab, page: LabPage, story: Story, folder: Path, theme: str) ->
     browser.locator(".jp-Dialog").get_by_role("button", name="Close").click()
     if theme == "light":
         page.theme("contrast")
-        browser.locator("#mgpu-cluster [data-node=node-1][data-place='0']").focus()
         page.screenshot(folder / "lab-contrast.png")
-        browser.keyboard.press("Escape")
 
 
 def opened(lab: Lab, browser: Browser, theme: str) -> LabPage:

@@ -994,7 +994,7 @@ body[data-jp-theme-name="JupyterLab Dark High Contrast"] {
 }
 
 .mgp-asked-line {
-  flex: 1 1 160px;
+  flex: 100 1 160px;
   overflow: hidden;
   text-overflow: ellipsis;
   white-space: nowrap;
