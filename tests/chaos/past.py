@@ -16,27 +16,28 @@ PAST = "past"
 """The name of all these jobs."""
 
 
-def make_past(state: Path, ended: int, waiting: int = 0) -> None:
-    """Fill the database in a state directory that no master uses."""
+def make_past(state: Path, ended: int, waiting: int = 0, *, user: str = "ann", first: int = 0, since: float = 1_000.0) -> None:
+    """Fill the database in a state directory that no master uses: one job a second, each a second long."""
     store = SqliteStore(make_private_dir(state) / "mgpu.db")
     spec = JobSpec(command=("python", "train.py", "--epochs", "10"), gpus=1, name=PAST)
-    for first in range(0, ended + waiting, BATCH):
-        numbers = range(first, min(first + BATCH, ended + waiting))
-        jobs = {job_id(number): _job(number, spec, is_over=number < ended) for number in numbers}
+    last = first + ended + waiting
+    for start in range(first, last, BATCH):
+        numbers = range(start, min(start + BATCH, last))
+        jobs = {job_id(number): _job(number, user, spec, since, is_over=number < first + ended) for number in numbers}
         saved = {name: SavedJob(job, job.number) for name, job in jobs.items()}
         store.commit(Batch(jobs=saved, new=set(jobs), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}))
     store.close()
     (state / "mgpu.db").chmod(0o600)
 
 
-def _job(number: int, spec: JobSpec, *, is_over: bool) -> Job:
-    plain = Job(id=job_id(number), number=number + 1, user="ann", spec=spec, submitted_at=1_000.0 + number)
+def _job(number: int, user: str, spec: JobSpec, since: float, *, is_over: bool) -> Job:
+    plain = Job(id=job_id(number), number=number + 1, user=user, spec=spec, submitted_at=since + number)
     if not is_over:
         return plain
     return Job(
         id=plain.id,
         number=plain.number,
-        user="ann",
+        user=user,
         spec=spec,
         submitted_at=plain.submitted_at,
         state=JobState.COMPLETED,

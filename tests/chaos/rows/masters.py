@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from mgpu_agent.protocol.failpoints import MASTER
 from tests.chaos.past import make_past
 from tests.chaos.result import Findings, Row
+from tests.chaos.rows.provoking import PURGED, Provoker
 from tests.chaos.stage import WITNESS, Busy, Stage
 from tests.checker.history import read
 from tests.processes import WaitedTooLong, wait_until
@@ -25,14 +26,16 @@ GPUS = 4
 RANDOM_KILLS = 10
 PAUSE_S = 0.15
 FULL_FROM = 1000
-FULL_JOBS = 20  # of each kill
+FULL_JOBS = 21  # of each kill
 FULL_PAUSE_S = 0.02
 CATCH_UP_S = 5.0
 CANCELLED = 0.15
 CANCELLED_AFTER = 8  # submits later, so that most of them run by then
 FAILPOINT_LIMIT_S = 2.0
-SELDOM = ("store.setting.before", "store.setting.after", "master.enrolled", "master.bye", "master.stop", "server.cancel")
+LONG_WAY_S = 6.0  # what has to be provoked may need a job that starts, and ends
+SELDOM = frozenset({"store.setting.before", "store.setting.after", "master.enrolled", "master.bye", "master.stop", "server.cancel"})
 ROWS_OF_PAST = 100_000
+ROWS_TO_PURGE = 400
 READY_LIMIT_S = 3.0
 SLOW_MACHINE = 4.0  # in `make test` other work may take most of the machine
 GRACE_S = 2.0
@@ -49,6 +52,7 @@ def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
     ready: list[float] = []
     with Stage(directory, settings={"kill_grace_s": GRACE_S}) as stage:
         make_past(stage.state, ROWS_OF_PAST)
+        make_past(stage.state, ROWS_TO_PURGE, user=PURGED, first=ROWS_OF_PAST, since=time.time() - 2 * ROWS_OF_PAST)
         stage.warm_master(GRACE)
         stage.start_nodes(nodes, GPUS)
         choices = random.Random(rng.random())
@@ -60,12 +64,14 @@ def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
                 stage.client.cancel(earlier)
 
         is_full = kills >= FULL_FROM
+        provoker = Provoker(stage)
         with Busy(stage, submit, pause_s=FULL_PAUSE_S if is_full else PAUSE_S):
             stage.kill("master")
             for number, failpoint in enumerate(itertools.islice(itertools.cycle(plan), kills)):
-                if _one_life(stage, rng, failpoint, ready, FULL_JOBS * number if is_full else 0):
+                if _one_life(stage, rng, failpoint, ready, FULL_JOBS * number if is_full else 0, provoker):
                     reached.add(failpoint)
             stage.fork_master(GRACE)
+        provoker.close()
         stage.drain(DRAIN_S)
         stage.survey()
         runs = len(read(stage.record).runs)
@@ -77,10 +83,10 @@ def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
         return Findings(stage.judge(), figures)
 
 
-def _one_life(stage: Stage, rng: random.Random, failpoint: str, ready: list[float], jobs: int) -> bool:
+def _one_life(stage: Stage, rng: random.Random, failpoint: str, ready: list[float], jobs: int, provoker: Provoker) -> bool:
     """Let a master live for a moment, at most up to a failpoint, else until so many jobs have come; tell whether it died there."""
     began = time.monotonic()
-    master = stage.fork_master(GRACE, failpoints=_wish(failpoint, rng))
+    master = stage.fork_master(GRACE, failpoints=_wish(failpoint, rng, SELDOM | provoker.places))
     if stage.wait_for_master_or_end(master):
         ready.append(time.monotonic() - began)
         if not failpoint:
@@ -91,16 +97,19 @@ def _one_life(stage: Stage, rng: random.Random, failpoint: str, ready: list[floa
             master.terminate()
         elif failpoint == "master.enrolled":
             stage.fork_node(f"late-{len(ready)}", 1)
+        else:
+            provoker.lead_to(failpoint)
         with contextlib.suppress(WaitedTooLong):
-            wait_until(lambda: master.poll() is not None, f"the master dies at {failpoint}", FAILPOINT_LIMIT_S if failpoint else 0.0)
+            limit_s = 0.0 if not failpoint else LONG_WAY_S if failpoint in provoker.places else FAILPOINT_LIMIT_S
+            wait_until(lambda: master.poll() is not None, f"the master dies at {failpoint}", limit_s)
     died_by_itself = master.poll() is not None
     stage.kill("master")
     return died_by_itself
 
 
-def _wish(failpoint: str, rng: random.Random) -> str:
+def _wish(failpoint: str, rng: random.Random, seldom: frozenset[str]) -> str:
     """Return what the variable says: death at the first few times that the place is reached."""
-    if failpoint in SELDOM:
+    if failpoint in seldom:
         return f"{failpoint}=kill"
     if failpoint == "master.resync":
         return f"store.batch=error:{rng.randint(1, 4)},{failpoint}=kill"  # only a turn that failed leads there
