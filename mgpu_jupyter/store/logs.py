@@ -30,6 +30,8 @@ _BLOCK_RECORDS = 4_096
 MAX_OPEN_LOGS = 512
 IDLE_S = 30.0
 """A log to which nothing came for so long is closed when another one is opened."""
+MAX_AWAY = 4_096
+"""Of so many closed logs it is remembered how far they are, so that a long index is not read again."""
 DEFAULT_CAP_BYTES = 1 << 30
 
 
@@ -66,6 +68,8 @@ class LogWriter:
         """What is kept of one rank, over both streams; 0 keeps all."""
         self._open: OrderedDict[LogKey, _OpenLog] = OrderedDict()
         """The one that was used last stands last."""
+        self._away: OrderedDict[LogKey, _OpenLog] = OrderedDict()
+        """Closed for now, as they were."""
         self._opener, self._clock = opener, clock
 
     def append(self, key: LogKey, stream: int, offset: int, data: bytes) -> int:
@@ -105,6 +109,7 @@ class LogWriter:
     def detach(self, key: LogKey) -> Callable[[], None]:
         """Let go of the files; the call that is returned brings them to disk, on any thread."""
         log = self._open.pop(key, None)
+        self._away.pop(key, None)
         return (lambda: None) if log is None else (lambda: _sync_and_close(log))
 
     def close(self) -> None:
@@ -116,36 +121,53 @@ class LogWriter:
     def _get(self, key: LogKey) -> _OpenLog:
         log, now = self._open.get(key), self._clock()
         if log is None:
-            self._close_idle(now - IDLE_S)
+            while self._open and next(iter(self._open.values())).used_at < now - IDLE_S:
+                self._put_away()  # the output of a node that is gone for good is never complete
             log = self._open[key] = self._load(key)
             if len(self._open) > MAX_OPEN_LOGS:
-                _close(self._open.popitem(last=False)[1])
+                self._put_away()
         else:
             self._open.move_to_end(key)
         log.used_at = now
         return log
 
-    def _close_idle(self, before: float) -> None:
-        """Close what was not used since then: the output of a node that is gone for good is never complete."""
-        while self._open and next(iter(self._open.values())).used_at < before:
-            _close(self._open.popitem(last=False)[1])
+    def _put_away(self) -> None:
+        """Close the one that was used longest ago."""
+        key, log = self._open.popitem(last=False)
+        _close(log)
+        self._away[key] = log
+        if len(self._away) > MAX_AWAY:
+            self._away.popitem(last=False)
 
     def _load(self, key: LogKey) -> _OpenLog:
         path = log_path(self._root, key)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         data_fd = self._opener(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            return self._read_index(data_fd, path.with_suffix(".idx"))
+            return self._take_up(key, data_fd) or self._read_index(data_fd, path.with_suffix(".idx"))
         except OSError:
             os.close(data_fd)
             raise
+
+    def _take_up(self, key: LogKey, data_fd: int) -> _OpenLog | None:
+        """Go on where a log was put away, unless it is not what it was."""
+        log = self._away.pop(key, None)
+        if log is None or os.fstat(data_fd).st_size != log.size:
+            return None
+        log.data_fd = data_fd
+        if log.index_fd is not None:
+            log.index_fd = self._open_index(log_path(self._root, key).with_suffix(".idx"))
+        return log
+
+    def _open_index(self, index: Path) -> int:
+        return self._opener(str(index), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def _read_index(self, data_fd: int, index: Path) -> _OpenLog:
         """Find out how far each stream is kept, and cut off what no record covers."""
         size = os.fstat(data_fd).st_size
         if not index.exists():
             return _OpenLog(data_fd, None, size, {STDOUT: size, STDERR: 0})
-        index_fd = self._opener(str(index), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        index_fd = self._open_index(index)
         whole = os.fstat(index_fd).st_size // _RECORD.size
         received = {STDOUT: 0, STDERR: 0}
         end = kept = 0

@@ -134,7 +134,7 @@ def test_few_files_are_open_however_many_jobs_write(tmp_path, monkeypatch):
     writer.close()
 
 
-def test_a_log_to_which_nothing_comes_any_more_is_closed(tmp_path):
+def test_a_log_to_which_nothing_comes_any_more_is_closed(tmp_path, monkeypatch):
     """So it is with the output of a node that is gone for good: nobody will say that it is complete."""
     now = [100.0]
     writer = LogWriter(tmp_path / "logs", clock=lambda: now[0])
@@ -149,7 +149,26 @@ def test_a_log_to_which_nothing_comes_any_more_is_closed(tmp_path):
 
     assert list(writer._open) == [slow, last]
     assert len(os.listdir("/proc/self/fd")) == descriptors + 2
-    assert writer.append(gone, STDERR, 1, b"e") == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(logs, "_records", lambda *_: pytest.fail("how far it is was known"))
+        assert writer.append(gone, STDERR, 1, b"e") == 2
+    writer.close()
+    assert read_runs(tmp_path / "logs", gone, 0, 100) == [Run(STDERR, 0, b"ae")]
+
+
+def test_a_log_that_changed_while_it_was_closed_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MAX_OPEN_LOGS", 1)
+    monkeypatch.setattr(logs, "MAX_AWAY", 1)
+    writer = LogWriter(tmp_path / "logs")
+    keys = [LogKey(JobId(f"ABCD123{number}"), 1, 0) for number in range(3)]
+    for key in keys:
+        writer.append(key, STDERR, 0, b"abc")
+    path = log_path(tmp_path / "logs", keys[1])
+    path.write_bytes(b"abc" + b"what no record covers")
+
+    assert list(writer._away) == [keys[1]]
+    assert [writer.received(key) for key in keys] == [{STDOUT: 0, STDERR: 3}] * 3
+    assert path.read_bytes() == b"abc"
     writer.close()
 
 
