@@ -21,6 +21,7 @@ from mgpu_agent.network.meetings import Meetings
 from mgpu_agent.process.accounts import Accounts
 from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.environment import base_environment
+from mgpu_agent.process.holes import Puncher
 from mgpu_agent.process.inotify import ModifiedFiles
 from mgpu_agent.process.keeper_client import KeeperClient
 from mgpu_agent.process.output import OutputShipper
@@ -91,7 +92,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
             master=where.target.address,
             runner=RUNNER if config.passage is None else copy_runner(config.passage),
         ),
-        shipper=OutputShipper(str(spool.path)),
+        shipper=OutputShipper(str(spool.path), Puncher(str(spool.path))),
         link=Link(),
         sampler=Sampler(source, frozenset(gpu.uuid for gpu in gpus), tick_soon),
         gauge=Gauge(),

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
+import tempfile
+import threading
+from collections.abc import Callable
 
 _KEEP_SIZE = 0x01
 _PUNCH_HOLE = 0x02
@@ -21,3 +25,35 @@ def punch_hole(path: str, start: int, end: int) -> bool:
         return bool(_libc.fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, offset, length) == 0)
     finally:
         os.close(descriptor)
+
+
+class Puncher:
+    """Does so on a thread of its own: a hole of gigabytes takes a file system seconds. The thread is there once something is to do."""
+
+    def __init__(self, directory: str, punch: Callable[[str, int, int], bool] = punch_hole) -> None:
+        self._punch = punch
+        self._is_able = self._try(directory)
+        self._wanted: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, path: str, start: int, end: int) -> bool:
+        """Have a part of a file freed soon; False where that cannot be done."""
+        if not self._is_able:
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mgpu-holes", daemon=True)
+            self._thread.start()
+        self._wanted.put((path, start, end))
+        return True
+
+    def _try(self, directory: str) -> bool:
+        try:
+            with tempfile.NamedTemporaryFile(dir=directory) as file:
+                return self._punch(file.name, 0, 1)
+        except OSError:
+            return True  # a full disk, say: it will show
+
+    def _run(self) -> None:
+        while True:
+            if not self._punch(*self._wanted.get()):
+                self._is_able = False

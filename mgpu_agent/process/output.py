@@ -60,13 +60,13 @@ class _Stream:
         self.moved_at = 0.0
         self.rewound_at = float("-inf")
         self.punched = 0
-        """Up to here the file has given its blocks back."""
+        """Up to here the file gives its blocks back, or has done so."""
         self.noted = (0, 0.0)
         """How far the master had it, and when that was noted."""
         self.unwanted: int | None = None
         """From here on the master wants nothing."""
         self.dropped = 0
-        """Up to here the unwanted part has given its blocks back."""
+        """Up to here the unwanted part gives its blocks back, or has done so."""
 
     @property
     def holes(self) -> tuple[tuple[int, int], ...]:

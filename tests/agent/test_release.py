@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from pathlib import Path
 
 from mgpu_agent.process import output
-from mgpu_agent.process.holes import punch_hole
+from mgpu_agent.process.holes import Puncher, punch_hole
 from mgpu_agent.process.output import KEPT_S, LOST, PUNCH_BYTES, OutputShipper
 from mgpu_agent.protocol.model import NOTHING_MORE, OutputMark
 from tests.agent.test_output import KEY, a_status, shipped, spool_name, stem, write
+from tests.processes import wait_until
 
 SIZE = PUNCH_BYTES + 4096
 
@@ -109,3 +112,41 @@ def test_files_that_are_gone_are_no_trouble(tmp_path: Path, monkeypatch) -> None
     shipper.release(1.0)
 
     assert (shipped(shipper), punch_hole(str(tmp_path / "no such file"), 0, 1)) == ([], True)
+
+
+def test_blocks_are_given_back_beside_the_agents_own_work(tmp_path: Path) -> None:
+    """A hole of gigabytes takes a file system seconds, in which nothing else of the node would be heard."""
+    may_go_on, punched = threading.Event(), queue.SimpleQueue[tuple[str, int, int]]()
+
+    def slow(path: str, start: int, end: int) -> bool:
+        if start:
+            assert may_go_on.wait(30)
+            punched.put((path, start, end))
+        return True
+
+    punch = Puncher(str(tmp_path), slow)
+
+    assert (punch("a", 1, 2), punch("b", 3, 4), punched.empty()) == (True, True, True)
+    may_go_on.set()
+    assert [punched.get(timeout=30), punched.get(timeout=30)] == [("a", 1, 2), ("b", 3, 4)]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_that_cannot_give_back_is_found_out_at_the_start(tmp_path: Path) -> None:
+    assert Puncher(str(tmp_path), lambda *_: False)("a", 0, 1) is False
+    assert Puncher(str(tmp_path))(str(tmp_path / "gone"), 0, 1) is True
+    assert Puncher(str(tmp_path / "nowhere"))("a", 0, 1) is True
+
+
+def test_one_that_can_no_longer_is_asked_no_more(tmp_path: Path) -> None:
+    asked = queue.SimpleQueue[str]()
+
+    def breaks(path: str, start: int, end: int) -> bool:
+        asked.put(path)
+        return path != "broken"
+
+    punch = Puncher(str(tmp_path), breaks)
+    asked.get(timeout=30)
+    assert punch("broken", 0, 1) is True
+    assert asked.get(timeout=30) == "broken"
+    wait_until(lambda: not punch("next", 0, 1), "it is known that it cannot", 30)
