@@ -20,13 +20,15 @@ export const editing: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(CommandIds.editJob, {
       label: trans.__('Edit Job…'),
       execute: async (args) => {
-        const job = live.store.jobs.get(String(args.id ?? ''));
-        if (job === undefined || isFinal(job)) {
-          return;
-        }
-        const change = await asked(job, trans);
-        if (change !== null && Object.keys(change).length > 0) {
-          await client.change(job.id, change).catch((error: Error) => tell(error.message));
+        const id = String(args.id ?? '');
+        try {
+          const job = live.store.jobs.get(id) ?? (await client.job(id)); // the stream may be a moment behind
+          const change = isFinal(job) ? null : await asked(job, trans);
+          if (change !== null && Object.keys(change).length > 0) {
+            await client.change(id, change);
+          }
+        } catch (error) {
+          tell(error instanceof Error ? error.message : String(error));
         }
       },
     });
