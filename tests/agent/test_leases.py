@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.keeper.alarm import Alarm, boot_clock
 from mgpu_agent.keeper.leases import FOREVER_S, Leases
-from mgpu_agent.keeper.messages import MasterAlive
+from mgpu_agent.keeper.messages import MasterAlive, TaskRecord
 from mgpu_agent.protocol.messages import Prepare, Start, Stop
 from mgpu_agent.protocol.model import TaskStatus
 from tests.agent.conftest import Node
@@ -90,8 +90,12 @@ def test_a_job_ends_when_its_lease_does_also_without_an_agent(talk: Conversation
 
     assert 1.5 <= took_s < 1.5 + MARGIN_S
     assert is_alive(pids[1])
-    again = keepers.talk()
-    (record,) = [record for record in again.snapshot.tasks if record.key == fenced]
+
+    def ended() -> list[TaskRecord]:
+        """A process is dead a moment before its keeper knows."""
+        return [record for record in keepers.talk().snapshot.tasks if record.key == fenced and record.ended_at is not None]
+
+    (record,) = wait_until(ended)
     assert (record.signal, record.reason, record.lost) == (9, "its lease ran out", True)
 
 
