@@ -230,8 +230,8 @@ def test_two_trainings_by_torchrun_at_once_one_with_its_own_flags(two_nodes: Clu
         )
         for command in commands
     ]
-    for program in running:
-        out, err = program.communicate(timeout=TRAIN_S)
+    said = [program.communicate(timeout=TRAIN_S) for program in running]
+    for program, (out, err) in zip(running, said, strict=True):
         assert (program.returncode, _ranks(out)) == (0, ALL_RANKS), err
         assert _weights(out) == pytest.approx(expected, abs=1e-6)
 
