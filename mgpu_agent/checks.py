@@ -8,9 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -21,6 +19,7 @@ import psutil
 
 from mgpu_agent.protocol.addresses import FoundAddress, FoundBy
 from mgpu_agent.protocol.model import Ailment, GpuInfo, HealthChecks
+from mgpu_agent.run_as.programs import run_program
 
 log = logging.getLogger("mgpu.checks")
 
@@ -90,19 +89,12 @@ class Checks:
         """Run the site's program: exit code 0 is well; else each line about `GPU N` is that GPU's, and the first other line the node's."""
         name = Path(checks.program[0]).name
         with tempfile.TemporaryFile() as said:
+            env = {**os.environ, "MGPU_NODE_ID": self._node_id}
             try:
-                process = subprocess.Popen(
-                    checks.program,
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "MGPU_NODE_ID": self._node_id},
-                    start_new_session=True,
-                )
+                code = run_program(checks.program, env, said, checks.program_timeout_s)
             except OSError as error:
                 why = error.strerror or type(error).__name__
                 return [Ailment(check="program", text=f"The site's health check {name} cannot be run: {why}.")]
-            code = _wait(process, checks.program_timeout_s)
             said.seek(0)
             lines = [line.strip() for line in said.read(OUTPUT_LIMIT).decode(errors="replace").splitlines() if line.strip()]
         if code is None:
@@ -168,16 +160,6 @@ def _own_addresses() -> set[str]:
         for address in addresses
         if address.family in families
     }
-
-
-def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
-    """Return the exit code; None when the time was over, and then nothing of it is left."""
-    try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return None
 
 
 def _sentence(text: str) -> str:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from resource import RLIM_INFINITY
 from typing import NoReturn
 
 from mgpu_agent import __version__
@@ -21,6 +22,8 @@ from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
 from mgpu_agent.protocol.join import JoinString, read_join
 from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
+from mgpu_agent.run_as.account import Confinement
+from mgpu_agent.run_as.drop import LIMITS, close_inherited
 
 FROM_STDIN = "-"
 MASTER_WAIT_S = "15"
@@ -34,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a node agent; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
+    if arguments is None:
+        close_inherited()
     try:
         join = None if options.join is None else _read_line(options.join)
         config = _config(options, join)
@@ -74,6 +79,17 @@ def _parser() -> argparse.ArgumentParser:
         help="with --run-as-user: the account of a user whose name differs here, or who may be root (repeatable)",
     )
     parser.add_argument("--scratch-dir", type=Path, metavar="DIR", help=f"with --run-as-user: files of jobs; default: {DEFAULT_SCRATCH}")
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        type=_limit,
+        metavar="NAME=SOFT[:HARD]",
+        help="with --run-as-user: a resource limit of every job, like nofile=4096:65536 or nproc=2000 (repeatable)",
+    )
+    parser.add_argument(
+        "--no-new-privs", action="store_true", help="with --run-as-user: jobs gain no rights by sudo or other setuid programs"
+    )
     parser.add_argument("--embedded", action="store_true", help="belongs to a Jupyter server: log to a file, end with the master")
     parser.add_argument("--verbose", action="store_true", help="log every task")
     parser.add_argument("--version", action="version", version=f"mgpu_node {__version__}")
@@ -109,6 +125,17 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _limit(text: str) -> tuple[str, int, int]:
+    name, _, values = text.partition("=")
+    soft, colon, hard = values.partition(":")
+    numbers = [RLIM_INFINITY if one == "unlimited" else int(one) if one.isdecimal() else None for one in (soft, hard if colon else soft)]
+    if name not in LIMITS or None in numbers:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none: write NAME=SOFT or NAME=SOFT:HARD with NAME one of {', '.join(sorted(LIMITS))}"
+        )
+    return name, numbers[0], numbers[1]  # type: ignore[return-value]  # no None is left
+
+
 def _read_line(text: str) -> JoinString:
     join = read_join(sys.stdin.readline() if text == FROM_STDIN else text)
     join.check_not_expired(time.time())
@@ -121,8 +148,9 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
         raise InvalidRequest("wrong-node-id", f"This join line is for {named}, not for {options.node_id}: use that --node-id.")
     if options.run_as_user and os.getuid() != 0:
         raise InvalidRequest("not-root", "--run-as-user needs root, who alone can start processes of others: start mgpu_node as root.")
-    if (options.map_user or options.scratch_dir) and not options.run_as_user:
-        raise InvalidRequest("no-run-as-user", "--map-user and --scratch-dir mean nothing without --run-as-user: add it.")
+    if (options.map_user or options.scratch_dir or options.limit or options.no_new_privs) and not options.run_as_user:
+        text = "--map-user, --scratch-dir, --limit and --no-new-privs mean nothing without --run-as-user: add it."
+        raise InvalidRequest("no-run-as-user", text)
     env = {**os.environ, "MGPU_STATE_DIR": options.state_dir} if options.state_dir else os.environ
     return AgentConfig(
         node_id=options.node_id or named or NodeId(_default_node_id()),
@@ -140,6 +168,7 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
         run_as_user=options.run_as_user,
         user_map=dict(options.map_user),
         scratch=None if options.scratch_dir is None else options.scratch_dir.absolute(),
+        confinement=Confinement(limits=tuple(options.limit), no_new_privs=options.no_new_privs),
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.places import host_name
+from mgpu_agent.run_as.account import Confinement
 
 DEFAULT_SCRATCH = Path("/var/lib/mgpu-jobs")
 _LOCAL_HOSTS = frozenset(("localhost", "::1", "0.0.0.0"))  # noqa: S104 - compared with, never bound
@@ -37,6 +38,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Users of mgpu whose account here has another name."""
     scratch: Path | None = None
     """Where users of their own find cells and scratch directories; None for the default."""
+    confinement: Confinement = Confinement()
+    """What processes of users are bound by where jobs run as them."""
 
     @property
     def directory(self) -> Path:

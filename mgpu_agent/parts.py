@@ -82,7 +82,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     return Parts(
         spool=spool,
         watch=ModifiedFiles(spool.path),
-        keeper=KeeperClient(config.directory, base),
+        keeper=KeeperClient(config.directory, base, confinement=config.confinement),
         preparation=Preparation(
             config.node_id,
             spool,

@@ -19,10 +19,10 @@ import time
 from collections import deque
 from pathlib import Path
 
-from mgpu_agent.keeper.messages import StartTasks, Stdin
-from mgpu_agent.keeper.spawn import SpawnFailure, ignored_signals, spawn
+from mgpu_agent.keeper.messages import StartTasks
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Input, InputAck, Resize
+from mgpu_agent.run_as.spawn import SpawnFailure, Stdin
 
 PENDING_BYTES = 256 * 1024  # twice what one writer sends ahead
 WRITERS = 64
@@ -223,27 +223,25 @@ class Consoles:
     def __init__(self, poll: select.poll, spool: Path) -> None:
         self._poll = poll
         self._spool = spool
-        self._reset_signals = ignored_signals()
         self._all: dict[TaskKey, Console] = {}
         self._polled: dict[int, tuple[TaskKey, int]] = {}
 
-    def spawn(self, start: StartTasks, rank: int, env: dict[bytes, bytes], stem: str) -> int | SpawnFailure:
-        """Start a process that reads what is typed, where we are, with its output in the spool files of this name; return its pid."""
+    def open(self, start: StartTasks, rank: int, stem: str) -> Stdin | SpawnFailure:
+        """Make what a process reads that is not started yet; a terminal's output goes to the spool file of this name."""
         stdout, stderr = f"{self._spool}/{stem}.out", f"{self._spool}/{stem}.err"
         try:
             console = Console.in_terminal(stdout, stderr, start.rows, start.columns) if start.pty else Console.pipe()
         except OSError as error:
             return SpawnFailure("no-terminal", f"The node could not make a pipe or terminal for the job: {error.strerror}.", "node")
-        stdin = Stdin(console.terminal, console.child_end)
-        pid = spawn(start.argv, env, stdout, stderr, self._reset_signals, account=start.account, stdin=stdin)
-        if isinstance(pid, SpawnFailure):
-            console.close()
-            return pid
-        console.started()
-        task = (start.key, rank)
-        self._all[task] = console
-        self._register(task, console)
-        return pid
+        self._all[start.key, rank] = console
+        return Stdin(console.terminal, console.child_end)
+
+    def started(self, key: AttemptKey, rank: int) -> None:
+        """Take in that the process has it."""
+        console = self._all.get((key, rank))
+        if console is not None:
+            console.started()
+            self._register((key, rank), console)
 
     def take(self, message: Input) -> tuple[InputAck, ...]:
         """Take what was typed; a process without a console takes nothing."""

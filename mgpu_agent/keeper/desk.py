@@ -9,17 +9,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from mgpu_agent.keeper.alarm import boot_clock
-from mgpu_agent.keeper.disguise import environment_of
+from mgpu_agent.keeper.attempt_hooks import AttemptHooks
 from mgpu_agent.keeper.family import LiveTask
 from mgpu_agent.keeper.hooks import LOST, HookRunner
 from mgpu_agent.keeper.leases import RAN_OUT, Leases
 from mgpu_agent.keeper.ledger import Ledger, stale
 from mgpu_agent.keeper.messages import (
     MARKER,
-    Account,
     Attach,
     Discarded,
     ForgetTasks,
@@ -36,98 +34,38 @@ from mgpu_agent.keeper.messages import (
     ToKeeper,
     incarnation,
 )
+from mgpu_agent.keeper.ports import Host, Processes, Typing
 from mgpu_agent.keeper.slots import SpoolSlots
-from mgpu_agent.keeper.spawn import SpawnFailure
-from mgpu_agent.keeper.tidying import Tidying
 from mgpu_agent.keeper.trees import marker_value
+from mgpu_agent.keeper.user_starts import Stop, UserStarts
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
+from mgpu_agent.protocol.messages import Input, Resize, Warn
 from mgpu_agent.protocol.places import host_name
+from mgpu_agent.run_as.account import Account, Confinement, login_environment
+from mgpu_agent.run_as.requests import Spawn
+from mgpu_agent.run_as.spawn import SpawnFailure, Stdin
 
 STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
 UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
 SHUTDOWN_GRACE_S = 5.0
 
 
-class Host(Protocol):
-    """The machine under a keeper."""
-
-    def enter(self, cwd: str, account: Account | None = None) -> str:
-        """Go to this directory, with the rights of this account if one is given; return why not, or nothing."""
-
-    def leave(self) -> None:
-        """Hold no directory of a job."""
-
-    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
-        """Start a process where we are, with its output in the spool files of this name; return its pid."""
-
-    def complain(self, sentence: str) -> None:
-        """Say something that only an administrator can mend."""
-
-    def has_room(self) -> bool:
-        """Tell whether the disk takes the output of one more job."""
-
-    def sizes(self, stem: str) -> tuple[int, int]:
-        """Return how long the two spool files of this name are."""
-
-    @property
-    def pid(self) -> int:
-        """The keeper's own."""
-
-
-class Processes(Protocol):
-    """The live processes; `Family` is the real one."""
-
-    tasks: dict[tuple[AttemptKey, int], LiveTask]
-
-    def add(self, task: LiveTask) -> None:
-        """Take care of a process that was just started."""
-
-    def stop(self, key: AttemptKey, grace_s: float, reason: str, now: float, *, lost: bool = False) -> None:
-        """Ask every tree of this attempt to end, and have it killed after the grace."""
-
-    def has_attempt(self, key: AttemptKey) -> bool:
-        """Tell whether a task of this attempt is alive."""
-
-    def reap(self, now: float, wall: float) -> list[LiveTask]:
-        """Collect what ended and return the tasks of which nothing is left."""
-
-    def sweep(self, now: float) -> list[LiveTask]:
-        """Press on with the trees that are to end and return those that are gone."""
-
-    def next_sweep_at(self) -> float | None:
-        """Return when `sweep` has something to do."""
-
-    def remove(self, task: LiveTask) -> None:
-        """Drop a task of which nothing is left."""
-
-    def warn(self, message: Warn) -> None:
-        """Send a signal to an attempt, once."""
-
-
-class Typing(Protocol):
-    """What processes read that are not alone; `Consoles` is the real one."""
-
-    def spawn(self, start: StartTasks, rank: int, env: dict[bytes, bytes], stem: str) -> int | SpawnFailure:
-        """Start a process that reads what is typed, where we are, with its output in the spool files of this name; return its pid."""
-
-    def take(self, message: Input) -> tuple[InputAck, ...]:
-        """Take what was typed; a process without a console takes nothing."""
-
-    def resize(self, message: Resize) -> None:
-        """Give a terminal another size."""
-
-    def remove(self, key: AttemptKey, rank: int) -> None:
-        """Let go of the console of a process that is gone; all that it showed is in the spool then."""
-
-
 class Desk:
     """What a keeper knows and decides."""
 
     def __init__(
-        self, ledger: Ledger, family: Processes, host: Host, send: Callable[[FromKeeper], None], typing: Typing | None = None
+        self,
+        ledger: Ledger,
+        family: Processes,
+        host: Host,
+        send: Callable[[FromKeeper], None],
+        *,
+        typing: Typing | None = None,
+        confine: Callable[[Confinement], None] = lambda _: None,
     ) -> None:
+        """`confine` is told what the processes of other accounts are bound by."""
+        self._confine = confine
         self._typing = typing
         self.family = family
         self.is_attached = False
@@ -144,8 +82,9 @@ class Desk:
         self._environment: dict[bytes, bytes] = {}
         self._pending: deque[StartTasks] = deque()
         self._untold: deque[tuple[float, LiveTask]] = deque()
+        self._user_starts = UserStarts(self)
         runner = HookRunner(ledger.ledger_id, family, host, lambda: self._environment)
-        self._tidying = Tidying(ledger, family, host, runner, self._answer)
+        self._hooks = AttemptHooks(ledger, self, host, runner, self._answer)
 
     @property
     def has_pending(self) -> bool:
@@ -155,14 +94,18 @@ class Desk:
     @property
     def is_busy(self) -> bool:
         """Tell whether anything lives or is about to."""
-        return bool(self.family.tasks or self._pending)
+        return bool(self.family.tasks or self._pending or self._user_starts)
+
+    def has_attempt(self, key: AttemptKey) -> bool:
+        """Tell whether a process of this attempt is alive, or is about to be."""
+        return key in self._user_starts or self.family.has_attempt(key)
 
     def next_at(self) -> float | None:
         """Return when there is something to do, on the monotonic clock; leases have their own (`lease_at`)."""
         moments = [self._untold[0][0]] if self._untold else []
         if (sweep_at := self.family.next_sweep_at()) is not None:
             moments.append(sweep_at)
-        moments += self._tidying.runner.moments()
+        moments += self._hooks.runner.moments()
         return min(moments, default=None)
 
     def lease_at(self) -> float | None:
@@ -173,7 +116,7 @@ class Desk:
         """Do all that is due: a few starts, ends, then one write to the ledger."""
         self._start_some()
         self._end_leases()
-        self._tidying.runner.press(time.monotonic())
+        self._hooks.runner.press(time.monotonic())
         self._finish(self.family.reap(time.monotonic(), time.time()))
         self._finish(self.family.sweep(time.monotonic()))
         self._tell_started()
@@ -182,8 +125,10 @@ class Desk:
     def shut_down(self) -> None:
         """Start nothing more, and end all that lives."""
         self._pending.clear()
+        stop = Stop(SHUTDOWN_GRACE_S, "The keeper was stopped.", lost=True)
+        self._user_starts.stop_all(stop)
         for key, _ in list(self.family.tasks):
-            self.family.stop(key, SHUTDOWN_GRACE_S, "The keeper was stopped.", time.monotonic(), lost=True)
+            self.end_trees(key, stop)
 
     # --- messages ----------------------------------------------------------------------------------
 
@@ -206,14 +151,15 @@ class Desk:
                 self.family.warn(message)
             case MasterAlive(alive_at=alive_at):
                 self._leases.renew(alive_at, boot_clock())
-            case Attach(environment=environment):
+            case Attach(environment=environment, confinement=confinement):
                 self._environment = environment
+                self._confine(confinement)
                 self.is_attached = True
                 self._untold.clear()
                 for task in self.family.tasks.values():
                     task.told = True
-                self._tidying.take_up()
-                tasks = tuple(map(self._tidying.outside, self._ledger.tasks.values()))
+                self._hooks.take_up()
+                tasks = tuple(map(self._hooks.outside, self._ledger.tasks.values()))
                 spare = self._slots.spare
                 self._answer(
                     Snapshot(boot_id=self._ledger.boot_id, ledger_id=self._ledger.ledger_id, pid=self._host.pid, tasks=tasks, spare=spare)
@@ -234,13 +180,13 @@ class Desk:
 
     def _stop(self, message: StopTasks) -> None:
         self._pending = deque(start for start in self._pending if start.key != message.key)
-        if self._tidying.stop(message.key, message.grace_s, message.cause):
+        if self._hooks.stop(message.key, message.grace_s, message.cause):
             return
-        if self.family.has_attempt(message.key):
-            self.family.stop(message.key, message.grace_s, message.reason, time.monotonic())
+        if self.has_attempt(message.key):
+            self._end(message.key, Stop(message.grace_s, message.reason))
         elif known := self._ledger.known(message.key):
             for record in known:
-                self._answer(TaskChanged(record=self._tidying.outside(record)))
+                self._answer(TaskChanged(record=self._hooks.outside(record)))
         else:
             refusal = self._ledger.refusal(message.key)
             if refusal is None:
@@ -253,8 +199,17 @@ class Desk:
     def _end_leases(self) -> None:
         """End what has a lease that ran out: by ourselves, whoever else is there."""
         for key, grace_s in self._leases.take_due(boot_clock()):
-            self._tidying.stop(key, grace_s, LOST)
-            self.family.stop(key, grace_s, RAN_OUT, time.monotonic(), lost=True)
+            self._hooks.stop(key, grace_s, LOST)
+            self._end(key, Stop(grace_s, RAN_OUT, lost=True))
+
+    def _end(self, key: AttemptKey, stop: Stop) -> None:
+        """End what runs of an attempt, and what is about to."""
+        self._user_starts.stop(key, stop)
+        self.end_trees(key, stop)
+
+    def end_trees(self, key: AttemptKey, stop: Stop) -> None:
+        """End what runs of an attempt."""
+        self.family.stop(key, stop.grace_s, stop.reason, time.monotonic(), lost=stop.lost)
 
     # --- starting ----------------------------------------------------------------------------------
 
@@ -278,7 +233,7 @@ class Desk:
                             collect=start.collect,
                         )
                     )
-                self._tidying.note(start)
+                self._hooks.note(start)
                 turn.append(start)
         if not turn:
             return
@@ -287,11 +242,11 @@ class Desk:
             if can_start and start.prolog:
                 self._leases.renew(start.alive_at, boot_clock())
                 self._leases.add(start.key, start.lease_s, start.grace_s)
-                self._tidying.run_prolog(start, self._start_prepared, self._refuse)
+                self._hooks.run_prolog(start, self._start_prepared, self.refuse)
             elif can_start:
                 self._start(start)
             else:
-                self._refuse(start, SpawnFailure("disk-full", "The node's disk is full: free some space on it.", "node"))
+                self.refuse(start, SpawnFailure("disk-full", "The node's disk is full: free some space on it.", "node"))
         self._host.leave()
 
     def _is_new(self, start: StartTasks) -> bool:
@@ -300,7 +255,7 @@ class Desk:
         if known := self._ledger.known(start.key):
             for record in known:
                 if record.pid or record.ended_at is not None:
-                    self._answer(TaskChanged(record=self._tidying.outside(record)))
+                    self._answer(TaskChanged(record=self._hooks.outside(record)))
             return False
         if start.incarnation != here:
             refusal = stale(start.key, "The launch was meant for the node as it was before it started anew.")
@@ -308,7 +263,8 @@ class Desk:
             refusal = stale(start.key, "The launch came too late: its lease had run out.")
         else:
             refusal = self._ledger.refusal(start.key)
-        if refusal is None and any(key.job_id == start.key.job_id for key, _ in self.family.tasks):
+        job_id = start.key.job_id
+        if refusal is None and (self._user_starts.has_job(job_id) or any(key.job_id == job_id for key, _ in self.family.tasks)):
             refusal = StartRefused(
                 key=start.key, code="attempt-alive", message=f"An earlier attempt of job {start.key.job_id} still runs here.", fault="node"
             )
@@ -321,43 +277,93 @@ class Desk:
         self._host.leave()
 
     def _start(self, start: StartTasks) -> None:
-        if why := self._host.enter(start.cwd, start.account):
-            self._refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "node"))
-            return
         self._leases.renew(start.alive_at, boot_clock())
         self._leases.add(start.key, start.lease_s, start.grace_s)
+        if start.account is not None:
+            self._start_as(start, start.account)
+            return
+        if why := self._host.enter(start.cwd):
+            self.refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "job"))
+            return
         for position, rank in enumerate(start.ranks):
             failure = self._start_rank(start, rank)
             if failure is None:
                 continue
             if position == 0:
-                self._refuse(start, failure)
+                self.refuse(start, failure)
             else:
-                self._fail_rest(start, position, failure)
+                self.fail_rest(start, position, failure)
             return
 
     def _start_rank(self, start: StartTasks, rank: RankStart) -> SpawnFailure | None:
-        marker = marker_value(self._ledger.ledger_id, start.key, rank.rank)
-        base = self._environment if start.account is None else environment_of(start.account, self._environment)
-        env = {**base, **rank.env, MARKER: marker}
-        reach("keeper.spawn.before")
+        env = {**self._environment, **rank.env, MARKER: self._marker(start.key, rank.rank)}
         stem = self._ledger.tasks[start.key, rank.rank].spool
-        if self._typing is not None and rank.rank == 0 and (start.stdin or start.pty):
-            pid = self._typing.spawn(start, rank.rank, env, stem)
-        else:
-            pid = self._host.spawn(start.argv, env, stem, start.account)
+        stdin = self._open_stdin(start, rank.rank, stem)
+        if isinstance(stdin, SpawnFailure):
+            return stdin
+        pid = self._host.spawn(start.argv, env, stem, stdin)
         if isinstance(pid, SpawnFailure):
+            self._close_stdin(start.key, rank.rank)
             return pid
-        reach("keeper.spawn.after")
-        self._ledger.note_begun(start.key, rank.rank, pid, time.time(), boot_clock())
-        task = LiveTask(start.key, rank.rank, pid, marker, is_disguised=start.account is not None)
-        self.family.add(task)
-        self._untold.append((time.monotonic() + UNTOLD_S, task))
+        self.begin_rank(start, rank.rank, pid)
         return None
 
-    def _refuse(self, start: StartTasks, failure: SpawnFailure, state: str = "failed") -> None:
+    def _start_as(self, start: StartTasks, account: Account) -> None:
+        """Have the account's helper start all processes of a launch."""
+        group = self._host.new_group()
+        base = login_environment(account, self._environment)
+
+        def ask(rank: RankStart, then: Callable[[int | SpawnFailure], None]) -> None:
+            stem = self._ledger.tasks[start.key, rank.rank].spool
+            stdin = self._open_stdin(start, rank.rank, stem)
+            if isinstance(stdin, SpawnFailure):
+                then(stdin)
+                return
+
+            def answered(result: int | SpawnFailure) -> None:
+                if isinstance(result, SpawnFailure):
+                    self._close_stdin(start.key, rank.rank)
+                then(result)
+
+            env = {**base, **rank.env, MARKER: self._marker(start.key, rank.rank)}
+            terminal = stdin.terminal if stdin is not None else ""
+            has_pipe = stdin is not None and not terminal
+            request = Spawn(number=0, group=group, argv=start.argv, env=env, cwd=start.cwd, pipe=has_pipe, terminal=terminal)
+            self._host.spawn_as(account, request, stem, answered, stdin=stdin, may_gain=start.may_gain)
+
+        self._user_starts.begin(start, ask)
+
+    def _marker(self, key: AttemptKey, rank: int) -> bytes:
+        return marker_value(self._ledger.ledger_id, key, rank)
+
+    def _open_stdin(self, start: StartTasks, rank: int, stem: str) -> Stdin | SpawnFailure | None:
+        """Return what a process reads that is about to be started; None for nothing."""
+        reach("keeper.spawn.before")
+        return self._typing.open(start, rank, stem) if self._typing is not None and rank == 0 and (start.stdin or start.pty) else None
+
+    def _close_stdin(self, key: AttemptKey, rank: int) -> None:
+        if self._typing is not None:
+            self._typing.remove(key, rank)
+
+    def begin_rank(self, start: StartTasks, rank: int, pid: int) -> None:
+        """Take in that a process was started."""
+        reach("keeper.spawn.after")
+        if self._typing is not None:
+            self._typing.started(start.key, rank)
+        self._ledger.note_begun(start.key, rank, pid, time.time(), boot_clock())
+        task = LiveTask(start.key, rank, pid, self._marker(start.key, rank), is_other_account=start.account is not None)
+        self.family.add(task)
+        self._untold.append((time.monotonic() + UNTOLD_S, task))
+
+    def all_answered(self, key: AttemptKey) -> None:
+        """Take in that no more processes of an attempt will start: if those that did are over, so is the attempt."""
+        if key in self._ledger.hooks and not self.family.has_attempt(key) and not self._hooks.runner.is_busy(key):
+            self._hooks.tidy(key)
+
+    def refuse(self, start: StartTasks, failure: SpawnFailure, state: str = "failed") -> None:
+        """Tell that nothing of a launch was started, and nothing will be."""
         if start.key in self._ledger.hooks:
-            self._tidying.run_epilog(start.key, state, failure.exit_code or 1, lambda: self._refuse(start, failure))
+            self._hooks.run_epilog(start.key, state, failure.exit_code or 1, lambda: self.refuse(start, failure))
             return
         refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
         self._leases.drop(start.key)
@@ -370,7 +376,7 @@ class Desk:
         self._ledger.note_refused(refusal)
         self._answer(refusal)
 
-    def _fail_rest(self, start: StartTasks, position: int, failure: SpawnFailure) -> None:
+    def fail_rest(self, start: StartTasks, position: int, failure: SpawnFailure) -> None:
         """End a launch of which some ranks already run: the others are told as ended, the running ones are stopped."""
         for rank in start.ranks[position:]:
             record = self._ledger.note_ended(
@@ -393,18 +399,18 @@ class Desk:
         for task in tasks:
             reach("keeper.end")
             self.family.remove(task)
-            if self._tidying.runner.owns(task.key):
-                self._tidying.runner.finished(task)
+            if self._hooks.runner.owns(task.key):
+                self._hooks.runner.finished(task)
                 continue
             if self._typing is not None:
                 self._typing.remove(task.key, task.rank)
-            if task.key in self._leases and not self.family.has_attempt(task.key):
+            if task.key in self._leases and not self.has_attempt(task.key):
                 self._leases.drop(task.key)
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = self._host.sizes(name)
             # Never again a file that was another account's: it may have handed its descriptor on.
-            if sizes == (0, 0) and task.kill_at is None and not task.is_disguised and task.key not in self._ledger.hooks:
+            if sizes == (0, 0) and task.kill_at is None and not task.is_other_account and task.key not in self._ledger.hooks:
                 self._blank.add(name)
             record = self._ledger.note_ended(
                 task.key,
@@ -416,7 +422,7 @@ class Desk:
                 lost=task.lost,
                 sizes=sizes,
             )
-            if task.key not in self._ledger.hooks or self.family.has_attempt(task.key):
+            if task.key not in self._ledger.hooks or self.has_attempt(task.key):
                 self._answer(TaskChanged(record=record))
             else:
-                self._tidying.tidy(task.key)
+                self._hooks.tidy(task.key)

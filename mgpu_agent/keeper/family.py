@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from mgpu_agent.keeper.trees import (
     Process,
@@ -17,6 +19,7 @@ from mgpu_agent.keeper.trees import (
     read_marker,
     read_process,
     send_signals,
+    uid_of,
 )
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Warn
@@ -24,17 +27,29 @@ from mgpu_agent.protocol.messages import Warn
 LEFTOVER_GRACE_S = 1.0  # what a finished leader left behind gets this long to end on TERM
 RESCAN_S = 0.05
 RESCAN_KILL_S = 0.02
+UNSEEN = "The helper of its account was ended, so that nobody saw how it ended."
+
+
+class Helpers(Protocol):
+    """What is needed of the helpers that start processes of other accounts."""
+
+    @property
+    def pids(self) -> set[int]:
+        """The helpers themselves."""
+
+    def is_reaped(self, pid: int) -> bool:
+        """Take in that a child of this process has ended; tell whether it was a helper."""
 
 
 class LiveTask:
     """One leader and its tree, until no process of it is left."""
 
-    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes, *, is_disguised: bool = False) -> None:
+    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes, *, is_other_account: bool = False) -> None:
         self.key = key
         self.rank = rank
         self.pid = pid
         self.marker = marker
-        self.is_disguised = is_disguised
+        self.is_other_account = is_other_account
         """Whether it runs as another account than the keeper."""
         self.told = False
         """Whether the agent knows that it started."""
@@ -59,8 +74,11 @@ class LiveTask:
 class Family:
     """All live tasks of this keeper."""
 
-    def __init__(self) -> None:
+    def __init__(self, helpers: Helpers | None = None) -> None:
         self.tasks: dict[tuple[AttemptKey, int], LiveTask] = {}
+        self._helpers = helpers
+        self._told: list[tuple[int, int]] = []
+        """Ends that helpers told of, each with its status."""
         self._leaders: dict[int, LiveTask] = {}
         self._ending: list[LiveTask] = []
 
@@ -90,7 +108,7 @@ class Family:
         if not tasks or message.signal not in signal.valid_signals():
             return
         table = ProcessTable.read()
-        spare = {os.getpid()}
+        spare = {os.getpid()} | self._spared()
         members = [process for task in tasks for process in task.members(table, spare)]
         handling = [process for process in members if handles_signal(process.pid, message.signal)]
         send_signals(handling or members, signal.Signals(message.signal))
@@ -104,22 +122,43 @@ class Family:
     def reap(self, now: float, wall: float) -> list[LiveTask]:
         """Collect every child that ended and return the tasks of which nothing is left."""
         exited: list[LiveTask] = []
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
+        told, self._told = self._told, []
+        for pid, status in (*told, *_reaped()):
             task = self._leaders.pop(pid, None)
-            if task is None:  # an adopted orphan: what it belonged to is seen by the next scan
-                self._scan_soon(now)
+            if task is None:
+                if self._helpers is None or not self._helpers.is_reaped(pid):
+                    self._scan_soon(now)  # an adopted orphan: what it belonged to is seen by the next scan
                 continue
             task.exited_at = wall
             task.exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
             task.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             exited.append(task)
         return self._without_leftovers(exited, now) if exited else []
+
+    @property
+    def has_told(self) -> bool:
+        """Tell whether `reap` has something to return at once."""
+        return bool(self._told)
+
+    def note_ends(self, ended: Iterable[tuple[int, int]]) -> None:
+        """Take in what helpers tell of the processes that they started; `reap` returns their tasks."""
+        self._told += ended
+
+    def adopt(self, uid: int, live: set[int]) -> None:
+        """See to the processes of a helper that is gone: those it told of are ours now, or ended unseen; others must not run."""
+        children = children_of_this_process()
+        for pid in live & self._leaders.keys() - children:
+            self._leaders[pid].reason = UNSEEN
+            self._told.append((pid, int(signal.SIGKILL)))
+        markers = {task.marker for task in self.tasks.values()}
+        sessions = {task.pid for task in self.tasks.values()}
+        strangers = (read_process(pid) for pid in children - self._leaders.keys() - self._spared())
+        # What it was just about to start is in no ledger as begun: it counts as never started, and so must it be.
+        stray = [one for one in strangers if one is not None and uid_of(one.pid) == uid]
+        send_signals([one for one in stray if one.session not in sessions and read_marker(one.pid) not in markers], signal.SIGKILL)
+
+    def _spared(self) -> set[int]:
+        return set() if self._helpers is None else self._helpers.pids
 
     def sweep(self, now: float) -> list[LiveTask]:
         """Press on with the trees that are to end and return those that are gone."""
@@ -146,7 +185,7 @@ class Family:
 
     def _without_leftovers(self, exited: list[LiveTask], now: float) -> list[LiveTask]:
         """Return those that left nothing behind; in the plain case this reads one small file for the whole batch."""
-        strangers = children_of_this_process() - self._leaders.keys()
+        strangers = children_of_this_process() - self._leaders.keys() - self._spared()
         gone = []
         for task in exited:
             if task.kill_at is not None:
@@ -178,7 +217,7 @@ class Family:
 
     def _press(self, task: LiveTask, table: ProcessTable, now: float) -> bool:
         """Signal what lives of a tree that is to end; tell whether anything does."""
-        spare = {os.getpid()} | self._leaders.keys() - {task.pid}
+        spare = {os.getpid()} | self._spared() | self._leaders.keys() - {task.pid}
         members = task.members(table, spare)
         if not members:
             task.next_scan_at = now + RESCAN_KILL_S
@@ -194,3 +233,15 @@ class Family:
         send_signals(fresh, signal.SIGTERM, signal.SIGCONT)
         task.next_scan_at = task.kill_at if task.exited_at is None else min(task.kill_at, now + RESCAN_S)
         return True
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Yield every child of this process that ended, with its status."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status

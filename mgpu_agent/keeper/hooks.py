@@ -2,6 +2,9 @@
 
 Each is a process of its own, by a name that is no attempt's, so that a stop of the attempt does not end the epilog. A prolog that
 fails ends the row; of epilogs all run. Their output goes where the first process of the attempt writes.
+
+Hooks of the site run as the agent's own user, and find its environment, what mgpu says of the attempt, and `/`: nothing that the job's
+user chose. Those of the job run as its processes do.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from mgpu_agent.keeper.disguise import environment_of
 from mgpu_agent.keeper.family import LiveTask
-from mgpu_agent.keeper.messages import MARKER, Account, Hook, Hooks
-from mgpu_agent.keeper.spawn import SpawnFailure
+from mgpu_agent.keeper.messages import MARKER, Hook, Hooks
 from mgpu_agent.keeper.trees import marker_value
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
+from mgpu_agent.run_as.account import Account, login_environment
+from mgpu_agent.run_as.requests import Spawn
+from mgpu_agent.run_as.spawn import SpawnFailure
 
 PROLOG = "prolog"
 EPILOG = "epilog"
@@ -38,14 +42,20 @@ Then = Callable[[str, bool], None]
 class Machine(Protocol):
     """What is needed of the machine."""
 
-    def enter(self, cwd: str, account: Account | None = None) -> str:
+    def enter(self, cwd: str) -> str:
         """Go to this directory; return why not, or nothing."""
 
     def leave(self) -> None:
         """Hold no directory of a job."""
 
-    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
+    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str) -> int | SpawnFailure:
         """Start a process where we are; return its pid."""
+
+    def spawn_as(self, account: Account, request: Spawn, stem: str, then: Callable[[int | SpawnFailure], None]) -> None:
+        """Have a process started as this account; `then` is told its pid."""
+
+    def new_group(self) -> int:
+        """Return a number for processes that belong together."""
 
 
 class Living(Protocol):
@@ -143,25 +153,43 @@ class HookRunner:
             run.is_sites = run.step is not None and run.step.site
 
     def _start(self, run: _Run, step: Hook) -> str | None:
-        """Start one; return why that failed."""
+        """Start one; return why that failed, as far as it is known by now."""
         account = None if step.site else run.hooks.account
-        if self._host.enter(run.hooks.cwd, account):
-            self._host.enter("/")
-        name = _name(run.key, run.kind)
-        marker = marker_value(self._ledger_id, name, 0)
-        base = self._base() if account is None else environment_of(account, self._base())
-        env = {**base, **run.hooks.env, **run.extra, b"MGPU_HOOK": run.kind.encode(), MARKER: marker}
+        marker = marker_value(self._ledger_id, _name(run.key, run.kind), 0)
+        base = self._base() if account is None else login_environment(account, self._base())
+        of_job = {} if step.site else run.hooks.env
+        env = {**base, **of_job, **run.hooks.facts, **run.extra, b"MGPU_HOOK": run.kind.encode(), MARKER: marker}
+        argv = (b"/bin/sh", b"-c", step.command.encode())
+        run.until = time.monotonic() + step.limit_s
+        run.is_late = False
         reach("keeper.hook")
-        pid = self._host.spawn((b"/bin/sh", b"-c", step.command.encode()), env, run.hooks.spool, account)
+        if account is not None:
+            request = Spawn(number=0, group=self._host.new_group(), argv=argv, env=env, cwd=run.hooks.cwd, or_root=True)
+            self._host.spawn_as(account, request, run.hooks.spool, lambda pid: self._started_as(run, pid, marker))
+            return None
+        if step.site or self._host.enter(run.hooks.cwd):
+            self._host.leave()
+        pid = self._host.spawn(argv, env, run.hooks.spool)
         self._host.leave()
         if isinstance(pid, SpawnFailure):
             return f"could not be started: {pid.message}"
-        run.until = time.monotonic() + step.limit_s
-        run.is_late = False
-        task = LiveTask(name, 0, pid, marker, is_disguised=account is not None)
+        self._begun(run, pid, marker, is_other=False)
+        return None
+
+    def _started_as(self, run: _Run, pid: int | SpawnFailure, marker: bytes) -> None:
+        """Take in what the helper of an account says."""
+        if isinstance(pid, SpawnFailure):
+            self._fail(run, f"could not be started: {pid.message}")
+            self._next(run)
+            return
+        self._begun(run, pid, marker, is_other=True)
+        if run.problem or run.is_late:  # it was to end before it began
+            self._family.stop(_name(run.key, run.kind), 0.0, "stopped", time.monotonic())
+
+    def _begun(self, run: _Run, pid: int, marker: bytes, *, is_other: bool) -> None:
+        task = LiveTask(_name(run.key, run.kind), 0, pid, marker, is_other_account=is_other)
         task.told = True
         self._family.add(task)
-        return None
 
 
 def _name(key: AttemptKey, kind: str) -> AttemptKey:

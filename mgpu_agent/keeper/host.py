@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mgpu_agent.keeper.disguise import disguised
 from mgpu_agent.keeper.ledger import Ledger
-from mgpu_agent.keeper.messages import Account, TaskRecord
+from mgpu_agent.keeper.messages import TaskRecord
 from mgpu_agent.keeper.place import has_room
 from mgpu_agent.keeper.recovery import kill_all
-from mgpu_agent.keeper.spawn import SpawnFailure, ignored_signals, spawn
+from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.helpers import Helpers
+from mgpu_agent.run_as.requests import Spawn
+from mgpu_agent.run_as.spawn import SpawnFailure, Stdin, ignored_signals, spawn
+
+_OUTPUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class ThisMachine:
     """The real one; `spool` is where output goes."""
 
-    def __init__(self, spool: Path) -> None:
+    def __init__(self, spool: Path, helpers: Helpers | None = None) -> None:
         self._spool = spool
+        self._helpers = helpers
         self._reset_signals = ignored_signals()
 
     @property
@@ -26,11 +32,10 @@ class ThisMachine:
         """The keeper's own."""
         return os.getpid()
 
-    def enter(self, cwd: str, account: Account | None = None) -> str:
-        """Go to this directory, with the rights of this account if one is given; return why not, or nothing."""
+    def enter(self, cwd: str) -> str:
+        """Go to this directory; return why not, or nothing."""
         try:
-            with disguised(account):
-                os.chdir(cwd)
+            os.chdir(cwd)
         except OSError as error:
             return error.strerror or str(error)
         except ValueError as error:
@@ -41,9 +46,33 @@ class ThisMachine:
         """Hold no directory of a job."""
         os.chdir("/")
 
-    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, account: Account | None = None) -> int | SpawnFailure:
-        """Start a process where we are, with its output in the spool files of this name; return its pid."""
-        return spawn(argv, env, f"{self._spool}/{stem}.out", f"{self._spool}/{stem}.err", self._reset_signals, account=account)
+    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, stdin: Stdin | None = None) -> int | SpawnFailure:
+        """Start a process of our own user where we are, with its output in the spool files of this name; return its pid."""
+        return spawn(argv, env, f"{self._spool}/{stem}.out", f"{self._spool}/{stem}.err", self._reset_signals, stdin=stdin)
+
+    def new_group(self) -> int:
+        """Return a number for processes of which none is started after one could not be."""
+        assert self._helpers is not None
+        return self._helpers.new_group()
+
+    def spawn_as(
+        self,
+        account: Account,
+        request: Spawn,
+        stem: str,
+        then: Callable[[int | SpawnFailure], None],
+        *,
+        stdin: Stdin | None = None,
+        may_gain: bool = False,
+    ) -> None:
+        """Have the helper of an account start a process, with its output in the spool files of this name; `then` is told of it."""
+        assert self._helpers is not None
+        try:
+            descriptors = self._descriptors(account, stem, stdin)
+        except OSError as error:
+            then(SpawnFailure("spool", f"The node could not open the job's output files: {error.strerror}.", "node"))
+        else:
+            self._helpers.spawn(account, request, descriptors, then, may_gain=may_gain)
 
     def complain(self, sentence: str) -> None:
         """Say something that only an administrator can mend, in the keeper's log."""
@@ -60,6 +89,24 @@ class ThisMachine:
     def end_all(self, ledger: Ledger, lost: list[TaskRecord]) -> None:
         """Kill all that an earlier keeper left of these tasks, or of others with this ledger's mark."""
         kill_all(ledger, lost)
+
+    def _descriptors(self, account: Account, stem: str, stdin: Stdin | None) -> Sequence[int]:
+        """Open what a process of this account writes to and reads from; the files become its own."""
+        if stdin is not None and stdin.terminal:
+            os.chown(stdin.terminal, account.uid, -1)
+            return ()
+        opened: list[int] = []
+        try:
+            for end in ("out", "err"):
+                opened.append(os.open(f"{self._spool}/{stem}.{end}", _OUTPUT_FLAGS, 0o600))
+                os.fchown(opened[-1], account.uid, account.gid)
+            if stdin is not None:
+                opened.append(os.dup(stdin.descriptor))
+        except OSError:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        return opened
 
 
 def _size(path: str) -> int:

@@ -15,17 +15,20 @@ import sys
 import time
 from pathlib import Path
 
+from mgpu_agent.channel import Channel
 from mgpu_agent.keeper.alarm import Alarm
 from mgpu_agent.keeper.consoles import Consoles
 from mgpu_agent.keeper.desk import Desk
 from mgpu_agent.keeper.family import Family
 from mgpu_agent.keeper.host import ThisMachine
 from mgpu_agent.keeper.ledger import Ledger
-from mgpu_agent.keeper.messages import LEDGER_NAME, SPOOL_NAME, Channel, FromKeeper, ToKeeper, to_keeper_decoder
+from mgpu_agent.keeper.messages import LEDGER_NAME, SPOOL_NAME, FromKeeper, ToKeeper, to_keeper_decoder
 from mgpu_agent.keeper.place import listen, take_lock
 from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.keeper.warden import be_guarded
 from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.run_as.account import Confinement
+from mgpu_agent.run_as.helpers import Helpers
 
 
 class Keeper:
@@ -45,7 +48,10 @@ class Keeper:
         self._poll.register(self._wake, select.POLLIN)
         self._poll.register(self._alarm, select.POLLIN)
         self._consoles = Consoles(self._poll, directory / SPOOL_NAME)
-        self._desk = Desk(ledger, Family(), ThisMachine(directory / SPOOL_NAME), self._say, self._consoles)
+        self._helpers = Helpers(self._poll)
+        self._family = Family(self._helpers)
+        host = ThisMachine(directory / SPOOL_NAME, self._helpers)
+        self._desk = Desk(ledger, self._family, host, self._say, typing=self._consoles, confine=self._confine)
 
     def run(self) -> None:
         """Keep until there is nothing to keep."""
@@ -63,7 +69,10 @@ class Keeper:
                 self._alarm.clear()
             for ack in self._consoles.serve(ready):
                 self._say(ack)
+            self._family.note_ends(self._helpers.serve(ready))
+            self._helpers.tend(time.monotonic())
             self._desk.turn()
+            self._helpers.settle(self._family.adopt)
             self._alarm.set(self._desk.lease_at())
             self._send()
 
@@ -75,6 +84,7 @@ class Keeper:
         for handle in (self._listener, self._wake, self._wake_writer, self._alarm):
             handle.close()
         self._consoles.close()
+        self._helpers.close()
         self._ledger.close()
 
     # --- the loop's parts --------------------------------------------------------------------------
@@ -85,6 +95,9 @@ class Keeper:
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._terminate())
+
+    def _confine(self, confinement: Confinement) -> None:
+        self._helpers.confinement = confinement
 
     def _terminate(self) -> None:
         self._terminated = True
@@ -100,11 +113,12 @@ class Keeper:
         return is_leaving or time.monotonic() - self._idle_since >= self._idle_s
 
     def _timeout_ms(self) -> float | None:
-        if self._desk.has_pending:
+        if self._desk.has_pending or self._family.has_told:
             return 0
         moments = [self._idle_since + self._idle_s] if self._channel is None else []
         if (next_at := self._desk.next_at()) is not None:
             moments.append(next_at)
+        moments += self._helpers.moments()
         if not moments:
             return None
         return max(0.0, (min(moments) - time.monotonic()) * 1000 + 0.5)

@@ -1,33 +1,18 @@
-"""What agent and keeper say to each other over the node's own Unix socket, and its framing. Never leaves the machine.
-
-Every message is a four-byte length and msgpack; many of them may go in one write.
-"""
+"""What agent and keeper say to each other over the node's own Unix socket. Never leaves the machine."""
 
 from __future__ import annotations
-
-import socket
-import struct
-from typing import Generic, TypeVar
 
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid
 from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
+from mgpu_agent.run_as.account import Account, Confinement
 
 SOCKET_NAME = "keeper.sock"
 LOCK_NAME = "keeper.lock"
 LEDGER_NAME = "ledger"
 SPOOL_NAME = "spool"
 MARKER = b"MGPU_TASK"
-_RECEIVE_BYTES = 1024 * 1024
-_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-
-
-class Stdin(msgspec.Struct, frozen=True):
-    """What a process reads: a terminal by its path, or a descriptor of ours."""
-
-    terminal: str
-    descriptor: int
 
 
 class Collect(msgspec.Struct, frozen=True, array_like=True):
@@ -76,20 +61,10 @@ def incarnation(boot_id: str, ledger_id: str) -> str:
 
 
 class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
-    """I am the agent now; this is the environment that jobs start from."""
+    """I am the agent now; this is the environment that jobs start from, and what they are bound by where they run as their users."""
 
     environment: dict[bytes, bytes]
-
-
-class Account(msgspec.Struct, frozen=True, array_like=True):
-    """An account of this machine, under which the processes of a launch run."""
-
-    name: str
-    uid: int
-    gid: int
-    groups: tuple[int, ...] = ()
-    home: str = "/"
-    shell: str = ""
+    confinement: Confinement = Confinement()
 
 
 class Hook(msgspec.Struct, frozen=True, array_like=True):
@@ -107,10 +82,13 @@ class Hooks(msgspec.Struct, frozen=True, array_like=True):
     prolog: tuple[Hook, ...]
     epilog: tuple[Hook, ...]
     env: dict[bytes, bytes]
+    """What the job's own hooks find beside the environment of a login; those of the site never do."""
     cwd: str
     account: Account | None = None
     spool: str = ""
     """The spool files that their output goes to."""
+    facts: dict[bytes, bytes] = {}
+    """What mgpu itself says of the attempt: `MGPU_*`, for every hook."""
 
 
 class RankStart(msgspec.Struct, frozen=True, array_like=True):
@@ -139,8 +117,12 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """As in `MasterAlive`, when the launch came."""
     account: Account | None = None
     """Who the processes run as; None for the agent's own user."""
+    may_gain: bool = False
+    """Whether `no_new_privs` is left out: it starts a container, whose tools need setuid helpers."""
     prolog: tuple[Hook, ...] = ()
     epilog: tuple[Hook, ...] = ()
+    facts: dict[bytes, bytes] = {}
+    """What hooks are told of the attempt."""
     stdin: bool = False
     """Rank 0 reads what comes by `Input`."""
     pty: bool = False
@@ -216,87 +198,5 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True, tag="discarded"):
 
 FromKeeper = Snapshot | TaskChanged | StartRefused | Discarded | InputAck
 
-# --- framing -------------------------------------------------------------------------------------
-
-_T = TypeVar("_T")
-_LENGTH = struct.Struct(">I")
-_encoder = msgspec.msgpack.Encoder()
 to_keeper_decoder: msgspec.msgpack.Decoder[ToKeeper] = msgspec.msgpack.Decoder(ToKeeper)
 from_keeper_decoder: msgspec.msgpack.Decoder[FromKeeper] = msgspec.msgpack.Decoder(FromKeeper)
-
-
-class Channel(Generic[_T]):
-    """One end of the socket: queues what is sent, cuts what arrives into messages. Owns the socket."""
-
-    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_T]) -> None:
-        connection.setblocking(False)
-        self._socket = connection
-        self._decoder = decoder
-        self._incoming = bytearray()
-        self._outgoing = bytearray()
-
-    def fileno(self) -> int:
-        """Return the descriptor to poll."""
-        return self._socket.fileno()
-
-    @property
-    def has_outgoing(self) -> bool:
-        """Tell whether something waits until the other side reads."""
-        return bool(self._outgoing)
-
-    def put(self, message: ToKeeper | FromKeeper) -> None:
-        """Queue one message; `flush` sends it."""
-        body = _encoder.encode(message)
-        self._outgoing += _LENGTH.pack(len(body))
-        self._outgoing += body
-
-    def flush(self) -> bool:
-        """Send what the socket takes without waiting; tell whether the other side is still there."""
-        while self._outgoing:
-            try:
-                sent = self._socket.send(self._outgoing)
-            except (BlockingIOError, InterruptedError):
-                return True
-            except OSError:
-                return False
-            del self._outgoing[:sent]
-        return True
-
-    def receive(self) -> list[_T] | None:
-        """Return the messages that have arrived, or None when the other side is gone or talks nonsense."""
-        try:
-            data = self._socket.recv(_RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return []
-        except OSError:
-            return None
-        if not data:
-            return None
-        self._incoming += data
-        return self._cut()
-
-    def _cut(self) -> list[_T] | None:
-        messages: list[_T] = []
-        position = 0
-        available = len(self._incoming)
-        view = memoryview(self._incoming)
-        try:
-            while available - position >= _LENGTH.size:
-                (length,) = _LENGTH.unpack_from(view, position)
-                if length > _MAX_MESSAGE_BYTES:
-                    return None
-                if available - position - _LENGTH.size < length:
-                    break
-                start = position + _LENGTH.size
-                messages.append(self._decoder.decode(view[start : start + length]))
-                position = start + length
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        finally:
-            view.release()
-        del self._incoming[:position]
-        return messages
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()

@@ -68,6 +68,15 @@ def read_marker(pid: int) -> bytes:
     return environment[start:] if end < 0 else environment[start:end]
 
 
+def uid_of(pid: int) -> int:
+    """Return the real user of a process; -1 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
+    except (OSError, StopIteration):
+        return -1
+
+
 def handles_signal(pid: int, number: int) -> bool:
     """Tell whether a process has something of its own to do when this signal comes."""
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mgpu_agent.keeper.messages import Account
+from mgpu_agent.run_as.account import Account
 
 FIRST_PERSON_UID = 1000  # below are root and services, on every distribution that we know
 TRIAL_USER = ""

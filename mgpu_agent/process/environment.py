@@ -59,6 +59,22 @@ def task_environment(
     return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
 
 
+def hook_facts(spec: LaunchSpec, *, node_id: NodeId, devices: str) -> dict[bytes, bytes]:
+    """Return what prologs and epilogs are told of an attempt: mgpu's own words, none of which its user can put in another's place."""
+    if not spec.hooks:
+        return {}
+    facts = {
+        "MGPU_JOB_ID": spec.key.job_id,
+        "MGPU_ATTEMPT": str(spec.key.attempt),
+        "MGPU_EPOCH": str(spec.key.epoch),
+        "MGPU_NODE_ID": node_id,
+        "MGPU_GPUS": ",".join(spec.gpus),
+        "MGPU_USER": spec.user,
+        "CUDA_VISIBLE_DEVICES": devices,
+    }
+    return {os.fsencode(name): os.fsencode(value) for name, value in facts.items()}
+
+
 def _exchange_words(spec: LaunchSpec, values: str) -> tuple[str, ...]:
     if not values:
         return ()

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from mgpu_agent.keeper.messages import Account
 from mgpu_agent.process.wishes import Waiting, Wish, verify
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.failpoints import reach
@@ -23,6 +22,7 @@ from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import FetchPieces, Piece
 from mgpu_agent.protocol.model import LaunchSpec
 from mgpu_agent.protocol.places import make_private_dir
+from mgpu_agent.run_as.account import Account
 
 DEFAULT_CAP_BYTES = 20 * 1024**3
 WINDOW = 8

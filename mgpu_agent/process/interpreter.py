@@ -9,9 +9,9 @@ import sys
 
 import msgspec
 
-from mgpu_agent.keeper.messages import Account
 from mgpu_agent.process.accounts import run_as
 from mgpu_agent.protocol.model import PythonWish
+from mgpu_agent.run_as.account import Account
 
 _ASK_S = 5.0
 _OWN_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -10,17 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from mgpu_agent.keeper.messages import (
-    SOCKET_NAME,
-    Attach,
-    Channel,
-    FromKeeper,
-    Snapshot,
-    ToKeeper,
-    from_keeper_decoder,
-)
+from mgpu_agent.channel import Channel
+from mgpu_agent.keeper.messages import SOCKET_NAME, Attach, FromKeeper, Snapshot, ToKeeper, from_keeper_decoder
 from mgpu_agent.protocol.errors import EngineError
 from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.run_as.account import Confinement
+from mgpu_agent.run_as.programs import start_program
 
 ATTACH_S = 60.0  # a new keeper first ends what an earlier one left, which may take a kill grace
 _LOG_LIMIT_BYTES = 1024 * 1024
@@ -30,9 +25,12 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 class KeeperClient:
     """A connection to the keeper of one node directory. Owns the socket, and the keeper's exit status if it started it."""
 
-    def __init__(self, directory: Path, environment: dict[bytes, bytes], idle_s: float = 30.0) -> None:
+    def __init__(
+        self, directory: Path, environment: dict[bytes, bytes], idle_s: float = 30.0, confinement: Confinement | None = None
+    ) -> None:
         self._directory = directory
         self._environment = environment
+        self._confinement = confinement or Confinement()
         self._idle_s = idle_s
         self._started_pids: set[int] = set()
         self._channel: Channel[FromKeeper] | None = None
@@ -110,7 +108,7 @@ class KeeperClient:
             connection.close()
             return None
         channel: Channel[FromKeeper] = Channel(connection, from_keeper_decoder)
-        channel.put(Attach(environment=self._environment))
+        channel.put(Attach(environment=self._environment, confinement=self._confinement))
         while channel.flush() and time.monotonic() < give_up_at:
             select.select([channel], [channel] if channel.has_outgoing else [], [], 1.0)
             messages = channel.receive()
@@ -135,17 +133,10 @@ class KeeperClient:
         # -P: a module of the user's in the present directory must not stand in for one of the standard library.
         words = [sys.executable, "-P", "-m", "mgpu_agent.keeper", "--dir", str(self._directory)]
         words += ["--idle", str(self._idle_s), "--lost-reason", lost_reason]
-        pid = os.posix_spawn(
-            sys.executable,
-            words,
-            {**os.environ, "PYTHONPATH": python_path},
-            setsid=True,
-            setsigmask=(),
-            file_actions=(
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-            ),
-        )
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            pid = start_program(words, {**os.environ, "PYTHONPATH": python_path}, errors=descriptor)
+        finally:
+            os.close(descriptor)
         self._started_pids.add(pid)
         return pid

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from mgpu_agent.keeper.messages import Account, Collect, Hook, RankStart, StartTasks
-from mgpu_agent.keeper.spawn import NOT_EXECUTABLE, NOT_FOUND
+from mgpu_agent.keeper.messages import Collect, Hook, RankStart, StartTasks
 from mgpu_agent.process.accounts import Accounts, NoAccount
 from mgpu_agent.process.banner import introduced
 from mgpu_agent.process.cells import RUNNER
-from mgpu_agent.process.environment import command_words, interpreter_words, task_environment, visible_devices
+from mgpu_agent.process.environment import command_words, hook_facts, interpreter_words, task_environment, visible_devices
 from mgpu_agent.process.interpreter import Interpreters, NoPython
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import CellPython, CellWish, GpuInfo, LaunchSpec
+from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.spawn import NOT_EXECUTABLE, NOT_FOUND
 
 
 class Unprepared(msgspec.Struct, frozen=True):
@@ -125,6 +126,8 @@ class Preparation:
             lease_s=spec.lease_s,
             grace_s=spec.kill_grace_s,
             account=account,
+            may_gain=spec.container,
+            facts=hook_facts(spec, node_id=self._node_id, devices=devices),
             prolog=tuple(Hook(hook.command, hook.site, hook.limit_s) for hook in spec.hooks if hook.kind == "prolog"),
             epilog=tuple(Hook(hook.command, hook.site, hook.limit_s) for hook in spec.hooks if hook.kind == "epilog"),
             stdin=spec.stdin,

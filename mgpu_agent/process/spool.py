@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from mgpu_agent.keeper.messages import Account
 from mgpu_agent.process.accounts import can_enter
 from mgpu_agent.process.environment import script_suffix
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.places import make_private_dir
+from mgpu_agent.run_as.account import Account
 
 LATE_S = 1.0
 VALUES = ".values"

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from mgpu_agent.core.commands import PrepareTasks, StartTasks
-from mgpu_agent.keeper.messages import Account
 from mgpu_agent.protocol.folders import digest_of
 from mgpu_agent.protocol.messages import FetchPieces
+from mgpu_agent.run_as.account import Account
 
 ASK_AGAIN_S = 30.0
 

@@ -206,6 +206,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Variables that its cell leaves."""
     outputs_limit_bytes: int = 0
     """How much these may be for each rank; 0 for no limit."""
+    container: bool = False
+    """It starts a container, whose tools need setuid programs."""
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):

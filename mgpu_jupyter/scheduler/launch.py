@@ -47,6 +47,7 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tupl
         inputs=spec.inputs,
         outputs=spec.outputs,
         outputs_limit_bytes=spec.outputs_limit_bytes if spec.outputs else 0,
+        container=bool(spec.image),
     )
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
-import signal
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mgpu_agent.keeper.disguise import disguised, environment_of
-from mgpu_agent.keeper.messages import Account
-from mgpu_agent.keeper.spawn import SpawnFailure, spawn
 from mgpu_agent.process.accounts import Accounts, NoAccount, can_enter
 from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import AttemptKey, JobId
+from mgpu_agent.run_as.account import Account
 from tests.e2e.people import open_directory
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can be another account")
@@ -41,64 +40,23 @@ def test_root_and_services_are_had_by_map_only() -> None:
     assert (ops.uid, robot.uid, nobody.uid) == (0, pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("nobody").pw_uid)
 
 
-def test_the_environment_is_that_of_a_login_and_nothing_of_the_agents_session() -> None:
-    base = {b"PATH": b"/bin", b"HOME": b"/home/agent", b"XDG_RUNTIME_DIR": b"/run/user/0", b"SUDO_USER": b"x", b"MAIL": b"y"}
-    assert environment_of(ACCOUNT, base) == {
-        b"PATH": b"/bin",
-        b"HOME": b"/nonexistent",
-        b"USER": b"nobody",
-        b"LOGNAME": b"nobody",
-        b"SHELL": b"/bin/false",
-    }
-
-
-def _run(argv: tuple[bytes, ...], directory: Path) -> str | SpawnFailure:
-    out, err = directory / "x.out", directory / "x.err"
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextlib.contextmanager
+def disguised(account: Account) -> Iterator[None]:
+    """Look at files with the rights of this account, in this process of one thread."""
+    groups, group = os.getgroups(), os.getegid()
+    os.setgroups(account.groups)
+    os.setegid(account.gid)
+    os.seteuid(account.uid)
     try:
-        pid = spawn(argv, {b"PATH": b"/usr/bin:/bin"}, str(out), str(err), [signal.SIGINT], account=ACCOUNT)
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if isinstance(pid, SpawnFailure):
-        return pid
-    os.waitpid(pid, 0)
-    assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    assert (out.stat().st_uid, err.stat().st_uid) == (ACCOUNT.uid, ACCOUNT.uid)
-    return out.read_text() + err.read_text()
+        os.seteuid(os.getuid())
+        os.setegid(group)
+        os.setgroups(groups)
 
 
 @needs_root
-def test_a_process_has_all_ids_all_groups_and_plain_signals_of_its_account(tmp_path: Path) -> None:
-    os.chdir("/")
-    said = _run((b"cat", b"/proc/self/status"), tmp_path)
-    assert isinstance(said, str)
-    fields = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
-    assert fields["Uid"].split() == ["65534"] * 4
-    assert fields["Gid"].split() == ["65534"] * 4
-    assert sorted(fields["Groups"].split()) == ["54321", "65534"]
-    assert not int(fields["SigIgn"], 16) & 1 << (signal.SIGINT - 1)
-    assert os.getuid() == os.geteuid() == 0
-
-
-@needs_root
-def test_what_root_alone_could_run_is_not_found_for_an_account(tmp_path: Path) -> None:
-    os.chdir("/")
-    tool = tmp_path / "tool"
-    tool.write_text("#!/bin/sh\nid -u\n")
-    tool.chmod(0o700)
-    refused = _run((os.fsencode(tool),), tmp_path)
-    assert isinstance(refused, SpawnFailure)
-    assert refused.code == "not-executable"
-
-
-@needs_root
-def test_looking_with_an_accounts_rights_ends_with_the_block(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("x")
-    secret.chmod(0o600)
-    with disguised(ACCOUNT), pytest.raises(PermissionError):
-        secret.read_text()
-    assert secret.read_text() == "x"
+def test_which_directories_an_account_can_enter(tmp_path: Path) -> None:
     assert not can_enter(str(tmp_path), ACCOUNT)
     assert can_enter("/", ACCOUNT)
     assert not can_enter("/no/such", ACCOUNT)

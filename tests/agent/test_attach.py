@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from mgpu_agent.keeper.messages import Attach, Channel, FromKeeper, Snapshot, from_keeper_decoder
+from mgpu_agent.channel import Channel
+from mgpu_agent.keeper.messages import Attach, FromKeeper, Snapshot, from_keeper_decoder
 from tests.agent.master import wait_until
 from tests.agent.test_keeper import Conversation, Keepers, a_key, keepers, talk
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from mgpu_agent.channel import Channel
 from mgpu_agent.keeper.messages import (
     Attach,
-    Channel,
     Discarded,
     ForgetTasks,
     FromKeeper,
@@ -65,7 +65,7 @@ class Conversation:
             self._channel.put(message)
         assert self._channel.flush()
 
-    def wait(self, condition: Callable[[], object], limit_s: float = 15.0) -> object:
+    def wait(self, condition: Callable[[], object], limit_s: float = 40.0) -> object:
         give_up_at = time.monotonic() + limit_s
         while not (value := condition()):
             assert time.monotonic() < give_up_at, f"Waited in vain; heard: {self.news}"
@@ -126,8 +126,9 @@ class Keepers:
         self.running: list[subprocess.Popen[bytes]] = []
         self.conversations: list[Conversation] = []
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        keeper = subprocess.Popen([sys.executable, "-m", "mgpu_agent.keeper", "--dir", str(self.directory), "--idle", "0.2", *arguments])
+    def start(self, *arguments: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "mgpu_agent.keeper", "--dir", str(self.directory), "--idle", "0.2", *arguments]
+        keeper = subprocess.Popen(words, pass_fds=pass_fds)
         self.running.append(keeper)
         return keeper
 

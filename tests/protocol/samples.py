@@ -156,6 +156,7 @@ SPEC = LaunchSpec(
     inputs="1" * 64,
     outputs=("c",),
     outputs_limit_bytes=2**31,
+    container=True,
 )
 SAMPLE = GpuSample(
     uuid=GPU,

@@ -10,10 +10,10 @@ from mgpu_agent.keeper.desk import Desk
 from mgpu_agent.keeper.family import LiveTask
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.recovery import end_lost_tasks
-from mgpu_agent.keeper.spawn import SpawnFailure
 from mgpu_agent.protocol.errors import EngineError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.run_as.spawn import SpawnFailure
 from tests.storm.jobs import Job
 from tests.storm.world import Process
 

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from mgpu_agent.channel import Channel
 from mgpu_agent.core import events as happened
 from mgpu_agent.core.machine import Machine
 from mgpu_agent.keeper import messages as keeper
@@ -283,7 +284,7 @@ def test_the_keepers_channel(flat_memory: None) -> None:
     def throw(program: bytes) -> None:
         for number, body in enumerate(mutants(program, originals)):
             ours, theirs = socket.socketpair()
-            channel: keeper.Channel[keeper.ToKeeper] = keeper.Channel(theirs, keeper.to_keeper_decoder)
+            channel: Channel[keeper.ToKeeper] = Channel(theirs, keeper.to_keeper_decoder)
             wire = body if number % 4 == 0 else framed(body)
             ours.sendall(wire or b"\0")
             ours.close()

@@ -1,4 +1,7 @@
-"""Start one process the way a shell would find it: own session, clean signals, spool files. Keeps no record of it."""
+"""Start one process as the present user, the way a shell would find it: own session, clean signals, its files. Keeps no record of it.
+
+Whose user that is was decided before: the keeper's own, or that of a helper, which has no other.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,17 @@ from typing import Any
 
 import msgspec
 
-from mgpu_agent.keeper.disguise import disguised, start_as
-from mgpu_agent.keeper.messages import Account, Stdin
-
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
-_OUTPUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+_OUTPUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+
+
+class Stdin(msgspec.Struct, frozen=True):
+    """What a process reads: a terminal by its path, or a descriptor of ours."""
+
+    terminal: str
+    descriptor: int
 
 
 class SpawnFailure(msgspec.Struct, frozen=True):
@@ -25,6 +32,7 @@ class SpawnFailure(msgspec.Struct, frozen=True):
     code: str
     message: str
     fault: str
+    """Whose fault it is: `request` (it can never run), `job` (it may run elsewhere, and says nothing about the node), `node` or `stale`."""
     exit_code: int | None = None
 
 
@@ -37,27 +45,22 @@ def ignored_signals() -> list[signal.Signals]:
 def spawn(
     argv: tuple[bytes, ...],
     env: dict[bytes, bytes],
-    stdout: str,
-    stderr: str,
+    stdout: str | int,
+    stderr: str | int,
     reset_signals: Sequence[signal.Signals],
     *,
-    account: Account | None = None,
     stdin: Stdin | None = None,
 ) -> int | SpawnFailure:
-    """Start `argv` in the present directory, as another account if one is given, and return its pid, or why that failed.
+    """Start `argv` in the present directory and return its pid, or why that failed.
 
-    `stdin` is what it reads, or its whole terminal.
+    `stdout` and `stderr` are files to be made or descriptors; `stdin` is what it reads, or its whole terminal.
     """
-    with disguised(account):
-        program = find_program(argv[0], env.get(b"PATH", _DEFAULT_PATH))
+    program = find_program(argv[0], env.get(b"PATH", _DEFAULT_PATH))
     if isinstance(program, SpawnFailure):
         return program
+    files = _files(stdout, stderr, stdin)
 
     def start(program: bytes, argv: tuple[bytes, ...]) -> int:
-        if account is not None:
-            outputs = (stdout, stderr)
-            return start_as(account, program, argv, env=env, outputs=outputs, flags=_OUTPUT_FLAGS, reset_signals=reset_signals, stdin=stdin)
-        files = _files(stdout, stderr, stdin)
         return os.posix_spawn(program, argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals)
 
     try:
@@ -74,16 +77,20 @@ def spawn(
         return _explain(error, program, stdout, stderr)
 
 
-def _files(stdout: str, stderr: str, stdin: Stdin | None) -> tuple[tuple[Any, ...], ...]:
+def _files(stdout: str | int, stderr: str | int, stdin: Stdin | None) -> tuple[tuple[Any, ...], ...]:
     if stdin is not None and stdin.terminal:
         # Opened by the leader of a new session, it becomes the session's own terminal.
         terminal = (os.POSIX_SPAWN_OPEN, 0, stdin.terminal, os.O_RDWR, 0)
         return (terminal, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2))
     return (
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0) if stdin is None else (os.POSIX_SPAWN_DUP2, stdin.descriptor, 0),
-        (os.POSIX_SPAWN_OPEN, 1, stdout, _OUTPUT_FLAGS, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, stderr, _OUTPUT_FLAGS, 0o600),
+        _output(stdout, 1),
+        _output(stderr, 2),
     )
+
+
+def _output(file: str | int, number: int) -> tuple[Any, ...]:
+    return (os.POSIX_SPAWN_DUP2, file, number) if isinstance(file, int) else (os.POSIX_SPAWN_OPEN, number, file, _OUTPUT_FLAGS, 0o600)
 
 
 def find_program(name: bytes, path: bytes) -> bytes | SpawnFailure:
@@ -103,8 +110,8 @@ def find_program(name: bytes, path: bytes) -> bytes | SpawnFailure:
     return _not_found(name)
 
 
-def _explain(error: OSError, program: bytes, stdout: str, stderr: str) -> SpawnFailure:
-    if not (os.path.exists(stdout) and os.path.exists(stderr)):
+def _explain(error: OSError, program: bytes, stdout: str | int, stderr: str | int) -> SpawnFailure:
+    if not all(os.path.exists(path) for path in (stdout, stderr) if isinstance(path, str)):
         return SpawnFailure("spool", f"The node could not open the job's output files: {error.strerror}.", "node")
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not os.path.exists(program):
         return _not_found(program)

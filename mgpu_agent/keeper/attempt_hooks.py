@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from mgpu_agent.keeper.hooks import EPILOG, LOST, PROLOG, STATES, HookRunner
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import FromKeeper, Hooks, StartTasks, TaskChanged, TaskRecord
-from mgpu_agent.keeper.spawn import SpawnFailure
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.run_as.spawn import SpawnFailure
 
 
 class Living(Protocol):
-    """What is needed of the live processes."""
+    """What is needed of what lives."""
 
     def has_attempt(self, key: AttemptKey) -> bool:
         """Tell whether a task of this attempt is alive."""
@@ -38,13 +38,13 @@ class Machine(Protocol):
         """Return how long the two spool files of this name are."""
 
 
-class Tidying:
+class AttemptHooks:
     """The attempts that have hooks."""
 
-    def __init__(self, ledger: Ledger, family: Living, host: Machine, runner: HookRunner, answer: Callable[[FromKeeper], None]) -> None:
+    def __init__(self, ledger: Ledger, alive: Living, host: Machine, runner: HookRunner, answer: Callable[[FromKeeper], None]) -> None:
         self.runner = runner
         self._ledger = ledger
-        self._family = family
+        self._alive = alive
         self._host = host
         self._answer = answer
         self._causes: dict[AttemptKey, str] = {}
@@ -54,12 +54,12 @@ class Tidying:
         """Record the hooks of a launch, before anything of it is started."""
         if start.prolog or start.epilog:
             spool = self._ledger.known(start.key)[0].spool
-            hooks = Hooks(start.prolog, start.epilog, start.ranks[0].env, start.cwd, start.account, spool)
+            hooks = Hooks(start.prolog, start.epilog, start.ranks[0].env, start.cwd, start.account, spool, start.facts)
             self._ledger.note_hooked(start.key, hooks)
 
     def outside(self, record: TaskRecord) -> TaskRecord:
         """Return what the agent is told of a process: its attempt is over only when its epilog is."""
-        is_held = record.ended_at is not None and record.key in self._ledger.hooks and not self._family.has_attempt(record.key)
+        is_held = record.ended_at is not None and record.key in self._ledger.hooks and not self._alive.has_attempt(record.key)
         return replace(record, ended_at=None, exit_code=None, signal=None, reason="", lost=False) if is_held else record
 
     def stop(self, key: AttemptKey, grace_s: float, cause: str) -> bool:
@@ -113,7 +113,7 @@ class Tidying:
     def take_up(self) -> None:
         """Run the epilogs that an earlier keeper could not."""
         for key in list(self._ledger.hooks):
-            if not self._family.has_attempt(key) and not self.runner.is_busy(key) and self._ledger.known(key):
+            if not self._alive.has_attempt(key) and not self.runner.is_busy(key) and self._ledger.known(key):
                 self.tidy(key)
 
     def _tell(self, key: AttemptKey) -> None:

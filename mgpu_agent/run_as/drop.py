@@ -1,0 +1,56 @@
+"""Give all rights away but those of one account, for good. Nothing else in the agent changes its user."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+
+from mgpu_agent.run_as.account import Account, Confinement
+
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+LIMITS = {name.removeprefix("RLIMIT_").lower(): value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
+"""Resource limits by the name under which they are set."""
+
+
+def close_inherited() -> None:
+    """Close every descriptor above stderr: whatever this process was started with is nothing for the ones that it starts."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the one by which this list was read
+                os.close(int(name))
+
+
+def become(account: Account, confinement: Confinement) -> None:
+    """Be this account and nobody else; raises `OSError` or `PermissionError` when that is not wholly so."""
+    os.chdir("/")
+    os.umask(confinement.umask)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    for name, soft, hard in confinement.limits:
+        resource.setrlimit(LIMITS[name], (soft, hard))
+    os.setgroups(account.groups)
+    os.setresgid(account.gid, account.gid, account.gid)
+    os.setresuid(account.uid, account.uid, account.uid)
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    # Else processes of the same account could read its memory and take its descriptors.
+    _check(prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "it can be looked into")
+    if confinement.no_new_privs:
+        _check(prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "it could gain rights")
+    _check(os.getresuid() == (account.uid,) * 3 and os.getresgid() == (account.gid,) * 3, "it is somebody else")
+    _check(set(os.getgroups()) == set(account.groups), "it has other groups")
+    if account.uid != 0:
+        with contextlib.suppress(PermissionError):
+            os.setuid(0)
+            _check(False, "it can be root again")
+        _check(not _capabilities(), "it has capabilities left")
+
+
+def _capabilities() -> int:
+    with open("/proc/self/status", "rb") as file:
+        return int(next(line for line in file if line.startswith(b"CapEff:")).split()[1], 16)
+
+
+def _check(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise PermissionError(f"The helper did not become the account: {otherwise}.")
