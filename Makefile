@@ -30,7 +30,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -124,6 +124,9 @@ dist: $(STAMP) ## build runnable single files of the programs of the earlier too
 
 constraints: $(STAMP) ## move every foreign package to its newest version and write constraints/ anew, with the hashes that the indexes tell (minutes)
 	@exec $(BIN)/python -m tests.packing.constraints
+
+wheel: $(STAMP) ## build wheel and sdist into dist/, the same bytes from the same commit wherever and whenever
+	@exec $(BIN)/python -m tests.packing.wheel $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
 	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
