@@ -30,7 +30,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -128,8 +128,12 @@ constraints: $(STAMP) ## move every foreign package to its newest version and wr
 wheel: $(STAMP) ## build wheel and sdist into dist/, the same bytes from the same commit wherever and whenever
 	@exec $(BIN)/python -m tests.packing.wheel $(ARGS)
 
+fuzz: $(STAMP) ## 10,000,000 frames that no honest program sends against master, agent and keeper (minutes); ARGS="--frames 1000000 --seed 7"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+	@exec $(BIN)/python -m pytest -q tests/wire
+
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json fuzz-failures dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
 
