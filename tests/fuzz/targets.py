@@ -18,10 +18,12 @@ import msgspec
 import zmq
 from msgspec.structs import replace
 
+from mgpu_agent.channel import Channel
 from mgpu_agent.keeper import messages as keeper
 from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Hello, Refuse, Resync, Welcome
+from mgpu_agent.run_as.account import Account
 from mgpu_jupyter.engines.agents import AgentsEngine
 from mgpu_jupyter.engines.door import ENROL_USER
 from mgpu_jupyter.engines.records import LinkSettings, Records
@@ -347,8 +349,7 @@ class KeeperTarget(Ground):
         agent.keeper = SimpleNamespace(deliver=self._deliver, lost=lambda: None)
         self._keeper.start("lost")
         self._keeper.family = self._keeper.desk.family = Processes(self.node)
-        self._keeper.desk._tidying.runner._family = self._keeper.family
-        self._keeper.desk._tidying._family = self._keeper.family
+        self._keeper.desk._hooks.runner._family = self._keeper.family
         self.told: list[Any] = []
         self._rounds = self._looks = 0
         self._dice = random.Random(seed)
@@ -367,7 +368,7 @@ class KeeperTarget(Ground):
 
     def _connect(self) -> None:
         self._ours, theirs = socket.socketpair()
-        self._channel: keeper.Channel[keeper.ToKeeper] = keeper.Channel(theirs, keeper.to_keeper_decoder)
+        self._channel: Channel[keeper.ToKeeper] = Channel(theirs, keeper.to_keeper_decoder)
         self._keeper.desk.is_attached = self._keeper.desk.is_leaving = False
         self._ours.sendall(_framed(keeper.Attach(environment={b"PATH": b"/usr/bin:/bin"})))
 
@@ -381,7 +382,7 @@ class KeeperTarget(Ground):
         here = keeper.incarnation(desk._ledger.boot_id, desk._ledger.ledger_id)
         ranks = (keeper.RankStart(0, {b"A": b"b"}), keeper.RankStart(1, {}))
         hooks = (keeper.Hook("true", site=True), keeper.Hook("exit 1"))
-        account = keeper.Account("ann", 1000, 1000, (1000,), "/home/ann", "/bin/sh")
+        account = Account("ann", 1000, 1000, (1000,), "/home/ann", "/bin/sh")
         start = keeper.StartTasks(key=key, incarnation=here, argv=(b"true",), ranks=ranks, cwd="/")
         messages = (
             keeper.Attach(environment={b"PATH": b"/usr/bin:/bin"}),

@@ -77,6 +77,12 @@ class Host:
             return SpawnFailure("spawn-failed", "The node could not start a process: it is simulated.", "node")
         return self._node.spawn(argv, env, stem)
 
+    def new_group(self) -> int:
+        return 0
+
+    def spawn_as(self, account: Any, request: Any, stem: str, then: Any, **more: Any) -> None:
+        then(self.spawn(request.argv, request.env, stem))
+
     def has_room(self) -> bool:
         return not self._node.disk.is_full
 
