@@ -21,6 +21,7 @@ from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import CellWish, GpuSample, LaunchSpec, TaskStatus
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.engines.ailments import Ailments
 from mgpu_jupyter.engines.assignments import Assignments
 from mgpu_jupyter.engines.collect import Collector
@@ -351,7 +352,9 @@ class AgentsEngine:
         self._routes[node_id] = incoming.route
         self._silent.discard(node_id)
         self._heard[node_id] = self._clock()
-        log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, hello.facts.host, len(hello.facts.gpus), len(hello.tasks))
+        log.info(
+            "node_id=%s joined host=%s gpus=%d tasks=%d", node_id, printable(hello.facts.host), len(hello.facts.gpus), len(hello.tasks)
+        )
         self._mail.drop(node_id)
         self._beats.pop(node_id, None)
         reach("master.welcome")
@@ -438,4 +441,4 @@ class AgentsEngine:
     def _tell_once(self, what: str, sentence: str) -> None:
         if what not in self._told:
             self._told.add(what)
-            log.warning("%s Further ones like it are not logged.", sentence)
+            log.warning("%s Further ones like it are not logged.", printable(sentence))

@@ -6,12 +6,12 @@ How a header gets on the screen is in `screen.py`; the style sheet is `style.py`
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Sequence
 
 import msgspec
 
+from mgpu_agent.protocol.text import as_html, printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.reasons import where
 from mgpu_jupyter.client.words import (
@@ -22,7 +22,6 @@ from mgpu_jupyter.client.words import (
     gpu_count,
     numbers,
     ordinal,
-    printable,
     ran_for,
 )
 from mgpu_jupyter.model.explanations import Offer
@@ -388,4 +387,4 @@ def _names(job: models.Job) -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape(printable(text))
+    return as_html(text)

@@ -23,6 +23,7 @@ from mgpu_agent.protocol.addresses import link_address
 from mgpu_agent.protocol.codec import MAX_FRAME_BYTES
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.master.ports import Incoming
 
 log = logging.getLogger("mgpu.link")
@@ -224,7 +225,7 @@ class Router:
     def _tell_once(self, what: str, sentence: str) -> None:
         if what not in self._told and len(self._told) < REFUSALS_REMEMBERED:
             self._told.add(what)
-            log.warning("%s Further ones like it are not logged.", sentence)
+            log.warning("%s Further ones like it are not logged.", printable(sentence))
 
 
 def _checked(public_key: str) -> str:
