@@ -18,6 +18,7 @@ from typing import NoReturn
 from mgpu_agent import __version__
 from mgpu_agent.config import DEFAULT_SCRATCH, AgentConfig
 from mgpu_agent.gpu.source import GpuSource
+from mgpu_agent.protocol.bounds import GPUS
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
 from mgpu_agent.protocol.join import JoinString, read_join
@@ -32,6 +33,7 @@ MASTER_WAIT_S = "15"
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what the earlier tool bound; no peer reaches a node by it
 _LOG_BYTES = 1024 * 1024
 _LOCK_NAME = "agent.lock"
+DIGITS = 9
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,6 +112,8 @@ def _node_id(text: str) -> NodeId:
 def _count(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs")
+    if len(text) > DIGITS or int(text) > GPUS:
+        raise argparse.ArgumentTypeError(f"one node offers at most {GPUS} GPUs, so start several nodes")
     return int(text)
 
 
