@@ -6,6 +6,8 @@ Every string is of its own kind or a kind of its own place; `ALL` is the same in
 
 from __future__ import annotations
 
+from typing import Any
+
 RUN = "window.__mgpu_hacked=1"
 TERMINAL = (
     "\x1b[2J\x1b[H",  # clear
@@ -210,3 +212,47 @@ def sendable() -> tuple[str, ...]:
 def named(count: int, kinds: tuple[str, ...] = ALL, length: int = 190) -> list[str]:
     """Return so many strings, each its own."""
     return [f"{kinds[number % len(kinds)][:length]} {number}" for number in range(count)]
+
+
+KEPT = frozenset(
+    (
+        *(
+            "type",
+            "state",
+            "status",
+            "level",
+            "verdict",
+            "role",
+            "stream",
+            "reason_code",
+            "code",
+            "seq",
+            "version",
+            "cursor",
+            "next_cursor",
+        ),
+        *("id", "job_id", "array_id", "address_method", "step"),
+    )
+)
+"""Words of the protocol and names that a reader must know to show anything."""
+
+
+class Spoiler:
+    """Replaces every string of an answer by one of the list, each in its turn."""
+
+    def __init__(self, texts: tuple[str, ...] | list[str]) -> None:
+        self.texts = texts
+        self._at = 0
+
+    def text(self) -> str:
+        """Return the next one."""
+        self._at += 1
+        return self.texts[self._at % len(self.texts)]
+
+    def spoil(self, value: Any) -> Any:
+        """Return an answer with hostile text wherever a string can stand."""
+        if isinstance(value, dict):
+            return {key: one if key in KEPT else self.spoil(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.spoil(one) for one in value]
+        return self.text() if isinstance(value, str) else value

@@ -57,7 +57,7 @@ def sentence(job: Job, now: float | None = None) -> str:
 
 def card(job: Job) -> str:
     """Return the sentence in its frame, with what to type, for front ends that have no widgets."""
-    typed = f"{ATTACH}: <code>%mgpu_attach {job.id}</code> · {SECOND}: add <code>--again</code> to the line."
+    typed = f"{ATTACH}: <code>%mgpu_attach {as_html(job.id)}</code> · {SECOND}: add <code>--again</code> to the line."
     return f'<div class="mgpu-again">{_words(job)}<span>{typed}</span></div>'
 
 
