@@ -18,10 +18,12 @@ from typing import NoReturn
 from mgpu_agent import __version__
 from mgpu_agent.config import DEFAULT_SCRATCH, AgentConfig
 from mgpu_agent.gpu.source import GpuSource
+from mgpu_agent.protocol.bounds import GPUS
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
 from mgpu_agent.protocol.join import JoinString, read_join
 from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
+from mgpu_agent.protocol.text import LogFormatter, tell
 from mgpu_agent.run_as.account import Confinement
 from mgpu_agent.run_as.drop import LIMITS, close_inherited
 
@@ -31,6 +33,7 @@ MASTER_WAIT_S = "15"
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what the earlier tool bound; no peer reaches a node by it
 _LOG_BYTES = 1024 * 1024
 _LOCK_NAME = "agent.lock"
+DIGITS = 9
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = _config(options, join)
         return _run(config, join, words, is_verbose=options.verbose)
     except MgpuError as error:
-        print(error.message, file=sys.stderr)
+        tell(error.message, file=sys.stderr)
         return 1
 
 
@@ -109,6 +112,8 @@ def _node_id(text: str) -> NodeId:
 def _count(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs")
+    if len(text) > DIGITS or int(text) > GPUS:
+        raise argparse.ArgumentTypeError(f"one node offers at most {GPUS} GPUs, so start several nodes")
     return int(text)
 
 
@@ -180,7 +185,7 @@ def _run(config: AgentConfig, join: JoinString | None, words: list[str], *, is_v
     lock = _take_lock(directory)
     if lock is None:
         again = "" if join is None else " Stop it first, then run the line again."
-        print(f"The agent of node {config.node_id} is already running.{again}", file=sys.stderr)
+        tell(f"The agent of node {config.node_id} is already running.{again}", file=sys.stderr)
         return 0 if config.is_embedded else 1
     try:
         if join is not None:
@@ -206,13 +211,13 @@ def _serve(config: AgentConfig) -> int:
             time.sleep(0.1)
             where = find_master(config, identity.enrolment, identity.join)
     if where is None:
-        print(_no_master(config), file=sys.stderr)
+        tell(_no_master(config), file=sys.stderr)
         return 1
     agent = Agent(config, identity, where, open_parts(config, where, _gpu_source(config)))
     code = agent.run()
     if code:
         identity.forget_join()
-        print(agent.end_reason, file=sys.stderr)
+        tell(agent.end_reason or "", file=sys.stderr)
     return code
 
 
@@ -250,7 +255,7 @@ def _gpu_source(config: AgentConfig) -> GpuSource:
     source = open_nvml()
     if config.gpu_count and source.note == NO_DRIVER:
         # The earlier tool believed this number; what it stands for here says so wherever it is shown.
-        print(f"No NVIDIA driver is installed: --gpu-count {config.gpu_count} offers as many simulated GPUs.", file=sys.stderr)
+        tell(f"No NVIDIA driver is installed: --gpu-count {config.gpu_count} offers as many simulated GPUs.", file=sys.stderr)
         return FakeGpuSource(config.node_id, config.gpu_count)
     return source
 
@@ -283,7 +288,7 @@ def _start_log(directory: Path, *, is_embedded: bool, is_verbose: bool) -> None:
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
     else:
         handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(LogFormatter())
     logger = logging.getLogger("mgpu")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if is_verbose else logging.INFO)

@@ -45,7 +45,7 @@ class Outbox:
                 if shipped >= _SHIP_AT_ONCE_BYTES:
                     break
         for message in self._messages:
-            batch.append(codec.encode(message, epoch))
+            batch.append(codec.encode_to_master(message, epoch))
             size += len(batch[-1])
             # A message arrives whole or not yet: large parts must not wait for each other.
             if size >= _BATCH_BYTES or len(batch) >= _BATCH_FRAMES:

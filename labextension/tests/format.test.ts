@@ -59,6 +59,9 @@ test('names are cut in the middle, by letters', () => {
 });
 
 test('what cannot be seen or turns text around is shown as such', () => {
-  assert.equal(format.plain('a\u202eb\u0000c\nd'), 'a\ufffdb\ufffdc\ufffdd');
+  assert.equal(format.plain('a\u202eb\u0000c\nd'), 'a\ufffdb\ufffdc d');
+  assert.equal(format.plain('a\u200bb\ud800c\u009bd'), 'a\ufffdb\ufffdc\ufffdd');
+  assert.equal(format.plain(`a${'\u0301'.repeat(50)}b`), `a${'\u0301'.repeat(4)}b`);
+  assert.equal(format.plain('x'.repeat(5000)).length, 4096);
   assert.equal(format.plain('<b>“ü”</b>'), '<b>“ü”</b>');
 });

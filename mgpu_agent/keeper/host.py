@@ -11,6 +11,7 @@ from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import TaskRecord
 from mgpu_agent.keeper.place import has_room
 from mgpu_agent.keeper.recovery import kill_all
+from mgpu_agent.protocol.text import tell
 from mgpu_agent.run_as.account import Account
 from mgpu_agent.run_as.helpers import Helpers
 from mgpu_agent.run_as.requests import Spawn
@@ -76,7 +77,7 @@ class ThisMachine:
 
     def complain(self, sentence: str) -> None:
         """Say something that only an administrator can mend, in the keeper's log."""
-        print(sentence, file=sys.stderr)  # noqa: T201 - its log
+        tell(sentence, file=sys.stderr)
 
     def has_room(self) -> bool:
         """Tell whether the disk takes the output of one more job."""

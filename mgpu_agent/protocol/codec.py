@@ -9,12 +9,16 @@ from typing import TypeVar
 
 import msgspec
 
+from mgpu_agent.protocol.bounds import clipped
 from mgpu_agent.protocol.errors import RemoteProtocolError
-from mgpu_agent.protocol.messages import ToAgent, ToMaster
+from mgpu_agent.protocol.messages import FoundResults, Hello, Output, ResultChunk, ToAgent, ToMaster
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 32 * 1024 * 1024  # a Hello that names 50,000 tasks is about 12 MB
 MAX_OUTPUT_CHUNK_BYTES = 256 * 1024
+MAX_USUAL_BYTES = 8 * 1024 * 1024
+"""Of a frame that is no list of all tasks or files."""
+OVER_BOUNDS = "over-bounds"
 
 
 class _Envelope(msgspec.Struct, array_like=True):
@@ -35,6 +39,18 @@ def encode(message: ToAgent | ToMaster, master_epoch: int) -> bytes:
     return _encoder.encode((PROTOCOL_VERSION, master_epoch, message))
 
 
+def encode_to_master(message: ToMaster, master_epoch: int) -> bytes:
+    """Return the frame for what an agent says, cut to what a master takes: names of jobs and programs may be of any length."""
+    frame = encode(message, master_epoch)
+    if isinstance(message, Output | ResultChunk):
+        return frame
+    try:
+        decode_to_master(frame)
+    except RemoteProtocolError:
+        return encode(clipped(message, msgspec.inspect.type_info(type(message))), master_epoch)
+    return frame
+
+
 def decode_to_agent(frame: bytes | memoryview) -> tuple[int, ToAgent]:
     """Return the master epoch and the message of a frame that a master sent."""
     return _decode(frame, _to_agent_decoder)
@@ -42,7 +58,10 @@ def decode_to_agent(frame: bytes | memoryview) -> tuple[int, ToAgent]:
 
 def decode_to_master(frame: bytes | memoryview) -> tuple[int, ToMaster]:
     """Return the master epoch and the message of a frame that an agent sent."""
-    return _decode(frame, _to_master_decoder)
+    epoch, message = _decode(frame, _to_master_decoder)
+    if len(frame) > MAX_USUAL_BYTES and not isinstance(message, Hello | FoundResults):
+        raise RemoteProtocolError(OVER_BOUNDS, f"A {type(message).__name__} of {len(frame)} bytes is over the limit of {MAX_USUAL_BYTES}.")
+    return epoch, message
 
 
 def _decode(frame: bytes | memoryview, decoder: msgspec.msgpack.Decoder[_T]) -> tuple[int, _T]:
@@ -56,5 +75,10 @@ def _decode(frame: bytes | memoryview, decoder: msgspec.msgpack.Decoder[_T]) -> 
                 f"The other side speaks protocol {envelope.version}, this one {PROTOCOL_VERSION}: install the same mgpu-jupyter on both.",
             )
         return envelope.master_epoch, decoder.decode(envelope.body)
+    except msgspec.ValidationError as error:
+        if " of length <= " in str(error):
+            text = f"This tells more than is taken ({error}): tell less of it, or install the same mgpu-jupyter on both."
+            raise RemoteProtocolError(OVER_BOUNDS, text) from error
+        raise RemoteProtocolError("bad-frame", f"A frame could not be read: {error}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError("bad-frame", f"A frame could not be read: {error}.") from error

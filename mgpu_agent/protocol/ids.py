@@ -6,11 +6,13 @@ from typing import NewType
 
 import msgspec
 
-JobId = NewType("JobId", str)
+from mgpu_agent.protocol.bounds import Name
+
+JobId = NewType("JobId", Name)
 """Eight characters out of A-Z and 0-9."""
 
-NodeId = NewType("NodeId", str)
-GpuUuid = NewType("GpuUuid", str)
+NodeId = NewType("NodeId", Name)
+GpuUuid = NewType("GpuUuid", Name)
 
 JOB_ID_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 JOB_ID_LENGTH = 8

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from mgpu_agent.protocol.bounds import SEVERAL, Line, Name
 from mgpu_agent.protocol.ids import NodeId
 
 
 class Way(msgspec.Struct, frozen=True, array_like=True):
     """An address by which a node may be reached."""
 
-    address: str
-    interface: str = ""
+    address: Name
+    interface: Name = ""
     """The node's own interface that has it; empty for one that is only announced."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What a node brings to a meeting."""
 
-    ways: tuple[Way, ...] = ()
+    ways: Annotated[tuple[Way, ...], Meta(max_length=SEVERAL)] = ()
     """Best first."""
     port: int = 0
     """Where it waits for the others."""
@@ -38,20 +42,20 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
     """A way to a peer that was really gone."""
 
     node_id: NodeId
-    address: str
+    address: Name
 
 
 class Unreached(msgspec.Struct, frozen=True, array_like=True):
     """A way to a peer that led nowhere, and why."""
 
     node_id: NodeId
-    address: str
-    why: str
+    address: Name
+    why: Line
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     """What a job finds on a node; empty for what is not there."""
 
-    python: str = ""
-    torch: str = ""
-    driver: str = ""
+    python: Name = ""
+    torch: Name = ""
+    driver: Name = ""

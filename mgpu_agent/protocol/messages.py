@@ -6,8 +6,12 @@ lost one is told again in the next `Hello`.
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from mgpu_agent.protocol.bounds import FILES, GPUS, PEERS, RANKS, SEVERAL, TASKS, Data, Line, Name, Part
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached
 from mgpu_agent.protocol.model import (
@@ -239,7 +243,7 @@ class Enrol(msgspec.Struct, frozen=True, kw_only=True, tag="enrol"):
     """Sent under an enrolment key: bind this public key (Z85) to this node id."""
 
     node_id: NodeId
-    public_key: str
+    public_key: Name
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -247,10 +251,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
 
     node_id: NodeId
     facts: NodeFacts
-    tasks: tuple[TaskStatus, ...] = ()
-    samples: tuple[GpuSample, ...] = ()
+    tasks: Annotated[tuple[TaskStatus, ...], Meta(max_length=TASKS)] = ()
+    samples: Annotated[tuple[GpuSample, ...], Meta(max_length=GPUS)] = ()
     """What is known of real GPUs, so that none is handed out that must not be."""
-    prepared: tuple[AttemptKey, ...] = ()
+    prepared: Annotated[tuple[AttemptKey, ...], Meta(max_length=TASKS)] = ()
     """Attempts that wait for their `Start`."""
     beat: float = 0.0
     """The node's own clock, which counts from boot and goes on while it sleeps; comes back in `Welcome`."""
@@ -262,7 +266,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     """I am here; GPU readings ride along when there are new ones."""
 
     at: float
-    samples: tuple[GpuSample, ...] = ()
+    samples: Annotated[tuple[GpuSample, ...], Meta(max_length=GPUS)] = ()
     load: float | None = None
     cpu_percent: float | None = None
     memory_available_bytes: int | None = None
@@ -288,8 +292,8 @@ class Met(msgspec.Struct, frozen=True, kw_only=True, tag="met"):
     """Which ways to the other nodes of this attempt lead there, and what its processes will find here."""
 
     key: AttemptKey
-    reached: tuple[Reached, ...] = ()
-    unreached: tuple[Unreached, ...] = ()
+    reached: Annotated[tuple[Reached, ...], Meta(max_length=PEERS)] = ()
+    unreached: Annotated[tuple[Unreached, ...], Meta(max_length=PEERS)] = ()
     fingerprint: Fingerprint = Fingerprint()
 
 
@@ -297,9 +301,9 @@ class LaunchRefused(msgspec.Struct, frozen=True, kw_only=True, tag="launch_refus
     """The launch was not carried out and never will be under this key."""
 
     key: AttemptKey
-    code: str
-    message: str
-    fault: str = "node"
+    code: Name
+    message: Line
+    fault: Name = "node"
     """`request`: it cannot work anywhere (no such program). `node`: it may work elsewhere. `stale`: an older epoch or incarnation."""
     exit_code: int | None = None
     """As a shell would answer (127 not found, 126 not executable), when that applies."""
@@ -312,13 +316,13 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, tag="output"):
     rank: int
     stream: int
     offset: int
-    data: bytes
+    data: Data
 
 
 class Leave(msgspec.Struct, frozen=True, kw_only=True, tag="leave"):
     """The agent stops on purpose; what it runs goes on under its keeper."""
 
-    reason: str = ""
+    reason: Line = ""
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
@@ -326,7 +330,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
 
     number: int
     ok: bool
-    message: str = ""
+    message: Line = ""
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
@@ -334,18 +338,18 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
 
     number: int
     node_id: NodeId
-    host: str
-    address: str
-    agent_version: str
-    python: str
+    host: Name
+    address: Name
+    agent_version: Name
+    python: Line
     pid: int
     at: float
     """The node's wall clock."""
-    link: str = ""
+    link: Name = ""
     """Where it found the master."""
     started_at: float = 0.0
     """When this agent began."""
-    processes: tuple[ProcessSeen, ...] = ()
+    processes: Annotated[tuple[ProcessSeen, ...], Meta(max_length=RANKS)] = ()
     cell: CellPython | None = None
     """Told when it was asked for."""
 
@@ -353,7 +357,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
 class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
     """All that ails this node now; nothing when it is well. Told after each `Hello` and when it changes."""
 
-    ailments: tuple[Ailment, ...] = ()
+    ailments: Annotated[tuple[Ailment, ...], Meta(max_length=2 * GPUS)] = ()
 
 
 class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
@@ -361,7 +365,7 @@ class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
 
     key: AttemptKey
     rank: int
-    writer: str
+    writer: Name
     offset: int
     again: bool = False
     """Something is missing, or found no room: send again from `offset` on."""
@@ -374,22 +378,22 @@ class Post(msgspec.Struct, frozen=True, kw_only=True, tag="post"):
 
     key: AttemptKey
     to: NodeId
-    data: bytes
+    data: Data
 
 
 class FetchPieces(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_pieces"):
     """Send these pieces of the folder of this attempt, or say that they are not there."""
 
     key: AttemptKey
-    digests: tuple[str, ...]
+    digests: Annotated[tuple[Name, ...], Meta(max_length=SEVERAL)]
 
 
 class FoundResults(msgspec.Struct, frozen=True, kw_only=True, tag="found_results"):
     """All of this attempt on this node has ended, and these files are there to be collected. Told on each connection until forgotten."""
 
     key: AttemptKey
-    files: tuple[ResultFile, ...] = ()
-    problems: tuple[str, ...] = ()
+    files: Annotated[tuple[ResultFile, ...], Meta(max_length=FILES)] = ()
+    problems: Annotated[tuple[Line, ...], Meta(max_length=SEVERAL)] = ()
     """What was meant by a pattern and could not be read."""
 
 
@@ -399,9 +403,9 @@ class ResultChunk(msgspec.Struct, frozen=True, kw_only=True, tag="result_chunk")
     key: AttemptKey
     number: int
     offset: int
-    data: memoryview
+    data: Part
     """Where it arrives it is a view of the frame."""
-    problem: str = ""
+    problem: Line = ""
     """Why it cannot be read any more."""
 
 

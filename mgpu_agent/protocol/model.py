@@ -5,8 +5,12 @@ Frozen and without behaviour. New fields get defaults; the meaning of a field ne
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from mgpu_agent.protocol.bounds import GPUS, LABELS, LINKS_PER_GPU, PROCESSES_PER_GPU, SEVERAL, Line, Name
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 
 STDOUT = 1
@@ -22,12 +26,12 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     uuid: GpuUuid
-    name: str
+    name: Name
     memory_bytes: int
     simulated: bool = False
-    mig_parent: str = ""
+    mig_parent: Name = ""
     """The UUID of the GPU that this MIG instance is a part of; empty for a whole GPU."""
-    nvlinks: dict[GpuUuid, int] = {}
+    nvlinks: Annotated[dict[GpuUuid, int], Meta(max_length=LINKS_PER_GPU)] = {}
     """GPUs of the same node that NVLink joins it to, with the number of links."""
 
 
@@ -35,13 +39,13 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process that uses a GPU, ours or not."""
 
     pid: int
-    user: str | None = None
+    user: Name | None = None
     memory_bytes: int | None = None
     outside: bool = False
     """No process of a job of this node."""
     passive: bool = False
     """A display or a service of the driver: it is shown, and keeps nobody off the GPU."""
-    name: str = ""
+    name: Name = ""
     """Of its program."""
 
 
@@ -65,8 +69,8 @@ class Trouble:
 class GpuTrouble(msgspec.Struct, frozen=True):
     """Why a GPU must not be handed out now."""
 
-    kind: str
-    text: str
+    kind: Name
+    text: Line
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +81,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
     temperature_c: float | None = None
     power_w: float | None = None
-    processes: tuple[GpuProcess, ...] = ()
+    processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=PROCESSES_PER_GPU)] = ()
     trouble: GpuTrouble | None = None
 
 
@@ -95,8 +99,8 @@ class HealthChecks(msgspec.Struct, frozen=True, kw_only=True):
 class Ailment(msgspec.Struct, frozen=True, kw_only=True):
     """What a check found: the node, or one GPU of it, must not be given work now."""
 
-    check: str
-    text: str
+    check: Name
+    text: Line
     """One sentence that says what is wrong and what to do."""
     gpu: GpuUuid | None = None
 
@@ -104,26 +108,26 @@ class Ailment(msgspec.Struct, frozen=True, kw_only=True):
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a node says about itself when it joins."""
 
-    host: str
-    address: str
-    arch: str
+    host: Name
+    address: Name
+    arch: Name
     cpus: int
     memory_bytes: int
-    boot_id: str
-    incarnation: str
+    boot_id: Name
+    incarnation: Name
     """Changes when nothing that was started before can still run: a new boot or a new ledger."""
-    agent_version: str
-    python: str
+    agent_version: Name
+    python: Line
     pid: int
-    gpus: tuple[GpuInfo, ...] = ()
-    gpu_note: str = ""
+    gpus: Annotated[tuple[GpuInfo, ...], Meta(max_length=GPUS)] = ()
+    gpu_note: Line = ""
     """Why there are no GPUs, or that they are simulated; empty when all is plain."""
-    labels: dict[str, str] = {}
-    rack: str = ""
-    switch: str = ""
-    address_method: str = ""
+    labels: Annotated[dict[Name, Name], Meta(max_length=LABELS)] = {}
+    rack: Name = ""
+    switch: Name = ""
+    address_method: Name = ""
     """How `address` was found; see `FoundBy`."""
-    runs_as: str = ""
+    runs_as: Name = ""
     """The account that all jobs of this node run as; `SUBMITTER` when each runs as its user, empty when it is not told."""
     port: int = 0
     """Announced to peers with `--port`; 0 for none."""
@@ -149,8 +153,8 @@ class CellWish(msgspec.Struct, frozen=True, kw_only=True):
 class CellPython(msgspec.Struct, frozen=True, kw_only=True):
     """The interpreter that a cell would get; nothing when there is none."""
 
-    path: str = ""
-    version: str = ""
+    path: Line = ""
+    version: Name = ""
     """`major.minor`."""
 
 
@@ -216,30 +220,30 @@ class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     pid: int
     alive: bool
-    host: str = ""
+    host: Name = ""
     """The name of the machine that it is on."""
-    node_id: str = ""
+    node_id: Name = ""
     """The next three are from its own environment."""
-    job_id: str = ""
-    attempt: str = ""
-    cwd: str = ""
-    user: str = ""
+    job_id: Name = ""
+    attempt: Name = ""
+    cwd: Line = ""
+    user: Name = ""
     started_at: float = 0.0
-    ports: tuple[str, ...] = ()
+    ports: Annotated[tuple[Line, ...], Meta(max_length=SEVERAL)] = ()
     """Where it and its children listen, as `address:port`."""
-    master_port: str = ""
+    master_port: Name = ""
     """`MASTER_PORT` of its environment."""
-    note: str = ""
+    note: Line = ""
     """What could not be seen, and why."""
 
 
 class ResultFile(msgspec.Struct, frozen=True, array_like=True):
     """A file that an attempt left for its user."""
 
-    path: str
+    path: Line
     """Relative to its directory."""
     size: int
-    sha256: str
+    sha256: Name
     mode: int = 0o644
     rank: int = -1
     """Variables that this rank leaves; -1 for a file that its user meant by a pattern."""
@@ -271,19 +275,19 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     key: AttemptKey
     rank: int
     node_id: NodeId
-    host: str
-    address: str
+    host: Name
+    address: Name
     pid: int
     started_at: float
-    gpus: tuple[GpuUuid, ...] = ()
-    cwd: str = ""
-    python: str = ""
-    note: str = ""
+    gpus: Annotated[tuple[GpuUuid, ...], Meta(max_length=GPUS)] = ()
+    cwd: Line = ""
+    python: Line = ""
+    note: Line = ""
     """One line for the user, for example that the directory did not exist there."""
     ended_at: float | None = None
     exit_code: int | None = None
     signal: int | None = None
-    reason: str = ""
+    reason: Line = ""
     """Why it ended, when that was not its own doing."""
     lost: bool = False
     """The node lost it (keeper gone, machine restarted): it may run again elsewhere."""

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.cli.where import add_place, point_at
 from mgpu_jupyter.client.choice import cancel, cancel_parser, chosen
@@ -24,17 +25,17 @@ def parser(prog: str) -> Parser:
 def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     """Cancel what is named; return 1 if one could not be cancelled."""
     if not (values.jobs or values.all or values.user or values.name):
-        print("Usage: mgpu_cancel <job_id>, or one of --all, -u USER and --name NAME", file=sys.stderr)
+        tell("Usage: mgpu_cancel <job_id>, or one of --all, -u USER and --name NAME", file=sys.stderr)
         return 1
     point_at(values.host, values.port)
     with make_client() as client:
         ids = chosen(client, values)
         if not ids and not values.json:
-            print("No job to cancel: nothing that runs or waits matches.", file=sys.stderr)
+            tell("No job to cancel: nothing that runs or waits matches.", file=sys.stderr)
         results = [(job_id, *cancel(client, job_id)) for job_id in ids]
     if values.json:
         document({"jobs": [{"job_id": job_id, "done": done, "message": text} for job_id, done, text in results]})
     else:
         for _, _, text in results:
-            print(text)
+            tell(text)
     return 0 if all(done for _, done, _ in results) else 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
+from mgpu_agent.protocol.text import printable, tell
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.queue import as_json
 from mgpu_jupyter.cli.show import document, show_help
@@ -25,7 +26,7 @@ from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.job import Job, rank_count
 from mgpu_jupyter.client.parser import HELP_WORDS, Help, Parser
 from mgpu_jupyter.client.spec import Here, spec_of
-from mgpu_jupyter.client.words import exit_status, printable
+from mgpu_jupyter.client.words import exit_status
 from mgpu_jupyter.model.job import JobState
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
     with make_client() as client:
         if values.verbose:
             me = client.cluster()
-            print(f"Connected to {me.name} as {me.user}", file=sys.stderr)
+            tell(f"Connected to {me.name} as {me.user}", file=sys.stderr)
         return _DO[values.action](client, values)
 
 
@@ -157,36 +158,36 @@ def _submit(client: Client, values: argparse.Namespace) -> int:
     if values.json:
         return _tell_end(job.wait(values.max_wait_time))
     if not values.interactive:
-        print(f"Job submitted: {job.id}", flush=True)
+        tell(f"Job submitted: {job.id}", flush=True)
         return _monitor_job(job, values.max_wait_time)
-    print(f"Job submission: {_reply('Job submitted', job_id=job.id)}")
-    print("Starting interactive session...")
+    tell(f"Job submission: {_reply('Job submitted', job_id=job.id)}")
+    tell("Starting interactive session...")
     limits = [limit for limit in (values.session_timeout, values.max_wait_time) if limit is not None]
     ended = _show(job, min(limits, default=None), "Session timeout reached")
     if isinstance(ended, int):
         return ended
-    print(f"Job completed with exit code: {exit_status(ended)}")
+    tell(f"Job completed with exit code: {exit_status(ended)}")
     return exit_status(ended)
 
 
 def _queue(client: Client, values: argparse.Namespace) -> int:
     jobs = [job.snapshot for job in client.jobs(state="active") if job.snapshot]
     if values.json:
-        print(as_json(jobs))
+        tell(as_json(jobs))
         return 0
     queued = [job for job in jobs if job.state is JobState.QUEUED]
     running = [job for job in jobs if job.state is not JobState.QUEUED]
-    print("=== Queue Status ===")
-    print(f"Queued jobs: {len(queued)}")
+    tell("=== Queue Status ===")
+    tell(f"Queued jobs: {len(queued)}")
     for job in queued:
-        print(f"  {job.id}: {_short(job)}")
-    print(f"Running jobs: {len(running)}")
+        tell(f"  {job.id}: {_short(job)}")
+    tell(f"Running jobs: {len(running)}")
     for job in running:
-        print(f"  {job.id}: {_short(job)} (Node: {', '.join(job.nodes)})")
-    print("Node status:")
+        tell(f"  {job.id}: {_short(job)} (Node: {', '.join(job.nodes)})")
+    tell("Node status:")
     for node in client.nodes():
         free = [gpu.index for gpu in node.gpus if gpu.state == "free" and gpu.job_id is None]
-        print(f"  {node.id}: GPUs {free} available")
+        tell(f"  {node.id}: GPUs {free} available")
     return 0
 
 
@@ -196,7 +197,7 @@ def _cancel(client: Client, values: argparse.Namespace) -> int:
     if values.json:
         document(reply)
     else:
-        print(f"Cancel result: {reply}")
+        tell(f"Cancel result: {reply}")
     return 0 if done else 1
 
 
@@ -218,7 +219,7 @@ def _monitor(client: Client, values: argparse.Namespace) -> int:
     try:
         job = client.job(job_id)
     except NotFound:
-        print(f"Job {job_id} not found on server")
+        tell(f"Job {job_id} not found on server")
         return 1
     return _tell_end(job.wait(values.max_wait_time)) if values.json else _monitor_job(job, values.max_wait_time)
 
@@ -235,20 +236,20 @@ _DO: dict[str, Callable[[Client, argparse.Namespace], int]] = {
 
 
 def _monitor_job(job: Job, limit_s: float | None) -> int:
-    print(f"Monitoring job {job.id} output...")
+    tell(f"Monitoring job {job.id} output...")
     ended = _show(job, limit_s, "Maximum wait time reached")
     if isinstance(ended, int):
         return ended
     # The earlier tools knew no state of their own for a time limit.
     state = JobState.FAILED if ended.state is JobState.TIMEOUT else ended.state
-    print(f"Job completed with status: {state}")
-    print(f"Exit code: {exit_status(ended)}")
+    tell(f"Job completed with status: {state}")
+    tell(f"Exit code: {exit_status(ended)}")
     return 0 if ended.state is JobState.COMPLETED else 1
 
 
 def _show(job: Job, limit_s: float | None, late: str) -> models.Job | int:
     """Show all output between two rules; return the job as it ended, or the exit code for having left before."""
-    print(RULE, flush=True)
+    tell(RULE, flush=True)
     viewer = ShellViewer(
         0, rank_count(job.info) if job.snapshot is None else max(rank_count(job.info), job.info.nodes_wanted), err=sys.stdout.buffer
     )
@@ -258,7 +259,7 @@ def _show(job: Job, limit_s: float | None, late: str) -> models.Job | int:
     if isinstance(ended, int):
         return ended
     viewer.close()
-    print(RULE)
+    tell(RULE)
     return ended
 
 
@@ -266,10 +267,10 @@ def _watched(frames: Follow, viewer: ShellViewer, job: Job, late: str) -> models
     try:
         return watch.show(frames, _Quiet(viewer))
     except TimeoutError:
-        print(f"{late}: job {job.id} goes on.", file=sys.stderr)
+        tell(f"{late}: job {job.id} goes on.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"Detached: job {job.id} goes on, `mgpu_client monitor {job.id}` shows it again.", file=sys.stderr)
+        tell(f"Detached: job {job.id} goes on, `mgpu_client monitor {job.id}` shows it again.", file=sys.stderr)
         return INTERRUPT_EXIT
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.main import PROGRAMS
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
@@ -65,7 +66,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:  
     """Print the script."""
     if values.action not in SHELLS:
         raise InvalidRequest("usage", f"Name your shell, as in `mgpu completion bash`: {', '.join(SHELLS)}.")
-    print(SCRIPTS[values.action].replace("NAMES", " ".join(NAMES)), end="")
+    tell(*SCRIPTS[values.action].replace("NAMES", " ".join(NAMES)).split("\n"), end="")
     return 0
 
 
@@ -77,5 +78,5 @@ def answer(words: Sequence[str], make_client: Callable[[], Client]) -> int:
         found = for_bash(words[1], words[2], make_client)
     else:
         found = candidates(words[1:], make_client) if len(words) > 1 else []
-    print("\n".join(found), end="\n" if found else "")
+    tell(*found, end="\n" if found else "")
     return 0

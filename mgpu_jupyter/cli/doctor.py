@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document, on_terminal
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.doctor import QUICK, Finding, Level, examine
@@ -38,17 +39,17 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document({"findings": found, "errors": bad})
     else:
-        print("All is well." if not bad else f"{bad} {'thing is' if bad == 1 else 'things are'} wrong.")
+        tell("All is well." if not bad else f"{bad} {'thing is' if bad == 1 else 'things are'} wrong.")
     return 1 if bad else 0
 
 
 def _show(finding: Finding) -> None:
-    fix = f"\n      -> {finding.fix}" if finding.fix else ""
+    fix = [f"      -> {finding.fix}"] if finding.fix else []
     if not on_terminal():
-        print(f"{_MARKS[finding.level]}  {finding.text}{fix}")
+        tell(f"{_MARKS[finding.level]}  {finding.text}", *fix)
         return
     from rich.console import Console
     from rich.text import Text
 
     line = Text(_MARKS[finding.level], style=_COLOURS[finding.level])
-    Console(highlight=False).print(line.append(f"  {finding.text}{fix}", style=""), soft_wrap=True)
+    Console(highlight=False).print(line.append("\n".join([f"  {finding.text}", *fix]), style=""), soft_wrap=True)

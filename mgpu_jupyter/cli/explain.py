@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
@@ -31,5 +32,5 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document(told)
     else:
-        print("\n".join(as_lines(told, time.time())))
+        tell(*as_lines(told, time.time()))
     return 0

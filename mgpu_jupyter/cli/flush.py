@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.cli.where import add_place, point_at
 from mgpu_jupyter.client.choice import cancel
@@ -34,7 +35,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document({"flushed": len(ids) - len(failed), "job_ids": ids})
     else:
-        print(f"Flushed {len(ids) - len(failed)} jobs")
+        tell(f"Flushed {len(ids) - len(failed)} jobs")
         for text in failed:
-            print(text, file=sys.stderr)
+            tell(text, file=sys.stderr)
     return 1 if failed else 0

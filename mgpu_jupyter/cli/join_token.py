@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
@@ -40,11 +41,11 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document(token)
         return 0
-    print(token.command)
+    tell(token.command)
     where = ", ".join(token.addresses)
     notes = [token.message] if token.message else []
     notes.append(f"Run this line on the new machine within {duration(token.expires_at - time.time())}; it works once and reaches {where}.")
-    print("\n".join(notes), file=sys.stderr)
+    tell(*notes, file=sys.stderr)
     return 0
 
 

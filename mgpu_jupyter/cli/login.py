@@ -10,13 +10,13 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import printable, tell
 from mgpu_jupyter.cli.show import document, show_help
 from mgpu_jupyter.cli.wipe import wipe_from_ps
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.login import Login, read_line, store_login
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.timeouts import Timeouts
-from mgpu_jupyter.client.words import printable
 
 QUICK = Timeouts(retry_s=0)
 
@@ -52,9 +52,9 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:  # noqa
     if values.json:
         document({"user": me.user, "admin": me.admin, "cluster": me.name, "url": login.url})
         return 0
-    print(f"You are {printable(me.user)}{' (administrator)' if me.admin else ''} on {printable(me.name)} at {login.url}; kept in {path}.")
+    tell(f"You are {printable(me.user)}{' (administrator)' if me.admin else ''} on {printable(me.name)} at {login.url}; kept in {path}.")
     if os.environ.get("MGPU_URL"):
-        print("This shell has MGPU_URL set, which goes before the login: restart its Jupyter server, or unset MGPU_URL MGPU_TOKEN.")
+        tell("This shell has MGPU_URL set, which goes before the login: restart its Jupyter server, or unset MGPU_URL MGPU_TOKEN.")
     return 0
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.login import forget_login
@@ -25,5 +26,5 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:  
     if values.json:
         document({"url": None if login is None else login.url})
         return 0
-    print("There was no login." if login is None else f"The login to {login.url or 'a master elsewhere'} is forgotten.")
+    tell("There was no login." if login is None else f"The login to {login.url or 'a master elsewhere'} is forgotten.")
     return 0

@@ -40,7 +40,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
                 watch.show(frames, viewer)
             viewer.close()
         elif ranks > 1:
-            print(job.output(), end="")
+            sys.stdout.write(job.output())
         else:
             sys.stdout.buffer.write(job.output_bytes(rank or 0))
             sys.stdout.buffer.flush()

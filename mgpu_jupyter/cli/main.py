@@ -14,6 +14,7 @@ from typing import Any
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import show_help
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import HELP_WORDS, Help, Parser
@@ -79,7 +80,7 @@ def mgpu(argv: Sequence[str] | None = None, make_client: MakeClient = Client) ->
     if not words or words[0] in (*HELP_WORDS, "help"):
         return _guarded(_print_help, words, make_client)
     if words[0] in ("--version", "-V"):
-        print(f"mgpu {__version__}")
+        tell(f"mgpu {__version__}")
         return 0
     if words[0] == "__complete":
         return _guarded(command_module("completion").answer, words[1:], make_client)
@@ -143,10 +144,10 @@ def _guarded(command: Command, argv: Sequence[str], make_client: MakeClient) -> 
         code = command(argv, make_client)
         sys.stdout.flush()
     except InvalidRequest as error:
-        print(error.message, file=sys.stderr)
+        tell(error.message, file=sys.stderr)
         return USAGE_EXIT
     except MgpuError as error:
-        print(error.message, file=sys.stderr)
+        tell(error.message, file=sys.stderr)
         return ERROR_EXIT
     except BrokenPipeError:
         _close_stdout()

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import printable, tell
 from mgpu_jupyter.api.node_actions import NodeActionName
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
-from mgpu_jupyter.client.words import printable
 
 ACTIONS: dict[str, NodeActionName] = {
     "drain": "drain",
@@ -60,7 +60,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document(answer)
         return 0
-    print(f"{answer.node_id}: {printable(answer.message)}")
+    tell(f"{answer.node_id}: {printable(answer.message)}")
     return 0
 
 
@@ -71,11 +71,11 @@ def _ping(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document(told)
     else:
-        print(f"{told.node_id}: answered in {told.seconds * 1000:.0f} ms from host {printable(told.host)}, {printable(told.address)}")
-        print(f"  agent {printable(told.agent_version)} (master {told.master_version}), pid {told.pid}, {printable(told.python)}")
-        print(f"  its clock is {told.clock_skew_s:+.3f} s from the master's; it reaches the master at {printable(told.link)}")
+        tell(f"{told.node_id}: answered in {told.seconds * 1000:.0f} ms from host {printable(told.host)}, {printable(told.address)}")
+        tell(f"  agent {printable(told.agent_version)} (master {told.master_version}), pid {told.pid}, {printable(told.python)}")
+        tell(f"  its clock is {told.clock_skew_s:+.3f} s from the master's; it reaches the master at {printable(told.link)}")
         for text in told.warnings:
-            print(f"  WARNING: {printable(text)}")
+            tell(f"  WARNING: {printable(text)}")
     return 1 if told.warnings else 0
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS
+from mgpu_agent.protocol.text import json_text, printable, tell
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.show import on_terminal
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
-from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory, printable
+from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory
 
 NODE_FIELDS = (
     *("id", "state", "reason", "host", "address", "address_method", "port"),
@@ -37,9 +36,12 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
         from mgpu_jupyter.cli.tables import show_nodes
 
         show_nodes(nodes)
-        print("\n".join(_expected_lines(expected)), end="\n" if expected else "")
+        tell(*_expected_lines(expected), end="\n" if expected else "")
         return 0
-    print(as_json(nodes, expected) if values.json else "\n".join((as_text(nodes), *_expected_lines(expected))))
+    if values.json:
+        tell(as_json(nodes, expected))
+    else:
+        tell(*as_lines(nodes), *_expected_lines(expected))
     return 0
 
 
@@ -52,7 +54,7 @@ def as_json(nodes: Sequence[models.Node], expected: Sequence[models.ExpectedNode
         }
         for node in nodes
     ]
-    return msgspec.json.encode({"nodes": documents, **({"expected": expected} if expected else {})}).decode()
+    return json_text({"nodes": documents, **({"expected": expected} if expected else {})})
 
 
 def _expected_lines(expected: Sequence[models.ExpectedNode]) -> list[str]:
@@ -65,11 +67,11 @@ def _expected_lines(expected: Sequence[models.ExpectedNode]) -> list[str]:
     return lines
 
 
-def as_text(nodes: Sequence[models.Node]) -> str:
+def as_lines(nodes: Sequence[models.Node]) -> list[str]:
     """Return one line for each node and each GPU."""
     if not nodes:
-        return "No nodes yet: run `mgpu_node --node-id NAME` on a machine with GPUs."
-    return "\n".join(line for node in nodes for line in _node_lines(node))
+        return ["No nodes yet: run `mgpu_node --node-id NAME` on a machine with GPUs."]
+    return [line for node in nodes for line in _node_lines(node)]
 
 
 def _node_lines(node: models.Node) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.choice import order
@@ -32,5 +33,5 @@ def give_all(client: Client, values: argparse.Namespace, give: Order, done: str)
         document({"jobs": [{"job_id": job_id, "done": taken, "message": text} for job_id, taken, text in results]})
     else:
         for _, taken, text in results:
-            print(text, file=sys.stdout if taken else sys.stderr)
+            tell(text, file=sys.stdout if taken else sys.stderr)
     return 0 if all(taken for _, taken, _ in results) else 1

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.join_token import seconds
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
@@ -38,5 +39,5 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
         document(answer)
         return 0
     done = "Would delete" if values.dry_run else "Deleted"
-    print(f"{done} {answer.jobs} job{'' if answer.jobs == 1 else 's'} and {answer.output_bytes / 1e6:.1f} MB of output.")
+    tell(f"{done} {answer.jobs} job{'' if answer.jobs == 1 else 's'} and {answer.output_bytes / 1e6:.1f} MB of output.")
     return 0

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import json_text, printable, tell
 from mgpu_jupyter.api import models
-from mgpu_jupyter.cli.show import columns, on_terminal
+from mgpu_jupyter.cli.show import clear, columns, on_terminal
 from mgpu_jupyter.cli.where import add_place, point_at
 from mgpu_jupyter.client.choice import add_selection
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.listing import as_text
 from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.reasons import starts_of
-from mgpu_jupyter.client.words import printable
 
 JSON_FIELDS = (
     *("id", "state", "user", "name", "command", "nodes", "gpus", "exit_code", "attempt"),
@@ -26,7 +23,6 @@ JSON_FIELDS = (
 )
 FORMAT_FIELDS = (*JSON_FIELDS, "priority", "place", "partition", "account", "qos", "array_id", "array_index", "time_limit_s")
 WATCH_S = 2.0
-CLEAR = "\x1b[H\x1b[2J"
 
 
 def parser(prog: str) -> Parser:
@@ -59,11 +55,12 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
         while True:
             jobs = [job.snapshot for job in client.jobs(state=None if values.all else "active", user=values.user) if job.snapshot]
             if values.json:
-                print(as_json(jobs))
+                tell(as_json(jobs))
                 return 0
-            print(CLEAR if values.watch and sys.stdout.isatty() else "", end="")
+            if values.watch:
+                clear()
             if rows is not None:
-                print(rows(jobs), flush=True)
+                tell(*rows(jobs).split("\n"), flush=True)
             else:
                 _show(jobs, client.nodes(), starts_of(client, jobs, time.time()) if values.start else {})
             if not values.watch:
@@ -77,7 +74,7 @@ def _show(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Mapp
 
         show_queue(jobs, nodes, starts)
     else:
-        print(as_text(jobs, nodes, starts), flush=True)
+        tell(*as_text(jobs, nodes, starts).split("\n"), flush=True)
 
 
 def as_json(jobs: Sequence[models.Job]) -> str:
@@ -86,7 +83,7 @@ def as_json(jobs: Sequence[models.Job]) -> str:
     for job in jobs:
         fields = JSON_FIELDS if job.array_id is None else (*JSON_FIELDS, "array_id", "array_index")
         documents.append({field: getattr(job, field) for field in fields})
-    return msgspec.json.encode({"jobs": documents}).decode()
+    return json_text({"jobs": documents})
 
 
 def rows_of(pattern: str) -> Callable[[Sequence[models.Job]], str]:
@@ -125,5 +122,5 @@ def _cell(value: object) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "-"
+        return printable(",".join(map(str, value))) or "-"
     return f"{value:.0f}" if isinstance(value, float) else printable(str(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.notes import note
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.cli.srun import ShellViewer, report
@@ -31,7 +32,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
             document({"jobs": [{"of": of, "job_id": job.id} for of, job in made]})
             return 0
         for of, job in made:
-            print(f"Job submitted. ID: {job.id} (again, of {of})", flush=True)
+            tell(f"Job submitted. ID: {job.id} (again, of {of})", flush=True)
         if not values.attach:
             return 0
         job = made[-1][1]

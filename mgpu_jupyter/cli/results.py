@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import printable, tell
 from mgpu_jupyter.api import results
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
-from mgpu_jupyter.client.words import printable
 
 
 def parser(prog: str) -> Parser:
@@ -37,9 +37,9 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document(found)
     elif values.to is not None:
-        print("\n".join(str(path) for path in written) or f"Job {job.id} left no files.")
+        tell(*([str(path) for path in written] or [f"Job {job.id} left no files."]))
     else:
-        print("\n".join(lines(found)))
+        tell(*lines(found))
     return 1 if any(file.problem for file in found.files) else 0
 
 

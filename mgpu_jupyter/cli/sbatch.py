@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document, show_help
 from mgpu_jupyter.cli.where import point_at
 from mgpu_jupyter.client import slurm
@@ -72,7 +73,7 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
         None if isinstance(text, Finding) else read_job_file(text, name, flags=line.flags, arguments=line.arguments, environ=os.environ)
     )
     for finding in found or (job_file.findings if job_file else ()):
-        print(sentence(name, finding), file=sys.stderr)
+        tell(sentence(name, finding), file=sys.stderr)
     if job_file is None or job_file.submission is None:
         return BAD_FILE_EXIT
     return _submit(job_file.submission, line, make_client)
@@ -115,7 +116,7 @@ def _take_of_sbatch(reader: Parser, line: Line, word: str, left: list[str]) -> N
     meant = slurm.translate(words)
     line.flags += meant.words
     for text in meant.ignored:
-        print(f"warning: {text.removeprefix('#SBATCH ')}", file=sys.stderr)
+        tell(f"warning: {text.removeprefix('#SBATCH ')}", file=sys.stderr)
 
 
 def _wants_help(argv: Sequence[str]) -> bool:
@@ -148,7 +149,7 @@ def _submit(request: Submission, line: Line, make_client: Callable[[], Client]) 
     with make_client() as client:
         if request.dry_run or line.test_only:
             told = client.dry_run_spec(request.spec)
-            document(told) if request.json else print("\n".join(as_lines(told, time.time())))
+            document(told) if request.json else tell(*as_lines(told, time.time()))
             return 0 if told.verdict == "now" else WOULD_WAIT_EXIT
         job = client.submit_spec(request.spec)
     ids = [one.id for one in job.jobs] if isinstance(job, JobArray) else []
@@ -156,5 +157,5 @@ def _submit(request: Submission, line: Line, make_client: Callable[[], Client]) 
         more = {"array_id": job.id, "job_ids": ids} if ids else {}
         document({"job_id": ids[0] if ids else job.id, "state": "queued", **more})
     else:
-        print(job.id if line.parsable else f"Submitted batch job {job.id}")
+        tell(job.id if line.parsable else f"Submitted batch job {job.id}")
     return 0

@@ -13,17 +13,24 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
+from mgpu_agent.protocol.text import json_text, pad, tell, width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PAGER = "less -FRX"
+CLEAR = "\x1b[H\x1b[2J"
 
 
 def document(value: object) -> None:
     """Print one JSON document."""
-    print(msgspec.json.encode(value).decode())
+    tell(json_text(value))
+
+
+def clear() -> None:
+    """Begin at the top of an empty screen, where there is one."""
+    if sys.stdout.isatty():
+        sys.stdout.write(CLEAR)
 
 
 def on_terminal() -> bool:
@@ -44,7 +51,7 @@ def show_help(text: str) -> int:
     """Print a help text, page by page where it is longer than the terminal; return the exit code."""
     rows = shutil.get_terminal_size().lines
     if not on_terminal() or text.count("\n") < rows or not _page(text):
-        print(text, end="" if text.endswith("\n") else "\n")
+        tell(*text.removesuffix("\n").split("\n"))
     return 0
 
 
@@ -62,5 +69,5 @@ def _page(text: str) -> bool:
 
 def columns(rows: Sequence[Sequence[str]], gap: str = "  ") -> str:
     """Return rows with their columns below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(gap.join(pad(cell, columns) for cell, columns in zip(row, widths, strict=True)).rstrip() for row in rows)

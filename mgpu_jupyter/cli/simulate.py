@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import json_text, tell
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import duration
@@ -39,14 +40,14 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:  
     figures = figures_of(done)
     if picture is not None:
         draw_replays(picture, {values.policy: done}, f"{trace.name}, {cluster.nodes} nodes × {cluster.gpus_per_node}, {values.policy}")
-    print(as_json(values, figures) if values.json else as_text(values, figures))
+    tell(*(as_json(values, figures) if values.json else as_text(values, figures)).split("\n"))
     return 0
 
 
 def as_json(values: argparse.Namespace, figures: Figures) -> str:
     """Return the document of `--json`."""
     asked = {"policy": values.policy, "estimates": values.estimates, "strategy": values.strategy, "repeat": values.repeat}
-    return msgspec.json.encode({**msgspec.structs.asdict(figures), **asked}).decode()
+    return json_text({**msgspec.structs.asdict(figures), **asked})
 
 
 def as_text(values: argparse.Namespace, figures: Figures) -> str:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
-import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.text import json_text, printable, tell
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.console import Console, say_how_to_leave
 from mgpu_jupyter.cli.notes import note
@@ -77,7 +77,7 @@ def summary_line(client: Client, job: models.Job, *, has_results: bool) -> str:
         except (MgpuError, TimeoutError):
             return f"{text} · results: mgpu results {job.id}"
         text += f" · {len(files)} result{'' if len(files) == 1 else 's'}: mgpu results {job.id}"
-    return words.printable(text)
+    return printable(text)
 
 
 def for_terminal(spec: JobSpec, environ: Mapping[str, str]) -> JobSpec:
@@ -163,7 +163,7 @@ class ShellViewer:
 
 
 def _dry_run(told: explanations.Explanation, *, as_json: bool) -> int:
-    print(msgspec.json.encode(told).decode() if as_json else "\n".join(as_lines(told, time.time())))
+    tell(*([json_text(told)] if as_json else as_lines(told, time.time())))
     return 0 if told.verdict == "now" else WOULD_WAIT_EXIT
 
 
@@ -177,8 +177,8 @@ def _submit_only(job: Job, priority: int, *, as_json: bool) -> int:
             state = JobState.QUEUED
         document({"job_id": job.id, "state": state})
         return 0
-    print(f"Job submitted. ID: {job.id} (priority={priority})")
-    print("Job queued. Use mgpu_queue to check status.")
+    tell(f"Job submitted. ID: {job.id} (priority={priority})")
+    tell("Job queued. Use mgpu_queue to check status.")
     return 0
 
 
@@ -187,8 +187,8 @@ def _submit_array(array: JobArray, priority: int, *, as_json: bool) -> int:
         ids = [job.id for job in array.jobs]
         document({"job_id": ids[0], "state": JobState.QUEUED, "array_id": array.id, "job_ids": ids})
         return 0
-    print(f"Job submitted. ID: {array.id} (array of {len(array.jobs)} jobs, priority={priority})")
-    print("Jobs queued. Use mgpu_queue to check status.")
+    tell(f"Job submitted. ID: {array.id} (array of {len(array.jobs)} jobs, priority={priority})")
+    tell("Jobs queued. Use mgpu_queue to check status.")
     return 0
 
 
@@ -208,11 +208,11 @@ def report(outcome: watch.Outcome) -> int:
         return INTERRUPT_EXIT
     status = words.exit_status(job)
     if job.state is JobState.FAILED and job.reason:
-        note(f"mgpu {job.id}: {words.printable(job.reason)}")
+        note(f"mgpu {job.id}: {printable(job.reason)}")
         if job.failure is not None and len(job.placements) > 1 and job.failure.last_lines:
             note(f"The last lines of rank {job.failure.rank}:")
             for line in job.failure.last_lines:
-                note(f"    {words.printable(line)}")
+                note(f"    {printable(line)}")
     if job.state is JobState.COMPLETED or (job.state is JobState.FAILED and job.exit_code is not None):
         note(f"Job {job.id} completed with exit code {status}")
     else:

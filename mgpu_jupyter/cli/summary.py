@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
@@ -30,5 +31,5 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document(told)
     else:
-        print("\n".join(as_lines(told)))
+        tell(*as_lines(told))
     return 0

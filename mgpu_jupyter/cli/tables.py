@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.show import draw
 from mgpu_jupyter.client.listing import queue_order, run_order
-from mgpu_jupyter.client.words import duration, ending, gpu_name, holder, memory, printable
+from mgpu_jupyter.client.words import duration, ending, gpu_name, holder, memory
 
 COLOURS = {
     "running": "green",
@@ -45,14 +46,14 @@ def show_queue(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts:
 def show_nodes(nodes: Sequence[models.Node]) -> None:
     """Show every node and each of its GPUs."""
     for node in nodes:
-        draw(Text.assemble((node.id, "bold"), "  ", _state(node.state), f"  {_about(node)}"))
+        draw(Text.assemble(_text(node.id, "bold"), "  ", _state(node.state), _text(f"  {_about(node)}")))
         for text in node.warnings:
-            draw(Text(f"  WARNING: {printable(text)}", "yellow"))
+            draw(_text(f"  WARNING: {text}", "yellow"))
         table = _table("GPU", "name", "memory", "busy", "held by")
         for gpu in node.gpus:
             busy = "-" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f} %"
             used = memory(gpu.memory_used_bytes, gpu.memory_bytes)
-            table.add_row(str(gpu.index), printable(gpu_name(gpu)), used, busy, printable(holder(gpu)))
+            _row(table, str(gpu.index), gpu_name(gpu), used, busy, holder(gpu))
         if node.gpus:
             draw(table)
 
@@ -60,8 +61,8 @@ def show_nodes(nodes: Sequence[models.Node]) -> None:
 def _jobs(jobs: Sequence[models.Job], last: str, tell: Callable[[models.Job], str]) -> Table | None:
     table = _table("ID", "user", "name", "GPUs", "nodes", "state", last, "command")
     for job in jobs:
-        cells = (job.id, printable(job.user), printable(job.name), str(job.gpus), ", ".join(job.nodes))
-        table.add_row(*cells, _state(job.state), printable(tell(job)), printable(job.command))
+        cells = (job.id, job.user, job.name, str(job.gpus), ", ".join(job.nodes))
+        _row(table, *cells, _state(job.state), tell(job), job.command)
     return table if jobs else None
 
 
@@ -69,7 +70,7 @@ def _nodes_in_short(nodes: Sequence[models.Node]) -> Table | None:
     table = _table("node", "state", "GPUs", "free", "reason")
     for node in nodes:
         free = sum(gpu.state == "free" and gpu.job_id is None for gpu in node.gpus)
-        table.add_row(node.id, _state(node.state), str(len(node.gpus)), str(free), printable(node.reason))
+        _row(table, node.id, _state(node.state), str(len(node.gpus)), str(free), node.reason)
     return table if nodes else None
 
 
@@ -88,8 +89,17 @@ def _table(*names: str) -> Table:
     return table
 
 
+def _row(table: Table, *cells: str | Text) -> None:
+    """Add a row; what others wrote is text and nothing else."""
+    table.add_row(*(_text(cell) if isinstance(cell, str) else cell for cell in cells))
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style)
+
+
 def _state(state: str) -> Text:
-    return Text(str(state), COLOURS.get(str(state), ""))
+    return _text(str(state), COLOURS.get(str(state), ""))
 
 
 def _about(node: models.Node) -> str:

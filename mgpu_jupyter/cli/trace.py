@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
@@ -40,9 +41,9 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     if values.json:
         document(told)
     else:
-        print("\n".join(as_lines(told)))
+        tell(*as_lines(told))
     if told.ok:
         return 0
     wrong = len(told.mismatches) + sum(not check.ok for check in told.checks)
-    print(f"{MISMATCH}: job {told.job_id} ran otherwise than was assigned, in {wrong} ways; see above.", file=sys.stderr)
+    tell(f"{MISMATCH}: job {told.job_id} ran otherwise than was assigned, in {wrong} ways; see above.", file=sys.stderr)
     return MISMATCH_EXIT if values.verify else 0

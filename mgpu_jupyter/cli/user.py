@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.api import people
 from mgpu_jupyter.cli.join_token import seconds
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
-from mgpu_jupyter.client.words import printable
 
 USAGE = "mgpu user add NAME [--admin] [--ttl 30d] | list [--json] | remove NAME"
 
@@ -39,23 +39,23 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     with make_client() as client:
         if values.action == "list":
             users = client.users()
-            document({"users": users}) if values.json else print(_as_text(users))
+            document({"users": users}) if values.json else tell(*_as_lines(users))
         elif values.action == "add":
             answer = client.add_user(values.name, admin=values.admin, ttl_s=ttl_s)
-            document(answer) if values.json else print(f"mgpu login {answer.line}")
+            document(answer) if values.json else tell(f"mgpu login {answer.line}")
         else:
             removed = client.remove_user(values.name)
             if values.json:
                 document(removed)
                 return 0
-            print(f"{values.name} is removed, and all logins of that name have ended. Jobs that run go on: see mgpu_queue -u {values.name}")
+            tell(f"{values.name} is removed, and all logins of that name have ended. Jobs that run go on: see mgpu_queue -u {values.name}")
     return 0
 
 
-def _as_text(users: Sequence[people.User]) -> str:
+def _as_lines(users: Sequence[people.User]) -> list[str]:
     if not users:
-        return "No users yet: `mgpu user add NAME` prints the line with which one logs in."
-    return "\n".join(f"{printable(user.name)} | {user.role} | {_until(user.expires_at)}" for user in users)
+        return ["No users yet: `mgpu user add NAME` prints the line with which one logs in."]
+    return [f"{user.name} | {user.role} | {_until(user.expires_at)}" for user in users]
 
 
 def _until(expires_at: float | None) -> str:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, Unauthorised, Unavailable
+from mgpu_agent.protocol.text import printable, tell
 from mgpu_jupyter.cli.sbatch import read_file, sentence
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.jobfile import SHELLS, Finding, interpreter, read_bytes, read_job_file
 from mgpu_jupyter.client.parser import Parser
-from mgpu_jupyter.client.words import printable
 from mgpu_jupyter.model.job import JobSpec
 
 CHECK_S = 10.0
@@ -46,9 +46,9 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
         document({"file": values.file, "ok": not bad, "findings": findings, "cluster": asked})
         return int(bad)
     for finding in findings:
-        print(sentence(values.file, finding))
+        tell(sentence(values.file, finding))
     if not bad:
-        print(f"{values.file}: can be submitted{f'; {asked}' if asked else ''}")
+        tell(f"{values.file}: can be submitted{f'; {asked}' if asked else ''}")
     return int(bad)
 
 

@@ -24,6 +24,7 @@ from mgpu_agent.protocol.errors import (
     Unauthorised,
     Unavailable,
 )
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api.models import ErrorBody
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.transport import Answer, Request, Transport
@@ -123,7 +124,7 @@ def error_of(status: int, body: bytes, location: str = "") -> MgpuError:
         told = msgspec.json.decode(body, type=ErrorBody)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _without_body(kind, status, location)
-    return kind(told.code, told.message, told.details)
+    return kind(told.code, printable(told.message), told.details)
 
 
 def _without_body(kind: type[MgpuError], status: int, location: str) -> MgpuError:

@@ -14,15 +14,16 @@ from typing import Literal
 
 import msgspec
 import psutil
+from msgspec.structs import replace
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import MgpuError, Unauthorised, Unavailable
 from mgpu_agent.protocol.places import RuntimeFile, check_private_state, find_runtime_file, state_place
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.login import is_loopback
 from mgpu_jupyter.client.timeouts import Timeouts
-from mgpu_jupyter.client.words import printable
 
 MIN_FREE_BYTES = 100_000_000
 QUICK = Timeouts(connect_s=3.0, request_s=5.0, retry_s=0.0)
@@ -41,7 +42,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(env: Mapping[str, str], make_client: Callable[[], Client]) -> Iterator[Finding]:
-    """Yield findings in the order in which one would look: here, the way, the server, the nodes."""
+    """Yield findings in the order in which one would look: here, the way, the server, the nodes. Each is a line that can be shown."""
+    for finding in _examine(env, make_client):
+        yield replace(finding, text=printable(finding.text), fix=printable(finding.fix))
+
+
+def _examine(env: Mapping[str, str], make_client: Callable[[], Client]) -> Iterator[Finding]:
     found = list(_look_here(env))
     yield from found
     try:
@@ -109,7 +115,7 @@ def _left_behind(state: Path) -> Iterator[Finding]:
             yield Finding(check="lock", level="warning", text=f"{path} cannot be read.", fix=f"run  rm {path}")
             continue
         if find_runtime_file(state, runtime.port) is None:
-            text = f"{path.name} is left of a master that is gone (process {runtime.pid} on {printable(runtime.host)})."
+            text = f"{path.name} is left of a master that is gone (process {runtime.pid} on {runtime.host})."
             yield Finding(check="lock", level="warning", text=text, fix=f"start the master again, or run  rm {path}")
 
 
@@ -134,7 +140,7 @@ def _why_unavailable(error: Unavailable, env: Mapping[str, str]) -> Iterator[Fin
     except MgpuError:
         holder = ""
     if holder:
-        text = f"Process {printable(holder)} holds the master's lock and does not answer."
+        text = f"Process {holder} holds the master's lock and does not answer."
         yield Finding(
             check="lock", level="error", text=text, fix=f"look at it (ps {holder}); if it hangs, run  kill {holder}  and start it again"
         )
@@ -168,10 +174,10 @@ def _look_at_nodes(nodes: tuple[models.Node, ...], health: models.Health) -> Ite
 
 
 def _look_at_node(node: models.Node, health: models.Health, *, several: bool) -> Iterator[Finding]:
-    reason = printable(node.reason).rstrip(".")
+    reason = node.reason.rstrip(".")
     if node.state in ("offline", "suspect"):
         link = (health.link_addresses or (health.link_address,))[0]
-        fix = f"start mgpu_node there; if it runs, see its log and whether {link} can be reached from {printable(node.host)}"
+        fix = f"start mgpu_node there; if it runs, see its log and whether {link} can be reached from {node.host}"
         yield Finding(check="unreachable", level="error", text=f"{node.id} is {node.state}: {reason}.", fix=fix)
     elif node.state == "unhealthy":
         what, _, fix = reason.rpartition(": ")
@@ -184,10 +190,10 @@ def _look_at_node(node: models.Node, health: models.Health, *, several: bool) ->
         yield Finding(check="version", level="warning", text=text, fix=UPGRADE)
     if not node.gpus and node.gpu_note:
         fix = "make nvidia-smi work there, then restart its mgpu_node"
-        yield Finding(check="driver", level="warning", text=f"{node.id} offers no GPU. {printable(node.gpu_note)}", fix=fix)
+        yield Finding(check="driver", level="warning", text=f"{node.id} offers no GPU. {node.gpu_note}", fix=fix)
     if several and is_loopback(node.address) and node.host != socket.gethostname():
         text = f"{node.id} announces {node.address}, by which no other machine reaches it."
         yield Finding(check="address", level="warning", text=text, fix="start its mgpu_node with --host ADDRESS")
     for gpu in node.gpus:
         if gpu.state == "unhealthy":
-            yield Finding(check="gpu", level="warning", text=f"GPU {gpu.index} of {node.id}: {printable(gpu.reason)}")
+            yield Finding(check="gpu", level="warning", text=f"GPU {gpu.index} of {node.id}: {gpu.reason}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from mgpu_agent.protocol.text import printable, tell
 from mgpu_jupyter.client.lines import Decoder, Labeller
-from mgpu_jupyter.client.words import ending, printable
+from mgpu_jupyter.client.words import ending
 
 if TYPE_CHECKING:
     from mgpu_jupyter.client.gather import Tally
@@ -96,9 +97,9 @@ class TextFront:
                     elif isinstance(frame, models.JobFrame | models.EndFrame):
                         job.snapshot = frame.job
         except KeyboardInterrupt:
-            sys.stderr.write(f"{left(job)}\n")
+            tell(left(job), file=sys.stderr)
             raise
-        sys.stderr.write(f"{ending(job.info)} · {job.id}\n")
+        tell(f"{ending(job.info)} · {job.id}", file=sys.stderr)
 
 
 def left(job: Job) -> str:

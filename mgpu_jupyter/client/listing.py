@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
-from mgpu_jupyter.client.words import ending, numbers, printable
+from mgpu_jupyter.client.words import ending, numbers
 from mgpu_jupyter.model.job import JobState
 
 
@@ -25,9 +26,9 @@ def as_text(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Ma
     if over:
         lines += ["--- Finished Jobs ---", *(line for job in over for line in _job_lines(job))]
     lines += ["--- Cluster Status ---"]
-    lines += [f"Node {node.id}: {node.state}{f' ({printable(node.reason)})' if node.reason else ''}" for node in nodes] or [
-        "No node information available"
-    ]
+    lines += [
+        f"Node {printable(node.id)}: {printable(node.state)}{f' ({printable(node.reason)})' if node.reason else ''}" for node in nodes
+    ] or ["No node information available"]
     return "\n".join(lines)
 
 
@@ -74,7 +75,7 @@ def _job_lines(job: models.Job, start: str = "") -> list[str]:
         lines.append(f"  Name: {printable(job.name)}")
     if job.array_id is not None:
         lines.append(f"  Array: {job.array_id}[{job.array_index}]")
-    lines += [f"  Nodes: {', '.join(job.nodes) or 'none yet'}", f"  CMD: {printable(job.command)}", f"  Status: {job.state}"]
+    lines += [f"  Nodes: {printable(', '.join(job.nodes)) or 'none yet'}", f"  CMD: {printable(job.command)}", f"  Status: {job.state}"]
     if job.state.is_final:
         lines.append(f"  End: {printable(ending(job))}")
     elif job.reason or queued:

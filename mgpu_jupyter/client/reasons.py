@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.words import duration, gpu_count, names, printable
+from mgpu_jupyter.client.words import duration, gpu_count, names
 from mgpu_jupyter.model import explanations as api
 from mgpu_jupyter.model.job import JobState
 
@@ -28,7 +29,7 @@ def as_lines(told: api.Explanation, now: float) -> list[str]:
     for unit in told.units:
         lines += ["", *unit_lines(unit, len(told.units))]
     if told.terms:
-        shown = [f"{term.name} {term.points:+.2f}" for term in told.terms if term.points]
+        shown = [f"{printable(term.name)} {term.points:+.2f}" for term in told.terms if term.points]
         lines += ["", f"Priority {told.priority or 0.0:.2f} (hours of waiting): {', '.join(shown) or 'nothing counts'}"]
     if told.history:
         lines += ["", "What it was told before:", *history_lines(told.history)]
@@ -82,14 +83,14 @@ def where(places: Sequence[api.Where]) -> str:
 
 def unit_lines(unit: api.UnitAnswer, units: int) -> list[str]:
     """Return what a unit needs and how the nodes answer."""
-    what = f"{unit.needs} on {'one node' if unit.count == 1 else f'each of {unit.count} nodes'}"
+    what = f"{printable(unit.needs)} on {'one node' if unit.count == 1 else f'each of {unit.count} nodes'}"
     which = "" if units == 1 else f"Unit {unit.first}: " if unit.count == 1 else f"Units {unit.first} to {unit.first + unit.count - 1}: "
     found = f"{unit.would_do} of the nodes would do now" if unit.would_do else "no node would do now"
     got = f"; it would get {names(unit.given)}" if unit.given else ""
     lines = [f"{which}{what}: {found}{got}."]
     for out in unit.excluded:
         more = f" and {out.count - len(out.nodes)} more" if out.count > len(out.nodes) else ""
-        lines.append(f"  {', '.join(out.nodes)}{more}: {printable(out.text)}{' (never)' if out.never else ''}")
+        lines.append(f"  {printable(', '.join(out.nodes))}{more}: {printable(out.text)}{' (never)' if out.never else ''}")
     return lines
 
 

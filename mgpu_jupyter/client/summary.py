@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api.results import NodeUse, RankSummary, Summary
-from mgpu_jupyter.client.words import printable
 
 _GIB = 1024**3
 

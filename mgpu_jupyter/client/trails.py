@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import traces as api
-from mgpu_jupyter.client.words import duration, printable
+from mgpu_jupyter.client.words import duration
 
 MISMATCH = "MISMATCH"
 _STEP_CHARS = 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.model.job import JobState
 
@@ -55,7 +56,7 @@ def numbers(indices: Sequence[int]) -> str:
 
 def names(nodes: Sequence[str]) -> str:
     """Return the names of nodes, the first few of many."""
-    return ", ".join(nodes) if len(nodes) <= 4 else f"{', '.join(nodes[:3])} and {len(nodes) - 3} more"
+    return printable(", ".join(nodes) if len(nodes) <= 4 else f"{', '.join(nodes[:3])} and {len(nodes) - 3} more")
 
 
 def memory(used_bytes: int | None, total_bytes: int) -> str:
@@ -133,8 +134,3 @@ def _failure(job: models.Job, span: str, where: str) -> str:
         return f"Failed after {span}: {who}{first}, {how}"
     code = "" if job.exit_code is None else f", exit code {job.exit_code}"
     return f"Failed{where}{code}{': ' + job.reason.rstrip('.') if job.reason else ''}"
-
-
-def printable(text: str) -> str:
-    """Return `text` on one line for a terminal: control characters of user names and commands do nothing there."""
-    return "".join(char if char.isprintable() else " " for char in text)

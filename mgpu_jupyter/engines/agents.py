@@ -15,12 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from mgpu_agent.protocol import messages as wire
-from mgpu_agent.protocol.codec import decode_to_master, encode
+from mgpu_agent.protocol.bounds import FRAMES_PER_MESSAGE
+from mgpu_agent.protocol.codec import OVER_BOUNDS, decode_to_master, encode
 from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import CellWish, GpuSample, LaunchSpec, TaskStatus
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.engines.ailments import Ailments
 from mgpu_jupyter.engines.assignments import Assignments
 from mgpu_jupyter.engines.collect import Collector
@@ -31,6 +33,7 @@ from mgpu_jupyter.engines.load import Loads
 from mgpu_jupyter.engines.mail import Mail
 from mgpu_jupyter.engines.names import under_own_name
 from mgpu_jupyter.engines.records import LinkSettings, Records
+from mgpu_jupyter.engines.sayings import Sayings
 from mgpu_jupyter.engines.witness import Witness
 from mgpu_jupyter.master.marks import Mark, OnPong, Step
 from mgpu_jupyter.master.ports import AgentLink, Incoming, JoinKey, News, OutputLog
@@ -54,6 +57,7 @@ log = logging.getLogger("mgpu.agents")
 
 LINK_HOST = "127.0.0.1"
 RECEIVE_LIMIT = 1_024
+JOINED_AGAIN_S = 1.0
 
 
 class AgentsEngine:
@@ -81,7 +85,7 @@ class AgentsEngine:
         self._clock = clock
         self._assignments = Assignments(store.assigned_nodes)
         self._witness = Witness(clock, self._assignments.has)
-        self._collector = Collector(logs, syncer, self._witness.note)
+        self._collector = Collector(logs, syncer, self._witness.note, self._assignments.has)
         self._routes: dict[NodeId, bytes] = {}
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
@@ -95,7 +99,7 @@ class AgentsEngine:
         self._mail = Mail(link, master_epoch)
         self._events: list[Event] = []
         self._news = News()
-        self._told: set[str] = set()
+        self._sayings = Sayings(log, clock)
         self._meeting_secret = os.urandom(32)
 
     def wait(self, timeout_s: float) -> None:
@@ -113,6 +117,10 @@ class AgentsEngine:
             if incoming.refusal:
                 self._refuse(incoming, *refusal_of(incoming))
                 continue
+            if len(incoming.frames) > FRAMES_PER_MESSAGE:
+                text = f"A message of {len(incoming.frames)} frames is over the limit of {FRAMES_PER_MESSAGE}."
+                self._refuse(incoming, OVER_BOUNDS, text)
+                continue
             for frame in incoming.frames:
                 try:
                     epoch, message = decode_to_master(frame)
@@ -120,7 +128,7 @@ class AgentsEngine:
                     self._refuse(incoming, error.code, error.message)
                     break
                 if epoch > self._epoch:
-                    self._tell_once(
+                    self._sayings.warn(
                         f"epoch {incoming.user_id}", f"{incoming.user_id} knows a newer master (epoch {epoch}): this one must stop."
                     )
                     break
@@ -351,7 +359,9 @@ class AgentsEngine:
         self._routes[node_id] = incoming.route
         self._silent.discard(node_id)
         self._heard[node_id] = self._clock()
-        log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, hello.facts.host, len(hello.facts.gpus), len(hello.tasks))
+        facts = hello.facts
+        if self._sayings.may(f"joined {node_id}", JOINED_AGAIN_S):
+            log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, printable(facts.host), len(facts.gpus), len(hello.tasks))
         self._mail.drop(node_id)
         self._beats.pop(node_id, None)
         reach("master.welcome")
@@ -377,7 +387,7 @@ class AgentsEngine:
         """Return what counts of these reports; ends are collected."""
         known, misnamed = under_own_name(node_id, told, self._assignments.has, self._clock())
         if other := next((status.node_id for status in told if status.node_id != node_id), None):
-            self._tell_once(f"report {node_id}", f"{node_id} reports as {other}, which is not what its key is bound to.")
+            self._sayings.warn(f"report {node_id}", f"{node_id} reports as {other}, which is not what its key is bound to.")
         self._events += misnamed
         self._collector.take_ends(node_id, known)
         return known
@@ -398,7 +408,7 @@ class AgentsEngine:
 
     def _take_output(self, node_id: NodeId, message: wire.Output) -> None:
         if not self._assignments.has(node_id, message.key):
-            self._tell_once(f"output {node_id}", f"{node_id} sends output of job {message.key.job_id}, which is not its: dropped.")
+            self._sayings.warn(f"output {node_id}", f"{node_id} sends output of job {message.key.job_id}, which is not its: dropped.")
             return
         if self._collector.take_output(node_id, message):
             self._news.grown.add(message.key.job_id)
@@ -431,11 +441,6 @@ class AgentsEngine:
     # --- what goes out --------------------------------------------------------------------------
 
     def _refuse(self, incoming: Incoming, code: str, message: str) -> None:
-        self._tell_once(f"{code} {incoming.user_id}", f"A frame of {incoming.user_id} was refused ({code}): {message}")
+        self._sayings.warn(f"{code} {incoming.user_id}", f"A frame of {incoming.user_id} was refused ({code}): {message}")
         reach("master.refuse")
         self._link.send(incoming.route, [encode(wire.Refuse(code=code, message=message), self._epoch)])
-
-    def _tell_once(self, what: str, sentence: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            log.warning("%s Further ones like it are not logged.", sentence)

@@ -45,9 +45,11 @@ class Collector:
         logs: OutputLog,
         syncer: Executor | None = None,
         note: Callable[[Step, NodeId, AttemptKey, int], None] = lambda *_: None,
+        is_assigned: Callable[[NodeId, AttemptKey], bool] = lambda *_: True,
     ) -> None:
         self._logs = logs
         self._note = note
+        self._is_assigned = is_assigned
         self._acks: dict[NodeId, dict[tuple[AttemptKey, int, int], int]] = {}
         self._new_ends: dict[_Task, TaskStatus] = {}
         self._ends: dict[_Task, TaskStatus] = {}
@@ -134,6 +136,11 @@ class Collector:
         forgettable: dict[NodeId, list[tuple[AttemptKey, int]]] = {}
         checked, self._to_check = self._to_check, set()
         for task in sorted(checked - self._syncing):
+            if not self._is_assigned(task.node_id, task.key):
+                # Nothing of it is taken here, so nothing is waited for: a node could name any number of such tasks.
+                del self._ends[task]
+                self._let_go(task, forgettable)
+                continue
             if self._ends[task].collects and (task.node_id, task.key) not in self._collected:
                 continue
             if self._is_empty(task):

@@ -5,6 +5,7 @@ A node asks for a few at a time, so that what is under way is bounded; files are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -14,6 +15,8 @@ from mgpu_agent.protocol.messages import FetchPieces, Piece
 from mgpu_agent.protocol.model import LaunchSpec
 
 MAX_ASKED = 32
+MAX_WAITING = 256
+"""Pieces that one node waits for; an honest one asks for eight at a time for each of its attempts, and asks again."""
 REMEMBERED = 100_000
 Read = Callable[[str, str], bytes | None]
 
@@ -27,6 +30,7 @@ class FolderServer:
         self._reader = reader or ThreadPoolExecutor(1, thread_name_prefix="mgpu-pieces")
         self._users: dict[tuple[NodeId, AttemptKey], str] = {}
         self._ready: SimpleQueue[tuple[NodeId, Piece]] = SimpleQueue()
+        self._waiting: Counter[NodeId] = Counter()
 
     def launch(self, spec: LaunchSpec) -> None:
         """Note whose folder a node may ask for."""
@@ -39,6 +43,9 @@ class FolderServer:
         """Look for what a node asks for."""
         user = self._users.get((node_id, message.key))
         for digest in message.digests[:MAX_ASKED]:
+            if self._waiting[node_id] >= MAX_WAITING:
+                return
+            self._waiting[node_id] += 1
             if user is None or self._read is None:
                 self._ready.put((node_id, Piece(digest=digest)))
             else:
@@ -46,12 +53,14 @@ class FolderServer:
 
     def take_ready(self) -> list[tuple[NodeId, Piece]]:
         """Return what was found since the last call."""
-        ready = []
+        ready: list[tuple[NodeId, Piece]] = []
         while True:
             try:
-                ready.append(self._ready.get_nowait())
+                node_id, piece = self._ready.get_nowait()
             except Empty:
                 return ready
+            self._waiting[node_id] -= 1
+            ready.append((node_id, piece))
 
     def close(self) -> None:
         """End the thread."""

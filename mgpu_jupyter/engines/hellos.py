@@ -13,6 +13,9 @@ from itertools import count
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.messages import Hello
 
+CONNECTIONS_ASKED = 16
+"""Of one node: one that connects again and again must not be remembered for ever."""
+
 
 class Hellos:
     """The newest Hello of each node, and the questions to connections that are in doubt."""
@@ -29,7 +32,10 @@ class Hellos:
         asked = self._asked.setdefault(node_id, {})
         if self._may_be_earlier(node_id, route, hello) and (route not in asked or hello.answers != asked[route]):
             # The same number as before, if there was one: its answer may be on the way.
-            return asked.setdefault(route, next(self._numbers))
+            number = asked.setdefault(route, next(self._numbers))
+            if len(asked) > CONNECTIONS_ASKED:
+                del asked[next(iter(asked))]
+            return number
         self._newest[node_id] = (route, hello.facts.boot_id, hello.beat)
         del self._asked[node_id]
         return 0

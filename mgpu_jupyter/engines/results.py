@@ -37,6 +37,7 @@ class _Transfer:
         self.directory = directory
         self.kept: list[Kept] = []
         self.tries = 1
+        self.told_of_damage = False
         self.unsynced: OSError | None = None
         """Why a part of it may not be on disk."""
         self.begin()
@@ -143,7 +144,9 @@ class ResultCollector:
                     self._write(transfer, memoryview(b""))
                 self._settle(transfer, "")
             elif transfer.tries < MAX_TRIES:
-                log.warning("result %r of job=%s arrived damaged from %s: fetched again", file.path, key.job_id, node_id)
+                if not transfer.told_of_damage:
+                    log.warning("result %r of job=%s arrived damaged from %s: fetched again", file.path, key.job_id, node_id)
+                transfer.told_of_damage = True
                 transfer.tries += 1
                 transfer.begin()
             else:

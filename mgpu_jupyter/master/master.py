@@ -17,6 +17,7 @@ from typing import NamedTuple
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.master.marks import MARKS_WAIT_S, Mark
 from mgpu_jupyter.master.node_views import NodeView, view_of
 from mgpu_jupyter.master.ports import ChangeSink, Engine, Store
@@ -200,7 +201,7 @@ class Master:
         self.engine.committed()
         for node_id, reason in turn.revoked.items():
             self.engine.revoke(node_id, reason)
-            log.warning("node_id=%s is refused from now on: %s", node_id, reason)
+            log.warning("node_id=%s is refused from now on: %s", node_id, printable(reason))
         for node_id in turn.batch.removed:
             self.engine.forget(node_id)
             log.warning("node_id=%s was removed", node_id)
@@ -222,7 +223,7 @@ class Master:
         self.engine.flush()
         reach("master.sent")
         for mismatch in turn.mismatches:
-            log.error("job_id=%s mismatch: %s", mismatch.job.id, mismatch.text)
+            log.error("job_id=%s mismatch: %s", mismatch.job.id, printable(mismatch.text))
         if turn.batch.jobs:
             self._jobs_seq = self._seq
         self._show_nodes(turn.touched | sampled)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 
+from mgpu_agent.protocol.text import as_html
 from mgpu_jupyter.api import models
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.style import STYLE
@@ -30,7 +31,7 @@ def button(kind: str, word: str, command: str, about: str, **arguments: str) -> 
     where = "mgpu-lab" if command.startswith("mgpu:") else "mgpu-jupyter"
     given = html.escape(json.dumps(arguments))
     return (
-        f'<button type="button" class="mgpu-act mgpu-act-{kind} {where}" title="{html.escape(about)}" aria-label="{html.escape(about)}" '
+        f'<button type="button" class="mgpu-act mgpu-act-{kind} {where}" title="{as_html(about)}" aria-label="{as_html(about)}" '
         f'data-commandlinker-command="{command}" data-commandlinker-args="{given}">'
         f'<svg viewBox="0 0 14 14" aria-hidden="true">{_ICONS[kind]}</svg><span>{word}</span></button>'
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.words import ending, exit_status
 from mgpu_jupyter.model.job import JobState
@@ -17,7 +18,7 @@ class JobFailed(MgpuError):
     """The job of this cell did not complete."""
 
     def __init__(self, job: models.Job, last_lines: tuple[str, ...] = (), *, code: str = "job-failed") -> None:
-        super().__init__(code, f"{ending(job)} · {job.id}")
+        super().__init__(code, printable(f"{ending(job)} · {job.id}"))
         self.job = job
         self.job_id = job.id
         self.exit_code = exit_status(job)
@@ -54,4 +55,4 @@ def shorten(error: E) -> E:
 
 def rendered(error: BaseException, last_lines: tuple[str, ...] = ()) -> list[str]:
     """Return the lines that stand for an error in a cell."""
-    return [f"{type(error).__name__}: {error}", *(f"    {line}" for line in last_lines[-SHOWN_LINES:])]
+    return [f"{type(error).__name__}: {printable(str(error))}", *(f"    {printable(line)}" for line in last_lines[-SHOWN_LINES:])]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from typing import Any
 
+from mgpu_agent.protocol.text import as_html, printable
 from mgpu_jupyter.client.front import Bar, TextBar
 from mgpu_jupyter.client.gather import Tally
 from mgpu_jupyter.client.job import Job
-from mgpu_jupyter.client.words import printable
 
 BAR_WIDTH = 240
 FONT = "font-family: var(--jp-ui-font-family, sans-serif); font-size: 12px; color: var(--jp-ui-font-color1, #212121)"
@@ -56,7 +55,7 @@ def bar_text(tally: Tally, said: list[str]) -> str:
 
 def bar_html(tally: Tally, said: list[str]) -> str:
     """Return the bar as HTML: blue for what completed, red for what did not, the track for the rest."""
-    label = html.escape(tally.text())
+    label = as_html(tally.text())
     parts = "".join(
         f'<span style="display: inline-block; height: 8px; width: {BAR_WIDTH * count / tally.total:.1f}px; {colour}"></span>'
         for count, colour in ((tally.completed, DONE), (tally.failed, BAD))
@@ -65,7 +64,7 @@ def bar_html(tally: Tally, said: list[str]) -> str:
     track = f"display: inline-flex; width: {BAR_WIDTH}px; height: 8px; margin-right: 8px; {TRACK}"
     now = f'role="progressbar" aria-valuemin="0" aria-valuemax="{tally.total}" aria-valuenow="{tally.over}"'
     bar = f'<span {now} style="{track}">{parts}</span>'
-    lines = "".join(f"<div>{html.escape(line)}</div>" for line in said)
+    lines = "".join(f"<div>{as_html(line)}</div>" for line in said)
     return f'<div style="{FONT}"><div>{bar}{label}</div>{lines}</div>'
 
 

@@ -6,12 +6,12 @@ How a header gets on the screen is in `screen.py`; the style sheet is `style.py`
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Sequence
 
 import msgspec
 
+from mgpu_agent.protocol.text import as_html, printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.reasons import where
 from mgpu_jupyter.client.words import (
@@ -22,7 +22,6 @@ from mgpu_jupyter.client.words import (
     gpu_count,
     numbers,
     ordinal,
-    printable,
     ran_for,
 )
 from mgpu_jupyter.model.explanations import Offer
@@ -185,7 +184,7 @@ def done_html(job: models.Job, more: Sequence[str] = ()) -> str:
     on = f" on {_escaped(_names(job))}" if job.nodes else ""
     first = f"Done in <b>{duration(ran_for(job))}</b>{on}, {gpus}, exit {job.exit_code or 0}"
     named = actions.link(job, _escaped(shortened(job.name) or job.id))
-    known_by = f'<span class="mgpu-id mgpu-not-lab"><i>·</i>{job.id}</span>' if job.name else ""
+    known_by = f'<span class="mgpu-id mgpu-not-lab"><i>·</i>{_escaped(job.id)}</span>' if job.name else ""
     parts = [first, *(_escaped(text) for text in more), named + known_by]
     return f'{STYLE}<div class="mgpu-done">{GLYPHS["completed"]} {"<i>·</i>".join(parts)}</div>'
 
@@ -200,7 +199,7 @@ def _row(glyph: str, word: str, facts: Facts, about: str, right: str) -> str:
     job = facts.job
     name = f'<span class="mgpu-name">{_escaped(shortened(job.name))}</span>' if job.name else ""
     return (
-        f'<div class="mgpu-row">{GLYPHS[glyph]}<b class="mgpu-word">{word}</b>{name}<span class="mgpu-id">{job.id}</span>'
+        f'<div class="mgpu-row">{GLYPHS[glyph]}<b class="mgpu-word">{word}</b>{name}<span class="mgpu-id">{_escaped(job.id)}</span>'
         f'<span class="mgpu-about mgpu-q">{about}</span><span class="mgpu-right">{right}</span>{_room(facts)}</div>'
     )
 
@@ -319,7 +318,7 @@ def _over(facts: Facts) -> str:
         rows.append(_others(facts, culprit.rank))
     if facts.hint:
         rows.append(f'<div class="mgpu-line mgpu-q">{_escaped(facts.hint)}</div>')
-    rows.append(f'<div class="mgpu-line mgpu-q mgpu-not-lab">All that it printed: <code>%mgpu_logs {job.id}</code></div>')
+    rows.append(f'<div class="mgpu-line mgpu-q mgpu-not-lab">All that it printed: <code>%mgpu_logs {_escaped(job.id)}</code></div>')
     return "".join(rows)
 
 
@@ -388,4 +387,4 @@ def _names(job: models.Job) -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape(printable(text))
+    return as_html(text)

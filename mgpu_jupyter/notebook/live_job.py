@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.text import printable, tell
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.gather import tally_of
 from mgpu_jupyter.client.job import NO_RANK, Job
 from mgpu_jupyter.client.pump import Pump
-from mgpu_jupyter.client.words import first_to_fail, printable
+from mgpu_jupyter.client.words import first_to_fail
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.above import Above
 from mgpu_jupyter.notebook.actions import RUN_JOB
@@ -61,10 +62,10 @@ class LiveJobs:
         try:
             job.refresh()
         except MgpuError as error:
-            print(f"{job!r}: {error.message}")  # noqa: T201 - what a cell's value says is output
+            tell(f"{job!r}: {error.message}")
             return
         if not self._is_rich:
-            print(line_of(job))  # noqa: T201
+            tell(line_of(job))
         elif isinstance(job, JobArray):
             handle = show_bundle(bundle_of(job), display_id=True, metadata=mark(job))
             _start(job, lambda: _follow_array(job, handle), is_over=_is_over(job))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -18,6 +19,7 @@ from IPython.core.error import UsageError
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.client import choice, front, trails, watch
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.flags import Submission, parse
@@ -232,7 +234,7 @@ class MgpuMagics:
         if not values.job:
             raise InvalidRequest("usage", "Name the job, as in `%mgpu_trace R4T8W2ZB`.")
         trace = self.client.trace(values.job, verify=values.verify)
-        print("\n".join(trails.as_lines(trace)))  # noqa: T201 - lines are what was asked for
+        tell(*trails.as_lines(trace))
 
     @_short
     def mgpu_attach(self, line: str = "") -> Table | SweepTable | None:
@@ -252,7 +254,7 @@ class MgpuMagics:
         if isinstance(values, Help):
             _show(values)
             return
-        print(logs(self.client, values.job, values.rank, values.tail), end="")  # noqa: T201 - output is what was asked for
+        sys.stdout.write(logs(self.client, values.job, values.rank, values.tail))
 
     @_short
     def mgpu_panel(self, line: str = "") -> None:
@@ -261,7 +263,7 @@ class MgpuMagics:
         if isinstance(wanted, Help):
             _show(wanted)
         elif told := panel.missing(self._shell):
-            print(f"{told}\n\n{panel.plain(self.client, wanted)}")  # noqa: T201 - the text form is what was asked for
+            tell(told, "", *panel.plain(self.client, wanted).split("\n"))
         else:
             self._panels = self._panels or panel.Panels(self._shell, self._make_client())
             self._panels.show(wanted, self._shell.user_ns)
@@ -318,4 +320,4 @@ class MgpuMagics:
 
 
 def _show(wanted: Help) -> None:
-    print(wanted.text, end="")  # noqa: T201 - a help text is output
+    tell(*wanted.text.split("\n"), end="")

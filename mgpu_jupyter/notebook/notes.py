@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from mgpu_jupyter.client.words import printable
+from mgpu_agent.protocol.text import as_html, printable
 from mgpu_jupyter.notebook.screen import EMPTY, display
 
 QUIET = "color: var(--jp-ui-font-color2, #616161); font-family: var(--jp-ui-font-family, sans-serif); font-size: 12px"
@@ -59,9 +58,9 @@ class RichNotes:
 
     def fold(self, summary: str, lines: Sequence[str]) -> None:
         """Show a line that opens to more."""
-        body = html.escape("\n".join(lines))
+        body = as_html("\n".join(lines), lines=True)
         link = "color: var(--jp-content-link-color, #1976d2); cursor: pointer"
-        text = f'<details style="{QUIET}"><summary style="{link}">{html.escape(summary)}</summary><pre>{body}</pre></details>'
+        text = f'<details style="{QUIET}"><summary style="{link}">{as_html(summary)}</summary><pre>{body}</pre></details>'
         display({"text/plain": printable(summary), "text/html": text}, raw=True)
 
 
@@ -92,4 +91,4 @@ class PlainNotes:
 
 def bundle(text: str) -> Mapping[str, str]:
     """Return a quiet line for any front end."""
-    return {"text/plain": printable(text), "text/html": f'<div style="{QUIET}">{html.escape(text)}</div>'}
+    return {"text/plain": printable(text), "text/html": f'<div style="{QUIET}">{as_html(text)}</div>'}

@@ -6,13 +6,13 @@ which count on its result, do not run.
 
 from __future__ import annotations
 
-import html
 import importlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.text import as_html, tell
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.words import duration
@@ -57,15 +57,15 @@ def sentence(job: Job, now: float | None = None) -> str:
 
 def card(job: Job) -> str:
     """Return the sentence in its frame, with what to type, for front ends that have no widgets."""
-    typed = f"{ATTACH}: <code>%mgpu_attach {job.id}</code> · {SECOND}: add <code>--again</code> to the line."
+    typed = f"{ATTACH}: <code>%mgpu_attach {as_html(job.id)}</code> · {SECOND}: add <code>--again</code> to the line."
     return f'<div class="mgpu-again">{_words(job)}<span>{typed}</span></div>'
 
 
 def _words(job: Job) -> str:
     """Return glyph and sentence as HTML; the name opens the job where there is a view of it."""
     info = job.info
-    name = html.escape(info.name or str(job.id))
-    told = html.escape(sentence(job))
+    name = as_html(info.name or str(job.id))
+    told = as_html(sentence(job))
     if not isinstance(job, JobArray):
         told = told.replace(f" {name} still ", f" {link(info, name)} still ", 1)
     return f'{STYLE}<div class="mgpu-asks">{GLYPHS["queued" if info.state is JobState.QUEUED else "running"]}<span>{told}</span></div>'
@@ -104,7 +104,7 @@ def _buttons(job: Job, attach: Callable[[], None], second: Callable[[], None]) -
                 try:
                     act()
                 except (MgpuError, KeyboardInterrupt) as trouble:
-                    print(f"{type(trouble).__name__}: {trouble}")  # noqa: T201 - shown where the buttons were
+                    tell(f"{type(trouble).__name__}: {trouble}")
 
         return clicked
 

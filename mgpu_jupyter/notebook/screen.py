@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
-from mgpu_jupyter.client.words import printable
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook import subshells
 from mgpu_jupyter.notebook.actions import live_html

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.displays import Display, Splitter
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Decoder, Tail
-from mgpu_jupyter.client.words import ending, first_to_fail, printable
+from mgpu_jupyter.client.words import ending, first_to_fail
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.above import Above
 from mgpu_jupyter.notebook.actions import RUN_CELL, RUN_JOB

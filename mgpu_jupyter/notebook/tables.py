@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
+from mgpu_agent.protocol.text import as_html
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.listing import as_text, folded
 from mgpu_jupyter.client.reasons import as_lines, clock, start_line, where
@@ -60,7 +60,7 @@ class Answer:
         """Return the tables as HTML."""
         told = self.told
         start = start_line(told, self._now)
-        parts = [f"<div><b>{html.escape(told.text)}</b></div>", f"<div>{html.escape(start)}</div>" if start else ""]
+        parts = [f"<div><b>{as_html(told.text)}</b></div>", f"<div>{as_html(start)}</div>" if start else ""]
         offers = Table(
             "In its place, this would start now:" if told.job_id else "This would start now:",
             ("Change", "Flags", "Where"),

@@ -22,6 +22,7 @@ from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, Unavailable
 from mgpu_agent.protocol.places import check_private_state, find_runtime_file, state_place
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api.models import Health as HealthAnswer
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import is_loopback, load_login
@@ -216,7 +217,7 @@ class MgpuApp(ExtensionApp):
                 self._relay_to_other(serverapp, error.message)
             else:
                 self.problem = error.message
-                self.log.error("mgpu: %s", error.message)  # noqa: TRY400 - one sentence is enough
+                self.log.error("mgpu: %s", printable(error.message))  # noqa: TRY400 - one sentence is enough
                 return
         except Exception as error:
             self.problem = f"The master did not start ({type(error).__name__}): see the server's log."

@@ -7,9 +7,9 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from mgpu_agent.protocol.errors import Unavailable
+from mgpu_agent.protocol.text import LogFormatter
 
 ROOT = "mgpu"
-FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def write_log(path: str, level: str | None, server_log: logging.Logger) -> list[logging.Handler]:
@@ -18,7 +18,7 @@ def write_log(path: str, level: str | None, server_log: logging.Logger) -> list[
     own.setLevel(level or logging.INFO)
     shown = logging.StreamHandler()
     shown.setLevel(level or logging.WARNING)
-    shown.setFormatter(logging.Formatter(FORMAT))
+    shown.setFormatter(LogFormatter())
     own.addHandler(shown)
     handlers: list[logging.Handler] = [shown]
     if path:
@@ -29,7 +29,7 @@ def write_log(path: str, level: str | None, server_log: logging.Logger) -> list[
             unwrite_log(handlers, server_log)
             text = f"The log file {path} cannot be written ({error.strerror}): name another one under logging.file, or make it writable."
             raise Unavailable("log-file", text) from error
-        file.setFormatter(logging.Formatter(FORMAT))
+        file.setFormatter(LogFormatter())
         own.addHandler(file)
         server_log.addHandler(file)
         handlers.append(file)

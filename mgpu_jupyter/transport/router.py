@@ -23,6 +23,7 @@ from mgpu_agent.protocol.addresses import link_address
 from mgpu_agent.protocol.codec import MAX_FRAME_BYTES
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.master.ports import Incoming
 
 log = logging.getLogger("mgpu.link")
@@ -34,6 +35,10 @@ HEARTBEAT_TIMEOUT_MS = 10_000
 LINGER_MS = 500
 HANDSHAKE_MS = 10_000  # who connects and says nothing is let go
 BACKLOG = 1_024
+RECEIVE_AHEAD = 32
+"""Messages of one connection that wait to be taken in; more are left with their node."""
+RECEIVE_BYTES = 64 * 1024 * 1024
+"""Taken in at once: what comes on top waits for the next turn."""
 # Told once each: an attacker must not fill the log. Past this many keys only a counter goes on.
 REFUSALS_REMEMBERED = 1_000
 NOT_ENROLLED = "its key is not enrolled"
@@ -62,6 +67,7 @@ class Router:
             (zmq.CURVE_SERVER, 1),
             (zmq.ROUTER_MANDATORY, 1),
             (zmq.SNDHWM, 0),
+            (zmq.RCVHWM, RECEIVE_AHEAD),
             (zmq.MAXMSGSIZE, MAX_FRAME_BYTES),
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
@@ -116,13 +122,15 @@ class Router:
     def receive(self, limit: int) -> list[Incoming]:
         """Return what came, at most `limit` messages, without waiting."""
         messages: list[Incoming] = []
-        while len(messages) < limit:
+        size = 0
+        while len(messages) < limit and size < RECEIVE_BYTES:
             try:
                 route, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
             if not frames:
                 continue
+            size += sum(map(len, frames))
             key = str(frames[0].get("User-Id"))
             name = self._names.get(key)
             # Numbers that the ROUTER gives out begin with a zero byte, which an agent cannot choose.
@@ -224,7 +232,7 @@ class Router:
     def _tell_once(self, what: str, sentence: str) -> None:
         if what not in self._told and len(self._told) < REFUSALS_REMEMBERED:
             self._told.add(what)
-            log.warning("%s Further ones like it are not logged.", sentence)
+            log.warning("%s Further ones like it are not logged.", printable(sentence))
 
 
 def _checked(public_key: str) -> str:

@@ -11,6 +11,13 @@ from mgpu_agent.cli import main
     ("words", "sentence"),
     [
         (["--fake-gpus", "x"], "mgpu_node: argument --fake-gpus: 'x' is not a number of GPUs: see mgpu_node --help.\n"),
+        *(
+            (
+                ["--fake-gpus", many],
+                "mgpu_node: argument --fake-gpus: one node offers at most 1024 GPUs, so start several nodes: see mgpu_node --help.\n",
+            )
+            for many in ("1025", "100000", "9" * 5_000)
+        ),
         (["--frobnicate"], "mgpu_node: unrecognized arguments: --frobnicate: see mgpu_node --help.\n"),
     ],
 )

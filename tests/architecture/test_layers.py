@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -93,3 +94,45 @@ def test_no_paths_of_one_machine() -> None:
         for match in pattern.finditer(path.read_bytes())
     ]
     assert found == []
+
+
+RAW = {
+    "mgpu_jupyter/cli/logs.py": "the output of a job",
+    "mgpu_jupyter/cli/show.py": "the sequence that clears the screen",
+    "mgpu_jupyter/notebook/magics.py": "the output of a job",
+    "mgpu_jupyter/notebook/notes.py": "lines that are `printable`",
+    "mgpu_jupyter/notebook/screen.py": "lines that are `printable`",
+    "mgpu_jupyter/notebook/stream.py": "the output of a job",
+}
+"""Who writes to a terminal by itself, and what."""
+
+
+ESCAPES = {
+    "mgpu_jupyter/notebook/actions.py": "arguments of commands, as data",
+    "mgpu_jupyter/server/handlers/jobs.py": "a check, which shows nothing",
+    "mgpu_jupyter/client/jobfile.py": "a name that is made, not shown",
+}
+
+
+def test_foreign_text_has_one_way_to_each_place() -> None:
+    """Whatever is said to people goes through `protocol/text.py`: printing, escaping and formatting of logs are there alone."""
+    allowed = {"print": {"mgpu_agent/keeper"}, "write": set(RAW), "escape": set(ESCAPES), "isprintable": set(ESCAPES), "Formatter": set()}
+    found = [
+        f"{name}:{call.lineno} {what}"
+        for path in source_files(".py")
+        if (name := str(path.relative_to(ROOT))).startswith(("mgpu_agent/", "mgpu_jupyter/"))
+        and not name.startswith(("mgpu_agent/protocol/text.py", "mgpu_agent/cell/", "mgpu_agent/mpi/", "mgpu_agent/process/banner.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and (what := _shows(call)) is not None and not any(name.startswith(one) for one in allowed[what])
+    ]
+    assert found == []
+
+
+def _shows(call: ast.Call) -> str | None:
+    """Return by what a call shows something, if it does."""
+    words = ast.unparse(call.func)
+    if words == "print":
+        return words
+    if re.fullmatch(r"sys\.std(out|err)(\.buffer)?\.write|html\.escape|logging\.Formatter|.*\.isprintable", words):
+        return words.rpartition(".")[2]
+    return None

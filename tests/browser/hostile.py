@@ -12,32 +12,10 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, Route, WebSocketRoute
 
-HOSTILE = (
-    "<img src=x onerror=window.__mgpu_hacked=1>",
-    '"><script>window.__mgpu_hacked=1</script>',
-    "javascript:window.__mgpu_hacked=1",
-    "<svg onload=window.__mgpu_hacked=1>",
-    "${window.__mgpu_hacked=1}",
-    "{{constructor.constructor('window.__mgpu_hacked=1')()}}",
-    "[x](javascript:window.__mgpu_hacked=1)",
-    "'-window.__mgpu_hacked=1-'",
-    "<a href='javascript:window.__mgpu_hacked=1'>x</a>",
-    "\u202etxet <b>bold</b>",
-)
-# what mgpu's own server takes in no name
-WORSE = (
-    "<iframe srcdoc='<script>parent.__mgpu_hacked=1</script>'>",
-    "\x1b]8;;javascript:window.__mgpu_hacked=1\x07link\x1b]8;;\x07",
-    "\x1b]0;<img src=x onerror=window.__mgpu_hacked=1>\x07title",
-    "\x1b_mgpu;<img src=x onerror=window.__mgpu_hacked=1>\x1b\\",
-    "__proto__",
-    "constructor",
-    "line\nbreak\r<img src=x onerror=window.__mgpu_hacked=1>",
-    "</title></style></textarea><img src=x onerror=window.__mgpu_hacked=1>",
-    "![x](x) **b** <details open ontoggle=window.__mgpu_hacked=1>",
-    "%1 %2 %% \u2066<math><mi xlink:href='javascript:window.__mgpu_hacked=1'>",
-)
-KEPT = {"type", "state", "seq", "id", "job_id", "reason_code", "code", "stream", "version", "cursor", "next_cursor", "array_id"}
+from tests import hostile
+
+# what mgpu's own server takes as a name
+HOSTILE = tuple(text for text in (*hostile.MARKUP, *hostile.CODE, *hostile.SHEET) if text.isprintable() and text.strip() == text)
 _PLANTED = """
 () => [...document.querySelectorAll('*')].filter(one =>
   [...one.attributes].some(a => a.name.startsWith('on') && a.value.includes('__mgpu_hacked')) ||
@@ -48,41 +26,22 @@ _PLANTED = """
 """
 
 
-def hostile_names(count: int, kinds: tuple[str, ...] = HOSTILE) -> list[str]:
-    """So many strings, each its own."""
-    return [f"{kinds[number % len(kinds)]} {number}"[:190] for number in range(count)]
-
-
 def assert_harmless(page: Page) -> None:
     """Nothing that was sent as text became an element, and nothing of it ran."""
     assert page.evaluate(_PLANTED) == []
     assert page.evaluate("() => window.__mgpu_hacked") is None
 
 
-class HostileServer:
+class HostileServer(hostile.Spoiler):
     """Stands between a page and its server: answers are those of the server with every string replaced, and many more of them."""
 
     def __init__(self, context: BrowserContext, count: int) -> None:
-        self.texts = hostile_names(count, HOSTILE + WORSE)
+        super().__init__(hostile.named(count, hostile.sendable()))
         self.nodes: list[dict[str, Any]] = []
         self.jobs: list[dict[str, Any]] = []
         self.events: WebSocketRoute | None = None
-        self._at = 0
         context.route(re.compile(r"/mgpu/api/v1/"), self._answer)
         context.route_web_socket(re.compile(r"/mgpu/api/v1/"), self._connect)
-
-    def text(self) -> str:
-        """Return the next one."""
-        self._at += 1
-        return self.texts[self._at % len(self.texts)]
-
-    def spoil(self, value: Any) -> Any:
-        """Replace every string of an answer but those that the page must know to show anything."""
-        if isinstance(value, dict):
-            return {key: one if key in KEPT else self.spoil(one) for key, one in value.items()}
-        if isinstance(value, list):
-            return [self.spoil(one) for one in value]
-        return self.text() if isinstance(value, str) else value
 
     def _answer(self, route: Route) -> None:
         answer = route.fetch()

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
+from tests import hostile
 from tests.bench.page import Frames
 from tests.bench.ui import told
-from tests.browser.hostile import HostileServer, assert_harmless, hostile_names
+from tests.browser.hostile import HOSTILE, HostileServer, assert_harmless
 from tests.browser.lab import Lab, LabPage
 from tests.processes import wait_until
 
@@ -141,19 +142,20 @@ def test_the_layout_is_found_again_after_a_reload(lab: Lab, context: BrowserCont
     expect(page.page.locator("#mgpu-history")).to_be_hidden()
 
 
+@pytest.mark.timeout(180)  # many requests, one after the other
 def test_hostile_names_are_text(lab: Lab, context: BrowserContext) -> None:
-    names = hostile_names(500)
+    names = hostile.named(120, HOSTILE)
     page = show(lab, context).page
     for name in names:
         lab.client.submit(["true"], gpus=0, name=name, hold=True)
-    expect(page.locator("#mgpu-queue [role=grid]")).to_have_attribute("aria-rowcount", "500")
+    expect(page.locator("#mgpu-queue [role=grid]")).to_have_attribute("aria-rowcount", "120")
     grid = page.locator("#mgpu-queue")
     seen = ""
     for _ in range(30):
         seen += grid.inner_text()
         grid.evaluate("node => { node.scrollTop += node.clientHeight * 0.8; }")
         page.wait_for_timeout(30)
-        assert grid.locator("[role=row]").count() < 60  # of 500
+        assert grid.locator("[role=row]").count() < 60  # of 120
     assert "<img src" in seen
     assert_harmless(page)
 

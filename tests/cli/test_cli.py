@@ -172,7 +172,7 @@ def test_queue_text_has_the_lines_that_scripts_look_for() -> None:
         "",
         "--- Queue ---",
         "ID: QQQQ0001 | User: me | GPUs: 2 | Type: single | Priority: 0",
-        "  Name: evil [2J name",
+        "  Name: evil\ufffd[2J name",
         "  Nodes: none yet",
         "  CMD: python t.py",
         "  Status: queued",

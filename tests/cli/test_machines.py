@@ -81,7 +81,7 @@ def test_nodes(capsys: Captured) -> None:
         "  address 192.0.2.7 (the interface of the default route), port 8081",
         "  labels fast, room=B2",
         "  only for ann, account lab (set by root)",
-        "  not for ev e (set by root)",
+        "  not for ev\ufffde (set by root)",
         "  GPU 1: H100 | 57.1 of 80 GB | 89 % busy | RRRR0001 of me",
         "  GPU 2: H100 | 80 GB | outside: In use outside mgpu by pid 8 of bob.",
     ]
@@ -184,7 +184,7 @@ def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
     assert run(entry.mgpu, ["node", "revoke", "a b", "--reason", "stolen"], mock) == 0
 
     request = mock.requests[0]
-    assert capsys.readouterr() == ("a b: Revoked by me: st olen.\n", "")
+    assert capsys.readouterr() == ("a b: Revoked by me: st\ufffdolen.\n", "")
     assert (request.method, request.path, json.loads(request.body or b"")) == (
         "PATCH",
         "nodes/a%20b",
@@ -254,3 +254,13 @@ def test_wrong_words_about_machines_get_one_sentence(capsys: Captured, words: li
 def test_help_about_machines(capsys: Captured, words: list[str]) -> None:
     assert run(entry.mgpu, words, MockTransport()) == 0
     assert capsys.readouterr().out.startswith(f"usage: mgpu {words[0]} ")
+
+
+def test_doctor_shows_what_nodes_say_as_text(capsys: Captured) -> None:
+    """Issue 16, finding 14: version and host of a node reached the terminal as they came."""
+    evil = "1.0\x1b]0;owned\x07\nok    all is well"
+    told = msgspec.structs.replace(a_node("n1", 1), agent_version=evil, host=evil, address=evil, state=NodeState.OFFLINE, reason=evil)
+    assert run(entry.mgpu, ["doctor"], MockTransport(nodes=[told])) == 1
+    out = capsys.readouterr().out
+    assert [char for char in out if not char.isprintable() and char != "\n"] == []
+    assert "n1 runs mgpu 1.0\ufffd]0;owned\ufffd ok    all is well, the server " in out

@@ -56,7 +56,7 @@ def test_the_whole_answer_begins_with_the_answer():
         "",
         "Units 0 to 1: 2 GPUs on each of 2 nodes: 1 of the nodes would do now; it would get n9.",
         "  n0, n1, n2, n3, n4, n5, n6, n7 and 2 more: 1 GPU free, 2 needed.",
-        "  x\x1b1: It is excluded by --exclude. (never)",
+        "  x\ufffd1: It is excluded by --exclude. (never)",
         "",
         "Unit 2: 1 GPU on one node: no node would do now.",
         "",

@@ -131,4 +131,4 @@ def test_small_words() -> None:
     assert words.memory(None, 24_000_000_000) == "24 GB"
     assert words.names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert words.waiting(a_view(JobState.QUEUED, place=2, reason="waits")) == "mgpu AAAA1111 waiting, 2nd in queue: waits"
-    assert words.printable("a\x1b[2Jb\nc") == "a [2Jb c"
+    assert words.names(["a\x1b[2Jb\nc"]) == "a\ufffd[2Jb c"

@@ -63,7 +63,7 @@ def test_a_trace_as_text():
         "",
         "Attempt 2",
         "  2020-05-17 10:00:00.000      +0 ms  queued",
-        "                               3.0 s            Waits for  a GPU.",
+        "                               3.0 s            Waits for \ufffda GPU.",
         "                               3.0 s            More. so far",
         "  2020-05-17 10:00:03.250     +3.2 s  planned   on n1 (GPU 0)",
         "  2020-05-17 10:00:04.000     +0.8 s  started   rank 1: node n1",

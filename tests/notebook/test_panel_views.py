@@ -241,10 +241,10 @@ def test_a_track_is_bounded() -> None:
     assert whole.lines[0][0][0] == NOW
 
 
-def test_names_are_cut_in_the_middle_and_unseen_characters_are_blanks() -> None:
+def test_names_are_cut_in_the_middle_and_unseen_characters_are_shown_as_such() -> None:
     assert middle("train-llama-7b-lora-v17", 11) == "train-l…v17"
     assert middle("short", 11) == "short"
-    assert esc("a\x1b[0m<b>\u202e") == "a [0m&lt;b&gt; "
+    assert esc("a\x1b[0m<b>\u202e") == "a\ufffd[0m&lt;b&gt;\ufffd"
 
 
 def test_nodes_are_found_and_sorted() -> None:

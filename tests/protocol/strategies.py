@@ -27,6 +27,8 @@ def values_of(kind: object) -> st.SearchStrategy[object]:
     if isinstance(kind, NewType):
         return values_of(kind.__supertype__)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return values_of(arguments[0])
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if origin is dict:

@@ -119,10 +119,18 @@ export function ranges(numbers: readonly number[]): string {
   return parts.join(', ');
 }
 
-/** Control characters, and those that turn the direction of text, as the sign for what cannot be shown. */
+/** The longest value that is shown; more of one helps nobody. */
+const VALUE_CHARS = 4096;
+/** More marks on one letter than any script needs would paint over the lines around it. */
+const BOMBS = /(\p{M}{4})\p{M}+/gu;
+const BREAKS = /[\t-\r\u0085\u00a0\u2028\u2029]/g;
+/** Control characters, those that turn the direction of text, those without a width or a shape, and halves of characters. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\u115f\u1160\u2800\u3164\uffa0]/gu;
+
+/** Text that somebody else wrote, made harmless on one line: blanks for breaks, a sign for what cannot be seen, not too long. */
 export function plain(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
+  const cut = text.length > VALUE_CHARS ? `${text.slice(0, VALUE_CHARS - 1)}…` : text;
+  return cut.replace(BOMBS, '$1').replace(BREAKS, ' ').replace(UNSEEN, '\ufffd');
 }
 
 function two(value: number): string {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
+
+from mgpu_agent.protocol.text import as_html
 
 TILE_WIDTH, TILE_HEIGHT, STRIP_HEIGHT = 14, 16, 2
 PITCH = TILE_WIDTH + 2
@@ -43,8 +44,7 @@ class Tile(msgspec.Struct, frozen=True):
 
 def esc(text: object) -> str:
     """Return any text so that HTML shows it and does nothing with it; what cannot be seen becomes a blank."""
-    shown = "".join(char if char.isprintable() or char == "\n" else " " for char in str(text))
-    return html.escape(shown, quote=True)
+    return as_html(text, lines=True)
 
 
 def middle(name: str, length: int) -> str:

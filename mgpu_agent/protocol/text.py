@@ -1,0 +1,113 @@
+"""Text that somebody else wrote, made harmless for where it goes: a terminal, HTML, a log, JSON on a screen. One function for each.
+
+Foreign is whatever a node, a user, a master or a file says, also after a check: who checked it may be older or hostile. Decides nothing
+about what is shown. The output of a job does not come here: who follows a job sees what it writes as it was written.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+import sys
+import unicodedata
+from typing import TextIO
+
+import msgspec
+
+VALUE_CHARS = 4_096  # the longest path of Linux; more of one value helps nobody
+LOG_CHARS = 8_192
+HTML_CHARS = 1_000_000
+MARKS = 4
+"""So many combining marks may stand on one letter: more than any script needs, too few to paint over the lines around it."""
+UNSEEN = "\ufffd"
+_CUT = "…"
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters by their category that show nothing
+_MARKS = ("Mn", "Me")
+_NOT_ASCII = re.compile(r"[^\x20-\x7e]")
+
+
+def printable(text: str, limit: int = VALUE_CHARS) -> str:
+    """Return a value as part of one line: blanks for breaks, a sign for what cannot be seen or would do something, not too long."""
+    return _harmless(text, limit, "")
+
+
+def tell(*lines: str, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
+    """Print lines for people, each on one line whatever is in it; nothing that mgpu says reaches a terminal by another way."""
+    target = sys.stdout if file is None else file
+    shown = "\n".join(_harmless(line, len(line), "\t") for line in lines)
+    try:
+        print(shown, file=target, end=end, flush=flush)
+    except UnicodeEncodeError:  # a terminal that knows few letters
+        encoding = target.encoding
+        print(shown.encode(encoding, "replace").decode(encoding), file=target, end=end, flush=flush)
+
+
+def as_html(text: object, *, lines: bool = False) -> str:
+    """Return any text so that HTML shows it and does nothing with it, in an element or in a quoted attribute; `lines` keeps its breaks."""
+    shown = _harmless(str(text), HTML_CHARS, "\n\t") if lines else printable(str(text))
+    return html.escape(shown, quote=True)
+
+
+def json_text(value: object) -> str:
+    """Return one JSON document that a terminal can show: what does something there is escaped, so that programs read the same."""
+    try:
+        encoded = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # halves of characters, as in names of files that are no UTF-8
+        import json
+
+        encoded = json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+    return _NOT_ASCII.sub(_escape, encoded)
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal a line takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def pad(text: str, columns: int) -> str:
+    """Return a line that takes at least so many columns."""
+    return text + " " * (columns - width(text))
+
+
+class LogFormatter(logging.Formatter):
+    """A record is one line, whatever it says; lines of a traceback are set in, so that none looks like a record."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        """Return the line of a record."""
+        return printable(super().formatMessage(record), LOG_CHARS)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line and its traceback, if there is one."""
+        first, *rest = super().format(record).split("\n")
+        return "\n".join([first, *(f"    {printable(line, LOG_CHARS)}" for line in rest)])
+
+
+def _harmless(text: str, limit: int, kept: str) -> str:
+    if len(text) > limit:  # cut first: what a bomb costs is bounded, too
+        text = text[: limit - 1] + _CUT
+    if text.isascii() and text.isprintable():
+        return text
+    shown, marks = [], 0
+    for char in text:
+        marks = marks + 1 if unicodedata.category(char) in _MARKS else 0
+        if marks > MARKS:
+            continue
+        if char in kept or (char.isprintable() and char not in _BLANK):
+            shown.append(char)
+        else:
+            shown.append(" " if char.isspace() else UNSEEN)
+    return "".join(shown)
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found.group()
+    if char.isprintable() and char not in _BLANK and unicodedata.category(char) not in _MARKS:
+        return char
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
