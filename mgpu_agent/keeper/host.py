@@ -13,7 +13,7 @@ from mgpu_agent.keeper.place import has_room
 from mgpu_agent.keeper.recovery import kill_all
 from mgpu_agent.protocol.text import tell
 from mgpu_agent.run_as.account import Account
-from mgpu_agent.run_as.helpers import Helpers
+from mgpu_agent.run_as.helper_pool import Helpers
 from mgpu_agent.run_as.requests import Spawn
 from mgpu_agent.run_as.spawn import SpawnFailure, Stdin, ignored_signals, spawn
 

@@ -28,7 +28,7 @@ from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.keeper.warden import be_guarded
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.run_as.account import Confinement
-from mgpu_agent.run_as.helpers import Helpers
+from mgpu_agent.run_as.helper_pool import Helpers
 
 
 class Keeper:

@@ -1,4 +1,4 @@
-"""What is installed for the gate is what constraints/ say, and says nothing of where it came from."""
+"""What is installed for the gate is what mgpu_jupyter/contrib/constraints/ say, and says nothing of where it came from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tests.packing.constraints import BUILD, LISTINGS, OWN, ROOT, SEEDED
 
-FOLDER = ROOT / "constraints"
+FOLDER = ROOT / "mgpu_jupyter" / "contrib" / "constraints"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINE = re.compile(r"#[^:]*: [^:]*|-r \w+\.txt|[a-z0-9-]+==[\w.+!]+( --hash=sha256:[0-9a-f]{64})+")
 

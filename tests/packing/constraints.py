@@ -19,12 +19,12 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "constraints"
+FOLDER = ROOT / "mgpu_jupyter" / "contrib" / "constraints"
 BUILD = ("hatchling>=1.26", "editables>=0.5")  # what builds the wheel, and what `pip install --editable` needs of it
 RELEASE = ".[lab,plot]"
 OWN = "mgpu-jupyter"
 SEEDED = frozenset({"pip", "setuptools"})  # a virtual environment comes with these
-CPU_TORCH = "torch==2.13.0"  # of this only the version is fixed: constraints/README.md says why
+CPU_TORCH = "torch==2.13.0"  # of this only the version is fixed: the build for processors alone is another file under it
 Pins = dict[str, str]
 
 
@@ -106,7 +106,7 @@ def main() -> None:
     for name, listing in LISTINGS.items():
         found = gate if name == "gate" else resolve(listing.asks, gate if name == "release" else {})
         listed[name] = {one: version for one, version in found.items() if one not in SEEDED | listing.left_out}
-        print(f"constraints/{name}.txt: {len(listed[name])} packages", flush=True)
+        print(f"mgpu_jupyter/contrib/constraints/{name}.txt: {len(listed[name])} packages", flush=True)
     for name, listing in LISTINGS.items():
         below = listed.get(listing.builds_on, {})
         pins = {one: version for one, version in listed[name].items() if one not in below}

@@ -1,7 +1,7 @@
 """`make wheel`: wheel and sdist of the last commit, the same bytes wherever and whenever they are built.
 
 Built from what git has, not from what lies about, with the time of the commit in every entry. Must not fetch anything: what builds
-is in this environment, at the versions of constraints/gate.txt.
+is in this environment, at the versions of mgpu_jupyter/contrib/constraints/gate.txt.
 """
 
 from __future__ import annotations
