@@ -24,6 +24,7 @@ from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.model.job import PLAIN_PATTERN
 from mgpu_jupyter.server.access import SCHEME, Person
 from mgpu_jupyter.server.errors import answer_for
+from mgpu_jupyter.server.foreign import GUARD, JSON, SAVED
 from mgpu_jupyter.server.relay import relay_request
 from mgpu_jupyter.server.service import Service
 from mgpu_jupyter.server.upstream import Upstream
@@ -60,6 +61,13 @@ class Guarded(JupyterHandler):
         if not isinstance(service, Service):
             raise Unavailable("no-master", self.extension.problem or "The master is starting: try again in a moment.")
         return service
+
+    def set_default_headers(self) -> None:
+        """Let no browser show an answer as a page, whatever the site sets for other pages of the server."""
+        super().set_default_headers()
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        for name, value in GUARD.items():
+            self.set_header(name, value)
 
     async def prepare(self, *, _redirect_to_login: bool = False) -> None:
         """Let in those whom the token or Jupyter's identity provider knows, and whom the authorizer lets."""
@@ -149,7 +157,7 @@ class Guarded(JupyterHandler):
         info = kwargs.get("exc_info")
         status, body = answer_for(info[1] if info else None, status_code)
         self.set_status(status)
-        self.set_header("Content-Type", "application/json")
+        self.set_header("Content-Type", JSON)
         if status == 405:
             self.set_header("Allow", ", ".join(sorted(route.method for route in ROUTES if route.path == self.path)))
         self.finish(msgspec.json.encode(body))
@@ -167,10 +175,16 @@ class Guarded(JupyterHandler):
     def _request_summary(self) -> str:
         return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
+    def set_saved(self, kind: str) -> None:
+        """Say what is sent, which jobs wrote: whoever is led there by a browser saves it."""
+        self.set_header("Content-Type", kind)
+        for name, value in SAVED.items():
+            self.set_header(name, value)
+
     def answer(self, body: object, status: int = 200) -> None:
         """Send a JSON answer."""
         self.set_status(status)
-        self.set_header("Content-Type", "application/json")
+        self.set_header("Content-Type", JSON)
         self.finish(msgspec.json.encode(body))
 
     def read_body(self, kind: type[_T]) -> _T:

@@ -14,6 +14,7 @@ from mgpu_jupyter.api import models, results
 from mgpu_jupyter.master.keeping import Index
 from mgpu_jupyter.master.summary import summary_of
 from mgpu_jupyter.scheduler.model import Job
+from mgpu_jupyter.server.foreign import BYTES
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
 
 CHUNK_BYTES = 1024 * 1024
@@ -96,7 +97,7 @@ class ResultHandler(OfJob):
         offset = min(self.number("offset", 0, 0, models.MAX_OFFSET), file.size)
         size = min(self.number("limit", DEFAULT_LIMIT, 1, models.MAX_OUTPUT_LIMIT), file.size - offset)
         path = self.service.results.directory(job.id, job.attempt, NodeId(node)) / str(number)
-        self.set_header("Content-Type", "application/octet-stream")
+        self.set_saved(BYTES)
         self.set_header("Content-Length", str(size))
         self.set_header("X-Mgpu-Sha256", file.sha256)
         await self._send_file(path, offset, size)

@@ -20,6 +20,7 @@ from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import live, models
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.server.errors import answer_for
+from mgpu_jupyter.server.foreign import JSON
 from mgpu_jupyter.server.follow import Follower, Position, parse_offsets
 from mgpu_jupyter.server.handlers.base import RESOURCE, Guarded, job_id_of
 from mgpu_jupyter.server.live.events import EventStream, Wanted
@@ -46,8 +47,10 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
             self._upstream = await open_socket(self.request.uri, upstream)
         except Refused as refused:
             self.set_status(refused.status)
-            self.set_header("Content-Type", "application/json")
-            self.finish(refused.body)
+            self.set_header("Content-Type", JSON)
+            if refused.retry_after:
+                self.set_header("Retry-After", refused.retry_after)
+            self.finish(msgspec.json.encode(refused.body))
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Begin to send."""
