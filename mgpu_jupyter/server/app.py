@@ -349,9 +349,12 @@ class MgpuApp(ExtensionApp):
         return server_url(serverapp, others=True, named=named)
 
     def end_streams_of(self, user: str) -> None:
-        """Break off what goes on for a user who was removed."""
-        for handler in [handler for handler in self.streams if handler.person.name == user and not handler.person.is_admin]:
-            handler.end_stream()
+        """Break off all that goes on for a user who was removed, administrator or not, unless their credential is still good."""
+        for handler in [handler for handler in self.streams if handler.person.name == user]:
+            person = handler.person
+            is_out = self.service.reader.token(person.token) is None if person.token and self.service else not person.is_admin
+            if is_out:
+                handler.end_stream("You were logged out by an administrator.")
 
     def _give_to_kernels(self, **values: str) -> None:
         """Put these into the environment that kernels and terminals inherit; an empty value brings back what was there."""

@@ -129,7 +129,7 @@ async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection
     )
     try:
         # tornado's `websocket_connect` does the same with a class that keeps whatever is answered.
-        asked = cast(HTTPRequest, _RequestProxy(request, HTTPRequest._DEFAULTS))  # noqa: SLF001
+        asked = cast("HTTPRequest", _RequestProxy(request, HTTPRequest._DEFAULTS))  # noqa: SLF001
         far = _Far(asked, ping_interval=WS_PING_S, max_message_size=MAX_MESSAGE_BYTES, resolver=resolver_of(address))
         return await far.connect_future
     except HTTPClientError as error:

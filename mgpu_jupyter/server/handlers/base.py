@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -46,6 +48,8 @@ class Guarded(JupyterHandler):
     works_without_master = False
     person: Person
     relayed: Any = None
+    is_ended = False
+    _expiry: asyncio.TimerHandle | None = None
     # Tornado then calls `prepare` before it reads a body, and hands the body over in pieces: too large a one is never read.
     _stream_request_body = True
 
@@ -82,6 +86,8 @@ class Guarded(JupyterHandler):
             if not self.check_origin():
                 raise Forbidden("foreign-origin", "Requests from another site are not taken.")
             self.person = self.extension.access.by_identity(self.identity_provider, self.current_user.username)
+        self.extension.streams.add(self)
+        self._end_with_credential()
         if self.extension.upstream is not None:
             self.extension.access.check_owner(self.person)
         action = "read" if self.request.method in ("GET", "HEAD", "OPTIONS") else "write"
@@ -128,10 +134,33 @@ class Guarded(JupyterHandler):
             return None
         return Nearby(path=os.path.realpath(path), device=info.st_dev, inode=info.st_ino)
 
-    def end_stream(self) -> None:
-        """Break off an answer that goes on, since its reader was shut out."""
+    def end_stream(self, why: str) -> None:  # noqa: ARG002 - sockets say it
+        """Break off an answer that goes on or is waited for, since its reader was shut out."""
+        self.is_ended = True
         connection: Any = self.request.connection
-        connection.stream.close()
+        if not self._finished and connection.stream is not None:
+            connection.stream.close()
+
+    def on_finish(self) -> None:
+        """Forget the credential's end: nothing goes on."""
+        self.let_go_of_credential()
+        super().on_finish()
+
+    def let_go_of_credential(self) -> None:
+        """Take the timer back."""
+        self.extension.streams.discard(self)
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    def _end_with_credential(self) -> None:
+        """Let all that begins now end at the moment at which its token does."""
+        if self.person.expires_at is None:
+            return
+        left_s = self.person.expires_at - time.time()
+        if left_s <= 0 and self._expiry is not None:
+            self.end_stream("Your login has expired: log in again.")
+        else:  # looked at again then, since clocks are set
+            self._expiry = asyncio.get_running_loop().call_later(max(left_s, 0.0) + 0.01, self._end_with_credential)
 
     def _check_query(self) -> None:
         """Refuse what is no text, once for all parameters: those that nobody reads are logged and passed on all the same."""

@@ -79,7 +79,6 @@ class OutputHandler(Guarded):
         # Small frames must not wait for the acknowledgement of the one before.
         if isinstance(self.request.connection, HTTP1Connection):
             self.request.connection.stream.set_nodelay(True)
-        self.extension.streams.add(self)
         async for frame in follower.frames():
             if wants_frames:
                 taken = await self._send(msgspec.json.encode(frame) + b"\n")

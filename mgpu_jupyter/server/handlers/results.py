@@ -120,7 +120,7 @@ class ResultHandler(OfJob):
                 try:
                     await asyncio.wait_for(self.flush(), self.service.settings.follower_timeout_s)
                 except (StreamClosedError, TimeoutError):
-                    self.end_stream()
+                    self.end_stream("It took nothing for too long.")
                     return
         self.finish()
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from jupyter_core.utils import ensure_async
@@ -20,8 +21,8 @@ from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import live, models
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.server.errors import answer_for
-from mgpu_jupyter.server.foreign import JSON
 from mgpu_jupyter.server.follow import Follower, Position, parse_offsets
+from mgpu_jupyter.server.foreign import JSON
 from mgpu_jupyter.server.handlers.base import RESOURCE, Guarded, job_id_of
 from mgpu_jupyter.server.live.events import EventStream, Wanted
 from mgpu_jupyter.server.relay import Refused, open_socket, pump
@@ -29,6 +30,8 @@ from mgpu_jupyter.server.typing_in import Typist
 from mgpu_jupyter.server.upstream import Upstream
 
 SWITCHING_PROTOCOLS = 101
+FAREWELL_S = 0.5
+"""How long a reader who was shut out may take to close its side."""
 CLOSE_INTERNAL = 1011
 CLOSE_NORMAL = 1000
 CLOSE_POLICY = 1008
@@ -55,22 +58,35 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
     def open(self, *args: str, **kwargs: str) -> None:
         """Begin to send."""
         super().open(*args, **kwargs)
-        self.extension.streams.add(self)
         sending = self._send_all() if self._upstream is None else pump(self._upstream, self)
         self._task = asyncio.get_running_loop().create_task(sending)
 
     def on_finish(self) -> None:
-        """Let go of the master's socket where this one did not come about."""
-        if self._upstream is not None and self.get_status() != SWITCHING_PROTOCOLS:
+        """Let go of the master's socket where this one did not come about; one that did lives on."""
+        if self.get_status() == SWITCHING_PROTOCOLS:
+            return
+        if self._upstream is not None:
             self._upstream.close()
         super().on_finish()
 
-    def end_stream(self) -> None:
-        """Close the socket of a reader who was shut out."""
-        self.close(CLOSE_POLICY, "You were logged out by an administrator.")
+    def end_stream(self, why: str) -> None:
+        """Close the socket of a reader who was shut out: nothing more is sent or taken, whatever the other side does."""
+        self.is_ended = True
+        connection: Any = self.ws_connection
+        if connection is None:  # not open yet
+            super().end_stream(why)
+            return
+        self.close(CLOSE_POLICY, why)
+        self._stop()
+        if connection.stream is not None:
+            asyncio.get_running_loop().call_later(FAREWELL_S, connection.stream.close)
 
     def on_close(self) -> None:
         """Stop sending."""
+        self.let_go_of_credential()
+        self._stop()
+
+    def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
         if self._upstream is not None:
@@ -78,6 +94,8 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
 
     async def on_message(self, message: str | bytes) -> None:
         """Pass it on to a master elsewhere, or take it."""
+        if self.is_ended:
+            return
         if self._upstream is not None:
             with contextlib.suppress(WebSocketClosedError):
                 await self._upstream.write_message(message, binary=isinstance(message, bytes))

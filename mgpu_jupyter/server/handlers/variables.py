@@ -67,10 +67,11 @@ class PythonsHandler(Guarded):
     path = "pythons"
 
     async def post(self) -> None:
-        """Ask all nodes that are there, at once; who does not answer soon is left out."""
+        """Ask all nodes that are there and that the asker may use, at once; of one that does not answer soon nothing is known."""
         asked = self.read_body(variables.PythonQuestion)
         wish = PythonWish(path=asked.python, kernel_path=asked.kernel_python, kernel_version=asked.kernel_python_version)
-        nodes = [node.id for node in self.service.master.nodes() if node.state is NodeState.ONLINE]
+        usable = await self.service.usable_nodes(self.person)
+        nodes = [node.id for node in self.service.master.nodes() if node.state is NodeState.ONLINE and node.id in usable]
         told = await asyncio.gather(*(self._ask(node, wish) for node in nodes))
         self.answer(variables.PythonAnswers(nodes=tuple(one for one in told if one is not None)))
 
