@@ -27,6 +27,7 @@ from mgpu_jupyter.model.job import PLAIN_PATTERN
 from mgpu_jupyter.server.access import SCHEME, Person
 from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.foreign import GUARD, JSON, SAVED
+from mgpu_jupyter.server.limits import Cost, Shares
 from mgpu_jupyter.server.relay import relay_request
 from mgpu_jupyter.server.service import Service
 from mgpu_jupyter.server.upstream import Upstream
@@ -46,10 +47,14 @@ class Guarded(JupyterHandler):
     path = ""
     """As in `api/routes.py`."""
     works_without_master = False
+    cost = Cost.LIGHT
     person: Person
     relayed: Any = None
     is_ended = False
     _expiry: asyncio.TimerHandle | None = None
+    _body_bytes = 0
+    _counted: Shares | None = None
+    _is_counted_stream = False
     # Tornado then calls `prepare` before it reads a body, and hands the body over in pieces: too large a one is never read.
     _stream_request_body = True
 
@@ -97,8 +102,10 @@ class Guarded(JupyterHandler):
             await self.relay(self.extension.upstream)
         elif not self.works_without_master:
             _ = self.service
+            self._take_share()
         if int(self.request.headers.get("Content-Length") or 0) > MAX_BODY_BYTES:
             raise _too_large()
+        self._count_body(int(self.request.headers.get("Content-Length") or 0))
         self.request.body = bytearray()  # type: ignore[assignment]  # grows in place
 
     def data_received(self, chunk: bytes) -> None:
@@ -108,7 +115,47 @@ class Guarded(JupyterHandler):
         if len(self.request.body) + len(chunk) > MAX_BODY_BYTES:
             self.send_error(413, exc_info=(InvalidRequest, _too_large(), None))
             return
+        try:
+            self._count_body(len(self.request.body) + len(chunk) - self._body_bytes)
+        except Unavailable as error:
+            self.send_error(429, exc_info=(Unavailable, error, None))
+            return
         self.request.body += chunk
+
+    def _take_share(self) -> None:
+        """Refuse what is too much of one user, and let the method wait for its turn once the body is here."""
+        shares, user, name = self.extension.user_shares, self.person.name, (self.request.method or "GET").lower()
+        if not self.person.is_admin:
+            shares.ask(user, self.cost)
+            self._counted = shares
+            if self.cost is Cost.STREAM:
+                shares.begin_stream(user)
+                self._is_counted_stream = True
+        method, turns = getattr(self, name), shares.turns(self.cost)
+        if turns is None:
+            return
+
+        async def in_turn(*args: str) -> None:
+            async with turns.turn(user):
+                done = method(*args)
+                if done is not None:
+                    await done
+
+        setattr(self, name, in_turn)
+
+    def _count_body(self, more: int) -> None:
+        if self._counted is not None and more > 0:
+            self._counted.begin_bytes(self.person.name, more)
+            self._body_bytes += more
+
+    def _give_share_back(self) -> None:
+        if self._counted is None:
+            return
+        if self._body_bytes:
+            self._counted.end_bytes(self.person.name, self._body_bytes)
+        if self._is_counted_stream:
+            self._counted.end_stream(self.person.name)
+        self._counted = None
 
     async def relay(self, upstream: Upstream) -> None:
         """Let the master elsewhere answer in place of the method, which is called when the body is here."""
@@ -141,13 +188,15 @@ class Guarded(JupyterHandler):
         if not self._finished and connection.stream is not None:
             connection.stream.close()
 
-    def on_finish(self) -> None:
-        """Forget the credential's end: nothing goes on."""
-        self.let_go_of_credential()
-        super().on_finish()
+    async def _execute(self, transforms: Any, *args: bytes, **kwargs: bytes) -> None:
+        """Let go of the credential's end and of what is counted, however it ends: tornado says nothing of who leaves within a body."""
+        try:
+            await super()._execute(transforms, *args, **kwargs)
+        finally:
+            self._let_go()
 
-    def let_go_of_credential(self) -> None:
-        """Take the timer back."""
+    def _let_go(self) -> None:
+        self._give_share_back()
         self.extension.streams.discard(self)
         if self._expiry is not None:
             self._expiry.cancel()
@@ -187,6 +236,8 @@ class Guarded(JupyterHandler):
         status, body = answer_for(info[1] if info else None, status_code)
         self.set_status(status)
         self.set_header("Content-Type", JSON)
+        if status == 429 and "retry_after_s" in body.details:
+            self.set_header("Retry-After", str(body.details["retry_after_s"]))
         if status == 405:
             self.set_header("Allow", ", ".join(sorted(route.method for route in ROUTES if route.path == self.path)))
         self.finish(msgspec.json.encode(body))

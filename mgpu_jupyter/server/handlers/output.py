@@ -19,6 +19,7 @@ from mgpu_jupyter.master.ports import LogKey
 from mgpu_jupyter.server.follow import CHUNK_BYTES, Follower, Position, missing_ranks, parse_offsets
 from mgpu_jupyter.server.foreign import BYTES
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.limits import Cost
 from mgpu_jupyter.store.logs import log_size, read_runs
 
 DEFAULT_LIMIT = 1024 * 1024
@@ -28,6 +29,7 @@ class OutputHandler(Guarded):
     """What a job wrote."""
 
     path = "jobs/{job_id}/output"
+    cost = Cost.STREAM
 
     async def get(self, job_id: str) -> None:
         """Send bytes or frames; with `follow` until the job is over."""

@@ -16,6 +16,7 @@ from mgpu_jupyter.master.summary import summary_of
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.foreign import BYTES
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.limits import Cost
 
 CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMIT = 16 * 1024 * 1024
@@ -84,6 +85,7 @@ class ResultHandler(OfJob):
     """One file."""
 
     path = "jobs/{job_id}/result"
+    cost = Cost.STREAM
 
     async def get(self, job_id: str) -> None:
         """Send a file or a part of it, piece by piece."""

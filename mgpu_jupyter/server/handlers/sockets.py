@@ -24,6 +24,7 @@ from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.follow import Follower, Position, parse_offsets
 from mgpu_jupyter.server.foreign import JSON
 from mgpu_jupyter.server.handlers.base import RESOURCE, Guarded, job_id_of
+from mgpu_jupyter.server.limits import Cost
 from mgpu_jupyter.server.live.events import EventStream, Wanted
 from mgpu_jupyter.server.relay import Refused, open_socket, pump
 from mgpu_jupyter.server.typing_in import Typist
@@ -41,6 +42,7 @@ _WRITER = re.compile(WRITER_PATTERN)
 class Socket(WebSocketMixin, WebSocketHandler, Guarded):
     """Sends frames from one task that ends with the connection."""
 
+    cost = Cost.STREAM
     _task: asyncio.Task[None] | None = None
     _upstream: WebSocketClientConnection | None = None
 
@@ -62,10 +64,8 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
         self._task = asyncio.get_running_loop().create_task(sending)
 
     def on_finish(self) -> None:
-        """Let go of the master's socket where this one did not come about; one that did lives on."""
-        if self.get_status() == SWITCHING_PROTOCOLS:
-            return
-        if self._upstream is not None:
+        """Let go of the master's socket where this one did not come about."""
+        if self._upstream is not None and self.get_status() != SWITCHING_PROTOCOLS:
             self._upstream.close()
         super().on_finish()
 
@@ -83,7 +83,6 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
 
     def on_close(self) -> None:
         """Stop sending."""
-        self.let_go_of_credential()
         self._stop()
 
     def _stop(self) -> None:

@@ -13,6 +13,7 @@ from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.server.handlers.base import Guarded
 from mgpu_jupyter.server.handlers.results import OfJob
+from mgpu_jupyter.server.limits import Cost
 
 ASK_S = 2.0
 LOOK_S = 0.01  # a look at a directory or two; a request for each would cost far more
@@ -22,6 +23,7 @@ class ValuesHandler(OfJob):
     """What a job left."""
 
     path = "jobs/{job_id}/values"
+    cost = Cost.STREAM
 
     async def get(self, job_id: str) -> None:
         """List what each rank left; it is its user's alone."""
@@ -65,6 +67,7 @@ class PythonsHandler(Guarded):
     """Which interpreters there are."""
 
     path = "pythons"
+    cost = Cost.HEAVY
 
     async def post(self) -> None:
         """Ask all nodes that are there and that the asker may use, at once; of one that does not answer soon nothing is known."""
