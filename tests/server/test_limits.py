@@ -199,7 +199,7 @@ async def test_streams_are_counted_and_given_back(app, add, ask, jp_http_port, j
 async def test_bodies_under_way_are_refused_before_they_are_read(app, add, jp_http_port, jp_base_url, send):
     ann = await add("ann")
     head = f"POST {jp_base_url}{PREFIX}/jobs HTTP/1.1\r\nHost: localhost:{jp_http_port}\r\nAuthorization: mgpu {ann}\r\n"
-    reader, writer = await asyncio.open_connection("localhost", jp_http_port)
+    _, writer = await asyncio.open_connection("localhost", jp_http_port)
     writer.write(f"{head}Content-Length: {2 * MIB}\r\n\r\n{{".encode())
     async with asyncio.timeout(LIMIT_S):
         while (await send("jobs", ann, "POST", b"[]"))[0] != 429:  # until the slow one has come
