@@ -1,7 +1,7 @@
 """From a request to a typed answer or an error of the tree, with retries. Does not know what the requests mean.
 
 Every request of the API may be sent twice without harm (a submit carries a key), so each is sent again after a lost connection or a
-503 until `retry_s` is over.
+503 until `retry_s` is over. Where the server says that this was too much at once (429), it is sent again when the server wants it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ ERRORS: dict[int, type[MgpuError]] = {
     404: NotFound,
     409: Conflict,
     413: InvalidRequest,
+    429: Unavailable,
     502: Unavailable,
     503: Unavailable,
     504: Unavailable,
     507: Unavailable,
 }
 TOLD_AT_PAUSE = 3  # about a quarter of a second: a hiccup is not worth a line
-RETRIED = frozenset((502, 503, 504))
-"""What a restarting server, or a proxy in front of one, answers."""
+RETRIED = frozenset((429, 502, 503, 504))
+"""What a restarting server, or a proxy in front of one, answers; and one that was asked too much, before it did anything."""
 
 
 class Caller:
@@ -67,6 +68,7 @@ class Caller:
         """Return the plain answer to `request`, or raise the error that the server or the network gave."""
         patience = Patience(self.timeouts, self.timeouts.retry_s if retry_s is None else retry_s)
         while True:
+            after_s = 0.0
             try:
                 answer = self.transport.send(request)
                 if answer.status < 300:
@@ -74,9 +76,10 @@ class Caller:
                 error = error_of(answer.status, answer.body, answer.location)
                 if answer.status not in RETRIED:
                     raise error
+                after_s = answer.retry_after_s
             except ConnectionLost as lost:
                 error = lost
-            patience.pause(error, self.on_trouble)
+            patience.pause(error, self.on_trouble, after_s)
 
 
 class Patience:
@@ -92,13 +95,23 @@ class Patience:
         self._delay_s = self._timeouts.backoff_base_s
         self._ends_at: float | None = None
         self._pauses = 0
+        self._asked_s = 0.0
 
-    def pause(self, error: MgpuError, tell: Callable[[str], None] | None = None) -> None:
-        """Wait before the next try, or raise `error` when the time is over; `tell` hears of trouble that lasts."""
+    def pause(self, error: MgpuError, tell: Callable[[str], None] | None = None, after_s: float = 0.0) -> None:
+        """Wait before the next try, or raise `error` when the time is over; `tell` hears of trouble that lasts.
+
+        A wait that the server asks for (`after_s`) is kept, and does not count until `slowed_s` of them are over.
+        """
         now = time.monotonic()
         self._pauses += 1
         if self._ends_at is None:
             self._ends_at = now + self._limit_s
+        if 0 < after_s <= self._timeouts.slowed_s - self._asked_s and self._limit_s > 0:
+            wait_s = after_s * random.uniform(1.0, 1.2)  # noqa: S311 - jitter
+            self._asked_s += after_s
+            self._ends_at += wait_s
+            time.sleep(wait_s)
+            return
         if now >= self._ends_at:
             raise error
         if self._pauses == TOLD_AT_PAUSE and tell is not None:

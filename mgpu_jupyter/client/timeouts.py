@@ -13,6 +13,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """For one answer; a submit is answered after its commit, which takes milliseconds."""
     retry_s: float = 30.0
     """A server that restarts is back within this; until then a request is sent again, with the same key."""
+    slowed_s: float = 300.0
+    """How long a request waits in all because the server says that it was too much at once."""
     stream_idle_s: float = 30.0
     """The server says something every 10 s, so three silences mean that the connection is dead."""
     resume_s: float = 300.0

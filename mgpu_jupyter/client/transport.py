@@ -27,6 +27,7 @@ from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket, new_key, sh
 MAX_IDLE_CONNECTIONS = 4
 READ_BYTES = 256 * 1024
 UNAUTHORISED = 401
+MAX_RETRY_AFTER_S = 60.0
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     location: str = ""
     """Which server gave it, for error messages."""
+    retry_after_s: float = 0.0
+    """When the server wants to be asked again, if it says so."""
 
 
 class Stream(Protocol):
@@ -119,7 +122,9 @@ class HttpTransport:
             connection.close()
             raise
         self._pool.give_back(connection, response)
-        return Answer(status=response.status, body=body, location=self._locator.address().url)
+        after = response.headers.get("Retry-After", "")
+        after_s = min(float(after), MAX_RETRY_AFTER_S) if after.isascii() and after.isdecimal() else 0.0
+        return Answer(status=response.status, body=body, location=self._locator.address().url, retry_after_s=after_s)
 
     def open(self, request: Request) -> Stream:
         """Send `request` and return the answer to be read as it comes."""

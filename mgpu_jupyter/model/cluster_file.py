@@ -117,6 +117,25 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     every_s: Second = 600.0
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one user may ask of the server at once; what is beyond is refused with 429, and clients come back by themselves."""
+
+    at_once: AtLeastOne = 64
+    """Requests that are worked on at a time; of one user half of them. Others wait, and users take turns."""
+    heavy_at_once: AtLeastOne = 16
+    """The same for those that compute long or ask nodes."""
+    waiting: AtLeastOne = 1000
+    """Requests of one user that may wait for their turn."""
+    requests_per_s: Positive = 2000.0
+    heavy_per_s: Positive = 20.0
+    burst_s: Positive = 5.0
+    """How many seconds' worth of requests may come at once."""
+    streams: AtLeastOne = 256
+    """WebSockets, followed output and files under way of one user."""
+    body_mb: AtLeastOne = 64
+    """Of requests of one user that are under way."""
+
+
 class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it."""
 
@@ -133,3 +152,4 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shares: dict[str, Positive] = {}
     retention: Retention = Retention()
     health: Health = Health()
+    limits: Limits = Limits()

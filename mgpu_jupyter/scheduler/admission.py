@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 
-from mgpu_agent.protocol.errors import Conflict
+from mgpu_agent.protocol.errors import Conflict, MgpuError
+from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.explain.waiting import why_never
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
@@ -64,3 +65,21 @@ class Admission:
             f"There is no node {unknown[0]}: {hint}, or {WAIT}.",
             {"unknown": unknown, "nearest": near[0] if near else None},
         )
+
+
+def usable_nodes(state: ClusterState, user: str) -> frozenset[NodeId]:
+    """Return the nodes on which some job of this user could run, by the partitions and lists that would decide about that job."""
+    settings, found = state.site.settings, frozenset[NodeId]()
+    accounts = [name for name, one in settings.accounts.items() if not one.users or user in one.users]
+    for partition in ("", *settings.partitions):
+        for account in ("", *accounts):
+            spec = JobSpec(command=("true",), gpus=0, partition=partition, account=account)
+            try:
+                state.site.check(user, spec)
+            except MgpuError:
+                continue
+            shape = shape_of(spec, partition=state.site.partition_of(spec), user=user, account=state.site.account_of(user, spec))
+            found |= state.pool.capable(shape.rules, shape.groups[0].need)
+            if len(found) == len(state.pool.slots):
+                return found
+    return found

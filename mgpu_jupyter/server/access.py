@@ -26,6 +26,10 @@ class Person(msgspec.Struct, frozen=True):
 
     name: str
     is_admin: bool = False
+    token: bytes = b""
+    """The hash of the mgpu token that they came with, if any: what goes on for them ends with it."""
+    expires_at: float | None = None
+    """When that token ends."""
 
     def may_touch(self, owner: str) -> bool:
         """Tell whether this person may read or cancel a job of `owner`."""
@@ -55,7 +59,8 @@ class Access:
         if row is None or (row.expires_at is not None and row.expires_at < time.time()):
             raise Unauthorised("bad-token", "This mgpu token is not known or has expired: restart the kernel, or log in again.")
         user = reader.user(row.user)
-        return Person(row.user, self.is_named_admin(row.user) or (user is not None and user.role == "admin"))
+        is_admin = self.is_named_admin(row.user) or (user is not None and user.role == "admin")
+        return Person(row.user, is_admin, row.hash, row.expires_at)
 
     def by_own_token(self, token: str, own_token: str) -> Person:
         """Return the owner of a relaying server for the token that its kernels have; it is good for nothing else."""

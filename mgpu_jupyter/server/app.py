@@ -29,7 +29,7 @@ from mgpu_jupyter.client.login import is_loopback, load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.records import LinkSettings
-from mgpu_jupyter.model.cluster_file import ClusterFile, LoggingPart, Retention
+from mgpu_jupyter.model.cluster_file import ClusterFile, Limits, LoggingPart, Retention
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
 from mgpu_jupyter.model.settings import Health, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
@@ -37,6 +37,7 @@ from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
 from mgpu_jupyter.server.cluster_file import VARIABLE, apply, read_cluster_file, site_warnings
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
+from mgpu_jupyter.server.limits import Shares
 from mgpu_jupyter.server.log_file import unwrite_log, write_log
 from mgpu_jupyter.server.retention import keep_tidy
 from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
@@ -116,6 +117,9 @@ class MgpuApp(ExtensionApp):
     retention = Dict(
         help="How long jobs that are over are kept, with their output: max_age_days, max_output_gb, max_jobs, every_s; for ever if empty."
     ).tag(config=True)
+    limits = Dict(
+        help="What one user may ask at once: at_once, heavy_at_once, waiting, requests_per_s, heavy_per_s, burst_s, streams, body_mb."
+    ).tag(config=True)
     cluster_config = Unicode("", help=f"A cluster_config.yaml; what other settings say goes before. ${VARIABLE} names it too.").tag(
         config=True
     )
@@ -142,6 +146,7 @@ class MgpuApp(ExtensionApp):
 
     service: Service | None = None
     upstream: Upstream | None = None
+    user_shares: Shares
     problem = ""
     own_token = ""
     certificate_pin = ""
@@ -227,6 +232,7 @@ class MgpuApp(ExtensionApp):
 
     def _start_master(self, serverapp: Any) -> None:
         agents = local_agents.plan(simulate=self.simulate) if self.local_agent or self.simulate else ()
+        self.user_shares = Shares(read_setting(self.limits, Limits, "limits"))
         service = self._make_service(serverapp)
         service.start()
         self.service, self.upstream = service, None
@@ -350,9 +356,12 @@ class MgpuApp(ExtensionApp):
         return server_url(serverapp, others=True, named=named)
 
     def end_streams_of(self, user: str) -> None:
-        """Break off what goes on for a user who was removed."""
-        for handler in [handler for handler in self.streams if handler.person.name == user and not handler.person.is_admin]:
-            handler.end_stream()
+        """Break off all that goes on for a user who was removed, administrator or not, unless their credential is still good."""
+        for handler in [handler for handler in self.streams if handler.person.name == user]:
+            person = handler.person
+            is_out = self.service.reader.token(person.token) is None if person.token and self.service else not person.is_admin
+            if is_out:
+                handler.end_stream("You were logged out by an administrator.")
 
     def _give_to_kernels(self, **values: str) -> None:
         """Put these into the environment that kernels and terminals inherit; an empty value brings back what was there."""

@@ -1,41 +1,29 @@
 """Passes requests and WebSockets of this server on to the master elsewhere, with the user's credential in place of the asker's.
 
-Who may ask was decided before. Answers pass unaltered, errors too; only what belongs to one connection stays behind.
+Who may ask was decided before, and `foreign.py` says what of an answer is fit to go on; the body of one that is passes unaltered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, cast
 
 from tornado.http1connection import HTTP1Connection
-from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest, _RequestProxy
 from tornado.httputil import HTTPHeaders
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.web import RequestHandler
-from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError, websocket_connect
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError
 
+from mgpu_jupyter.api.models import ErrorBody
 from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.server.foreign import JSON, MAX_JSON_BYTES, MAX_REFUSAL_BYTES, close_of, is_frame, not_mgpu, passed_headers, refusal
 from mgpu_jupyter.server.upstream import WAITS, Asked, Receiver, Upstream, host_of, resolver_of, target_of, tls_of, unreachable
 
 REQUEST_HEADERS = ("Accept", "Content-Type", "Idempotency-Key", "Last-Event-ID", "If-None-Match")
-OWN_HEADERS = frozenset(
-    (
-        "connection",
-        "keep-alive",
-        "transfer-encoding",
-        "upgrade",
-        "server",
-        "date",
-        "set-cookie",
-        "content-security-policy",
-        "location",
-        "trailer",
-    )
-)
 WS_PING_S = 10.0
+CLOSE_INTERNAL = 1011
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
@@ -67,6 +55,7 @@ class _ToHandler(Receiver):
     def __init__(self, handler: RequestHandler) -> None:
         self._handler = handler
         self._stream: IOStream | None = None
+        self._room: int | None = None
 
     def opened(self, stream: IOStream) -> None:
         self._stream = stream
@@ -76,15 +65,21 @@ class _ToHandler(Receiver):
         if isinstance(handler.request.connection, HTTP1Connection):
             # Small frames must not wait for the acknowledgement of the one before.
             handler.request.connection.stream.set_nodelay(True)
+        unchanged = "If-None-Match" in handler.request.headers and handler.request.method in ("GET", "HEAD")
+        told = passed_headers(status, headers, handler.settings["base_url"], may_be_unchanged=unchanged)
+        self._room = MAX_JSON_BYTES if told.get("Content-Type") == JSON else None
         handler.set_status(status)
-        for name in {name for name in headers if name.lower() not in OWN_HEADERS}:
-            handler.set_header(name, headers[name])
-        if location := headers.get("Location"):
-            below = urlsplit(location).path.partition(f"/{PREFIX}/")[2]
-            handler.set_header("Location", f"{handler.settings['base_url']}{PREFIX}/{below}" if below else location)
+        handler.clear_header("Content-Type")
+        for name, value in told.items():
+            handler.set_header(name, value)
         await handler.flush()
 
     async def data(self, chunk: bytes) -> None:
+        if self._room is not None:
+            self._room -= len(chunk)
+            if self._room < 0:
+                self.broke()
+                raise StreamClosedError
         self._handler.write(chunk)
         await self._handler.flush()
 
@@ -99,12 +94,24 @@ class _ToHandler(Receiver):
 
 
 class Refused(Exception):
-    """The master answered a WebSocket with an HTTP status."""
+    """The master answered a WebSocket with an error."""
 
-    def __init__(self, status: int, body: bytes) -> None:
+    def __init__(self, status: int, body: ErrorBody, retry_after: str = "") -> None:
         super().__init__(status)
         self.status = status
         self.body = body
+        self.retry_after = retry_after
+
+
+class _Far(WebSocketClientConnection):
+    """A WebSocket to the master; of what it answers instead only as much is kept as an error has."""
+
+    _kept = 0
+
+    def data_received(self, chunk: bytes) -> None:
+        self._kept += len(chunk)
+        if self._kept <= MAX_REFUSAL_BYTES:
+            super().data_received(chunk)
 
 
 async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection:
@@ -113,19 +120,27 @@ async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection
     base = f"{'wss' if address.url.startswith('https:') else 'ws'}://{host_of(address)}"
     request = HTTPRequest(
         base + target_of(address, target_below(uri)),
-        headers={"Authorization": f"mgpu {address.token}"},
+        headers=HTTPHeaders({"Authorization": f"mgpu {address.token}"}),
         ssl_options=tls_of(address),
         connect_timeout=WAITS.connect_s,
         request_timeout=WAITS.connect_s * 2,
         follow_redirects=False,
+        decompress_response=False,
     )
     try:
-        return await websocket_connect(request, ping_interval=WS_PING_S, max_message_size=MAX_MESSAGE_BYTES, resolver=resolver_of(address))
+        # tornado's `websocket_connect` does the same with a class that keeps whatever is answered.
+        asked = cast("HTTPRequest", _RequestProxy(request, HTTPRequest._DEFAULTS))  # noqa: SLF001
+        far = _Far(asked, ping_interval=WS_PING_S, max_message_size=MAX_MESSAGE_BYTES, resolver=resolver_of(address))
+        return await far.connect_future
     except HTTPClientError as error:
         if error.response is not None and error.code < 599:
-            raise Refused(error.code, error.response.body or b"") from error
+            told = refusal(error.code, error.response.body or b"")
+            after = error.response.headers.get("Retry-After", "")
+            raise Refused(error.code, told, after if after.isdecimal() else "") from error
         raise unreachable(address, error) from error
-    except (OSError, StreamClosedError, WebSocketError, TimeoutError) as error:
+    except WebSocketError as error:  # some success that is no WebSocket
+        raise not_mgpu() from error
+    except (OSError, StreamClosedError, TimeoutError) as error:
         raise unreachable(address, error) from error
 
 
@@ -133,14 +148,12 @@ async def pump(socket: WebSocketClientConnection, handler: Any) -> None:
     """Pass on what the master says until one side closes; the next message is read when this one is out."""
     try:
         while (message := await socket.read_message()) is not None:
-            await handler.write_message(message, binary=isinstance(message, bytes))
-        handler.close(_close_code(socket.close_code), socket.close_reason)
+            if not is_frame(message):
+                handler.refuse(not_mgpu(), CLOSE_INTERNAL)
+                return
+            await handler.write_message(message)
+        handler.close(*close_of(socket.close_code, socket.close_reason))
     except (WebSocketClosedError, asyncio.CancelledError):
         return
     finally:
         socket.close()
-
-
-def _close_code(code: int | None) -> int:
-    # Without a code the connection broke: "try again later" makes viewers come back.
-    return code if code is not None and (1000 <= code < 1004 or 1007 <= code < 1015 or 3000 <= code < 5000) else 1013

@@ -38,6 +38,7 @@ from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, S
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.cluster_file import ExpectedNode
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.scheduler.admission import usable_nodes
 from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy
 from mgpu_jupyter.scheduler.placement.strategies import Strategy
@@ -208,6 +209,10 @@ class Service:
     async def order_node(self, person: Person, node_id: NodeId, wish: doors.Wish) -> str:
         """Do to a node what an administrator wants; return what became of it."""
         return await self._call(lambda answer: doors.order(node_id, person.name, wish, answer))
+
+    async def usable_nodes(self, person: Person) -> frozenset[NodeId]:
+        """Return the nodes that jobs of this person may use."""
+        return await self._ask(lambda state: usable_nodes(state, person.name))
 
     async def type_in(self, job_id: JobId, typed: Typed) -> bool:
         """Send on what somebody who may typed into a job; tell whether there is a process to read it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,8 +30,10 @@ from mgpu_jupyter.client.discovery import Address
 from mgpu_jupyter.client.login import load_login
 from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
 from mgpu_jupyter.client.unix import socket_path
+from mgpu_jupyter.server.foreign import MAX_HEADER_BYTES, not_mgpu
 
 CHUNK_BYTES = 64 * 1024
+MAX_SHORT_BYTES = 1024 * 1024
 NO_LIMIT = 1 << 62
 KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
@@ -122,7 +124,7 @@ class Upstream:
             return msgspec.json.decode(receiver.body, type=Health)
         except TimeoutError as error:
             raise unreachable(self.address(), error) from error
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unavailable("not-mgpu", f"What answers at {self.address().url} is not an mgpu master: check the login.") from error
 
 
@@ -163,6 +165,8 @@ class _Collected(Receiver):
         self.status = status
 
     async def data(self, chunk: bytes) -> None:
+        if len(self.body) + len(chunk) > MAX_SHORT_BYTES:
+            raise not_mgpu()
         self.body += chunk
 
 
@@ -178,10 +182,9 @@ class _Delegate(HTTPMessageDelegate):
 
     async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
         assert isinstance(start_line, ResponseStartLine)
-        if start_line.code >= 200:
-            self._receiver.has_begun = True
-            self.began.set()
-            await self._guarded(self._receiver.begin(start_line.code, headers))
+        self._receiver.has_begun = True
+        self.began.set()
+        await self._guarded(self._receiver.begin(start_line.code, headers))
 
     async def data_received(self, chunk: bytes) -> None:
         await self._guarded(self._receiver.data(chunk))
@@ -189,8 +192,9 @@ class _Delegate(HTTPMessageDelegate):
     def finish(self) -> None:
         self.is_complete = True
 
-    async def _guarded(self, step: Awaitable[None]) -> None:
+    async def _guarded(self, step: Coroutine[Any, Any, None]) -> None:
         if self.error is not None:
+            step.close()
             return
         try:
             await step
@@ -266,7 +270,11 @@ def unreachable(address: Address, error: Exception) -> MgpuError:
 async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: Receiver) -> None:
     # Chunks are read one by one, and a follow has no end: no limit on the whole.
     connection = HTTP1Connection(
-        stream, is_client=True, params=HTTP1ConnectionParameters(no_keep_alive=True, chunk_size=CHUNK_BYTES, max_body_size=NO_LIMIT)
+        stream,
+        is_client=True,
+        params=HTTP1ConnectionParameters(
+            no_keep_alive=True, chunk_size=CHUNK_BYTES, max_header_size=MAX_HEADER_BYTES, max_body_size=NO_LIMIT
+        ),
     )
     headers = HTTPHeaders({**asked.headers, "Host": host_of(address), "Authorization": f"mgpu {address.token}", "Connection": "close"})
     if asked.body or asked.method in ("POST", "PUT", "PATCH"):
@@ -284,6 +292,9 @@ async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: 
         if not delegate.began.is_set() and not reading.done():
             raise TimeoutError
         await reading
+    except StreamClosedError:
+        if delegate.error is None:  # else it was closed because of that
+            raise
     finally:
         if not reading.done():
             stream.close()

@@ -85,12 +85,14 @@ class Scripted:
         self._server.server_close()
 
 
-def answer(status: int, body: object = b"") -> Step:
+def answer(status: int, body: object = b"", **headers: str) -> Step:
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
     def step(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(data)))
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         handler.wfile.write(data)
 

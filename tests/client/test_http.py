@@ -21,7 +21,7 @@ from mgpu_agent.protocol.errors import (
 )
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models
-from mgpu_jupyter.client import Client, Job, Timeouts
+from mgpu_jupyter.client import Client, Job, Timeouts, call
 from mgpu_jupyter.model.job import JobSpec, JobState
 from tests.client.conftest import QUICK, Scripted, answer, drop, frames, free_port
 
@@ -113,6 +113,33 @@ def test_a_submit_is_sent_again_with_the_same_key(scripted: Start) -> None:
     assert len(keys) == 3
     assert len(set(keys)) == 1
     assert [msgspec.json.decode(seen.body, type=JobSpec) for seen in server.seen] == [SPEC] * 3
+
+
+TOO_MANY = models.ErrorBody(code="too-many-requests", message="That is too much at once: try again in 2 s.")
+
+
+def test_a_sweep_that_is_too_fast_is_slowed_and_not_failed(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's own time is waited for, longer than a lost server would be; the key stays."""
+    pauses: list[float] = []
+    monkeypatch.setattr(call.time, "sleep", pauses.append)
+    server = scripted(*[answer(429, TOO_MANY, Retry_After="2")] * 5, answer(201, SUBMITTED))
+    with Client(server.url, "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0.001)) as client:
+        job = client.submit_spec(SPEC)
+
+    assert (job.id, len({seen.headers["Idempotency-Key"] for seen in server.seen}), len(server.seen)) == ("AAAA1111", 1, 6)
+    assert [2.0 <= pause <= 2.4 for pause in pauses] == [True] * 5
+
+
+@pytest.mark.parametrize("after", ["0", "-5", "nan", "1e9", "Mon, 01 Jan 2035 00:00:00 GMT", "9" * 40])
+def test_a_server_that_wants_an_odd_time_is_given_up_in_time(scripted: Start, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(call.time, "sleep", pauses.append)
+    server = scripted(answer(429, TOO_MANY, Retry_After=after))
+    timeouts = msgspec.structs.replace(QUICK, retry_s=0.05, slowed_s=10.0)
+    with Client(server.url, "t", timeouts=timeouts) as client, pytest.raises(Unavailable, match="too much at once"):
+        client.health()
+
+    assert max(pauses) <= timeouts.backoff_cap_s
 
 
 def test_two_submits_have_two_keys(scripted: Start) -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from mgpu_agent.protocol.errors import Conflict
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.scheduler.admission import WAIT, Admission
+from mgpu_jupyter.model.settings import Account, Partition, Scheduling
+from mgpu_jupyter.scheduler.admission import WAIT, Admission, usable_nodes
 from mgpu_jupyter.scheduler.events import NodeLeft
+from mgpu_jupyter.scheduler.model import Policy
 from tests.builders import Cluster, a_spec
 
 
@@ -26,6 +28,25 @@ def test_what_a_node_could_run_if_it_were_free_or_there_is_taken() -> None:
 
 def test_whoever_says_so_waits() -> None:
     Admission(Cluster(("n1", 4)).state).check("ann", a_spec(gpus=9, wait_for_nodes=True))
+
+
+def test_which_nodes_somebody_may_use_is_what_partitions_and_lists_say() -> None:
+    scheduling = Scheduling(
+        partitions={
+            "open": Partition(nodes=("n1", "n2"), default=True),
+            "own": Partition(nodes=("n3",), allow_users=("bob",)),
+            "lab": Partition(nodes=("n4",), allow_accounts=("lab",)),
+        },
+        accounts={"all": Account(), "lab": Account(users=("ann",))},
+    )
+    cluster = Cluster(("n1", 4), ("n2", 0), ("n3", 4), ("n4", 4), policy=Policy(scheduling=scheduling))
+
+    assert {user: sorted(usable_nodes(cluster.state, user)) for user in ("ann", "bob", "eve")} == {
+        "ann": ["n1", "n2", "n4"],
+        "bob": ["n1", "n2", "n3"],
+        "eve": ["n1", "n2"],
+    }
+    assert sorted(usable_nodes(Cluster(("n1", 4), ("n2", 4)).state, "eve")) == ["n1", "n2"]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], Conflict]] = {

@@ -60,7 +60,7 @@ class Echo(RequestHandler):
             self.set_status(201)
             self.set_header("Location", f"/far/{PREFIX}/jobs/AB12CD34")
             self.set_header("Set-Cookie", "theirs=1")
-            self.finish(b"{}")
+            self.finish({})
 
     delete = get
 
@@ -70,6 +70,7 @@ class Flood(RequestHandler):
         self.far = far
 
     async def get(self):
+        self.set_header("Content-Type", "application/octet-stream")
         try:
             while self.far.sent < 400 * len(CHUNK):
                 self.write(CHUNK)
@@ -84,6 +85,7 @@ class Flood(RequestHandler):
 
 class Torn(RequestHandler):
     async def get(self):
+        self.set_header("Content-Type", "application/octet-stream")
         self.write(b"half")
         await self.flush()
         self.request.connection.stream.close()
@@ -103,7 +105,7 @@ class Socket(WebSocketHandler):
         if message == "bye":
             self.close(4001, "done")
         else:
-            await self.write_message(message if isinstance(message, bytes) else f"far {message}", binary=isinstance(message, bytes))
+            await self.write_message({"far": message})
 
     def on_close(self):
         self.far.closed.set()
@@ -280,9 +282,7 @@ async def test_sockets_speak_both_ways_and_close_as_the_master_does(far, base, j
     own = jp_auth_header["Authorization"].split()[1]
     socket = await websocket_connect(f"ws://{base}/jobs/AB12CD34/stream?offsets=0:5&token={own}")
     await socket.write_message("hello")
-    assert await socket.read_message() == "far hello"
-    await socket.write_message(b"\x00\xff", binary=True)
-    assert await socket.read_message() == b"\x00\xff"
+    assert json.loads(await socket.read_message()) == {"far": "hello"}
     await socket.write_message("bye")
     assert (await socket.read_message(), socket.close_code, socket.close_reason) == (None, 4001, "done")
     socket.close()

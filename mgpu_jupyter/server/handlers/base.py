@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -24,6 +26,8 @@ from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.model.job import PLAIN_PATTERN
 from mgpu_jupyter.server.access import SCHEME, Person
 from mgpu_jupyter.server.errors import answer_for
+from mgpu_jupyter.server.foreign import GUARD, JSON, SAVED
+from mgpu_jupyter.server.limits import Cost, Shares
 from mgpu_jupyter.server.relay import relay_request
 from mgpu_jupyter.server.service import Service
 from mgpu_jupyter.server.upstream import Upstream
@@ -43,8 +47,14 @@ class Guarded(JupyterHandler):
     path = ""
     """As in `api/routes.py`."""
     works_without_master = False
+    cost = Cost.LIGHT
     person: Person
     relayed: Any = None
+    is_ended = False
+    _expiry: asyncio.TimerHandle | None = None
+    _body_bytes = 0
+    _counted: Shares | None = None
+    _is_counted_stream = False
     # Tornado then calls `prepare` before it reads a body, and hands the body over in pieces: too large a one is never read.
     _stream_request_body = True
 
@@ -61,6 +71,13 @@ class Guarded(JupyterHandler):
             raise Unavailable("no-master", self.extension.problem or "The master is starting: try again in a moment.")
         return service
 
+    def set_default_headers(self) -> None:
+        """Let no browser show an answer as a page, whatever the site sets for other pages of the server."""
+        super().set_default_headers()
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        for name, value in GUARD.items():
+            self.set_header(name, value)
+
     async def prepare(self, *, _redirect_to_login: bool = False) -> None:
         """Let in those whom the token or Jupyter's identity provider knows, and whom the authorizer lets."""
         self._check_query()
@@ -74,6 +91,8 @@ class Guarded(JupyterHandler):
             if not self.check_origin():
                 raise Forbidden("foreign-origin", "Requests from another site are not taken.")
             self.person = self.extension.access.by_identity(self.identity_provider, self.current_user.username)
+        self.extension.streams.add(self)
+        self._end_with_credential()
         if self.extension.upstream is not None:
             self.extension.access.check_owner(self.person)
         action = "read" if self.request.method in ("GET", "HEAD", "OPTIONS") else "write"
@@ -83,8 +102,10 @@ class Guarded(JupyterHandler):
             await self.relay(self.extension.upstream)
         elif not self.works_without_master:
             _ = self.service
+            self._take_share()
         if int(self.request.headers.get("Content-Length") or 0) > MAX_BODY_BYTES:
             raise _too_large()
+        self._count_body(int(self.request.headers.get("Content-Length") or 0))
         self.request.body = bytearray()  # type: ignore[assignment]  # grows in place
 
     def data_received(self, chunk: bytes) -> None:
@@ -94,7 +115,47 @@ class Guarded(JupyterHandler):
         if len(self.request.body) + len(chunk) > MAX_BODY_BYTES:
             self.send_error(413, exc_info=(InvalidRequest, _too_large(), None))
             return
+        try:
+            self._count_body(len(self.request.body) + len(chunk) - self._body_bytes)
+        except Unavailable as error:
+            self.send_error(429, exc_info=(Unavailable, error, None))
+            return
         self.request.body += chunk
+
+    def _take_share(self) -> None:
+        """Refuse what is too much of one user, and let the method wait for its turn once the body is here."""
+        shares, user, name = self.extension.user_shares, self.person.name, (self.request.method or "GET").lower()
+        if not self.person.is_admin:
+            shares.ask(user, self.cost)
+            self._counted = shares
+            if self.cost is Cost.STREAM:
+                shares.begin_stream(user)
+                self._is_counted_stream = True
+        method, turns = getattr(self, name), shares.turns(self.cost)
+        if turns is None:
+            return
+
+        async def in_turn(*args: str) -> None:
+            async with turns.turn(user):
+                done = method(*args)
+                if done is not None:
+                    await done
+
+        setattr(self, name, in_turn)
+
+    def _count_body(self, more: int) -> None:
+        if self._counted is not None and more > 0:
+            self._counted.begin_bytes(self.person.name, more)
+            self._body_bytes += more
+
+    def _give_share_back(self) -> None:
+        if self._counted is None:
+            return
+        if self._body_bytes:
+            self._counted.end_bytes(self.person.name, self._body_bytes)
+        if self._is_counted_stream:
+            self._counted.end_stream(self.person.name)
+        self._counted = None
 
     async def relay(self, upstream: Upstream) -> None:
         """Let the master elsewhere answer in place of the method, which is called when the body is here."""
@@ -120,10 +181,35 @@ class Guarded(JupyterHandler):
             return None
         return Nearby(path=os.path.realpath(path), device=info.st_dev, inode=info.st_ino)
 
-    def end_stream(self) -> None:
-        """Break off an answer that goes on, since its reader was shut out."""
+    def end_stream(self, why: str) -> None:  # noqa: ARG002 - sockets say it
+        """Break off an answer that goes on or is waited for, since its reader was shut out."""
+        self.is_ended = True
         connection: Any = self.request.connection
-        connection.stream.close()
+        if not self._finished and connection.stream is not None:
+            connection.stream.close()
+
+    async def _execute(self, transforms: Any, *args: bytes, **kwargs: bytes) -> None:
+        """Let go of the credential's end and of what is counted, however it ends: tornado says nothing of who leaves within a body."""
+        try:
+            await super()._execute(transforms, *args, **kwargs)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._give_share_back()
+        self.extension.streams.discard(self)
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    def _end_with_credential(self) -> None:
+        """Let all that begins now end at the moment at which its token does."""
+        if self.person.expires_at is None:
+            return
+        left_s = self.person.expires_at - time.time()
+        if left_s <= 0 and self._expiry is not None:
+            self.end_stream("Your login has expired: log in again.")
+        else:  # looked at again then, since clocks are set
+            self._expiry = asyncio.get_running_loop().call_later(max(left_s, 0.0) + 0.01, self._end_with_credential)
 
     def _check_query(self) -> None:
         """Refuse what is no text, once for all parameters: those that nobody reads are logged and passed on all the same."""
@@ -149,7 +235,9 @@ class Guarded(JupyterHandler):
         info = kwargs.get("exc_info")
         status, body = answer_for(info[1] if info else None, status_code)
         self.set_status(status)
-        self.set_header("Content-Type", "application/json")
+        self.set_header("Content-Type", JSON)
+        if status == 429 and "retry_after_s" in body.details:
+            self.set_header("Retry-After", str(body.details["retry_after_s"]))
         if status == 405:
             self.set_header("Allow", ", ".join(sorted(route.method for route in ROUTES if route.path == self.path)))
         self.finish(msgspec.json.encode(body))
@@ -167,10 +255,16 @@ class Guarded(JupyterHandler):
     def _request_summary(self) -> str:
         return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
+    def set_saved(self, kind: str) -> None:
+        """Say what is sent, which jobs wrote: whoever is led there by a browser saves it."""
+        self.set_header("Content-Type", kind)
+        for name, value in SAVED.items():
+            self.set_header(name, value)
+
     def answer(self, body: object, status: int = 200) -> None:
         """Send a JSON answer."""
         self.set_status(status)
-        self.set_header("Content-Type", "application/json")
+        self.set_header("Content-Type", JSON)
         self.finish(msgspec.json.encode(body))
 
     def read_body(self, kind: type[_T]) -> _T:

@@ -13,6 +13,7 @@ from mgpu_jupyter.master.views import free_gpus, node_view, site_view
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.server.cluster_file import node_warnings
 from mgpu_jupyter.server.handlers.base import Guarded
+from mgpu_jupyter.server.limits import Cost
 from mgpu_jupyter.server.tracing import ping_node
 from mgpu_jupyter.server.upstream import Upstream
 
@@ -128,6 +129,7 @@ class OutlookHandler(Guarded):
     """Who is expected on one node."""
 
     path = "nodes/{node_id}/outlook"
+    cost = Cost.HEAVY
 
     async def get(self, node_id: str) -> None:
         """Look ahead; the queue is visible to all, and so is where it leads."""
@@ -138,6 +140,7 @@ class PingHandler(Guarded):
     """One node, asked who it is."""
 
     path = "nodes/{node_id}/ping"
+    cost = Cost.HEAVY
 
     async def post(self, node_id: str) -> None:
         """Ask its agent through the link and answer with what it says."""

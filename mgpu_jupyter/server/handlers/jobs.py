@@ -17,6 +17,7 @@ from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
 from mgpu_jupyter.scheduler.events import JobChanged
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.limits import Cost
 from mgpu_jupyter.server.purging import purge
 
 ACTIVE = "active"
@@ -90,6 +91,7 @@ class DryRunHandler(Guarded):
     """What would become of a request."""
 
     path = "jobs/dry-run"
+    cost = Cost.HEAVY
 
     async def post(self) -> None:
         """Explain a request without submitting it; one that would be refused is explained too."""
@@ -100,6 +102,7 @@ class ExplainHandler(Guarded):
     """Why one job waits."""
 
     path = "jobs/{job_id}/explain"
+    cost = Cost.HEAVY
 
     async def get(self, job_id: str) -> None:
         """Explain a job; the queue is visible to all, and so is why it waits."""
@@ -110,6 +113,7 @@ class TraceHandler(Guarded):
     """The whole way of one job."""
 
     path = "jobs/{job_id}/trace"
+    cost = Cost.HEAVY
 
     async def get(self, job_id: str) -> None:
         """Tell when and where it ran; asked to verify, its nodes are asked too."""
@@ -186,6 +190,7 @@ class PurgeHandler(Guarded):
     """Jobs that ended long ago."""
 
     path = "jobs/purge"
+    cost = Cost.HEAVY
 
     async def post(self) -> None:
         """Forget them, with their output."""

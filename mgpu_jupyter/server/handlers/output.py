@@ -17,7 +17,9 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import NDJSON
 from mgpu_jupyter.master.ports import LogKey
 from mgpu_jupyter.server.follow import CHUNK_BYTES, Follower, Position, missing_ranks, parse_offsets
+from mgpu_jupyter.server.foreign import BYTES
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.limits import Cost
 from mgpu_jupyter.store.logs import log_size, read_runs
 
 DEFAULT_LIMIT = 1024 * 1024
@@ -27,6 +29,7 @@ class OutputHandler(Guarded):
     """What a job wrote."""
 
     path = "jobs/{job_id}/output"
+    cost = Cost.STREAM
 
     async def get(self, job_id: str) -> None:
         """Send bytes or frames; with `follow` until the job is over."""
@@ -46,7 +49,7 @@ class OutputHandler(Guarded):
         if not follow and not wants_frames:
             await self._send_bytes(job.id, max(rank, 0), offset, limit, tail)
             return
-        self.set_header("Content-Type", NDJSON if wants_frames else "application/octet-stream")
+        self.set_saved(NDJSON if wants_frames else BYTES)
         if follow:
             await self._send_followed(follower, wants_frames=wants_frames)
         else:
@@ -63,7 +66,7 @@ class OutputHandler(Guarded):
         if tail:
             offset = max(offset, size - tail)
         end = max(offset, min(size, offset + limit))
-        self.set_header("Content-Type", "application/octet-stream")
+        self.set_saved(BYTES)
         self.set_header("Content-Length", str(end - offset))
         self.set_header("X-Mgpu-Next-Offset", str(end))
         self.set_header("X-Mgpu-Complete", "true" if complete and end >= size else "false")
@@ -78,7 +81,6 @@ class OutputHandler(Guarded):
         # Small frames must not wait for the acknowledgement of the one before.
         if isinstance(self.request.connection, HTTP1Connection):
             self.request.connection.stream.set_nodelay(True)
-        self.extension.streams.add(self)
         async for frame in follower.frames():
             if wants_frames:
                 taken = await self._send(msgspec.json.encode(frame) + b"\n")

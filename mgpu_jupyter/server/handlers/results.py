@@ -14,7 +14,9 @@ from mgpu_jupyter.api import models, results
 from mgpu_jupyter.master.keeping import Index
 from mgpu_jupyter.master.summary import summary_of
 from mgpu_jupyter.scheduler.model import Job
+from mgpu_jupyter.server.foreign import BYTES
 from mgpu_jupyter.server.handlers.base import Guarded, job_id_of
+from mgpu_jupyter.server.limits import Cost
 
 CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMIT = 16 * 1024 * 1024
@@ -83,6 +85,7 @@ class ResultHandler(OfJob):
     """One file."""
 
     path = "jobs/{job_id}/result"
+    cost = Cost.STREAM
 
     async def get(self, job_id: str) -> None:
         """Send a file or a part of it, piece by piece."""
@@ -96,7 +99,7 @@ class ResultHandler(OfJob):
         offset = min(self.number("offset", 0, 0, models.MAX_OFFSET), file.size)
         size = min(self.number("limit", DEFAULT_LIMIT, 1, models.MAX_OUTPUT_LIMIT), file.size - offset)
         path = self.service.results.directory(job.id, job.attempt, NodeId(node)) / str(number)
-        self.set_header("Content-Type", "application/octet-stream")
+        self.set_saved(BYTES)
         self.set_header("Content-Length", str(size))
         self.set_header("X-Mgpu-Sha256", file.sha256)
         await self._send_file(path, offset, size)
@@ -119,7 +122,7 @@ class ResultHandler(OfJob):
                 try:
                     await asyncio.wait_for(self.flush(), self.service.settings.follower_timeout_s)
                 except (StreamClosedError, TimeoutError):
-                    self.end_stream()
+                    self.end_stream("It took nothing for too long.")
                     return
         self.finish()
 

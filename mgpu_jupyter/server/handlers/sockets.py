@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from jupyter_core.utils import ensure_async
@@ -21,13 +22,17 @@ from mgpu_jupyter.api import live, models
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.follow import Follower, Position, parse_offsets
+from mgpu_jupyter.server.foreign import JSON
 from mgpu_jupyter.server.handlers.base import RESOURCE, Guarded, job_id_of
+from mgpu_jupyter.server.limits import Cost
 from mgpu_jupyter.server.live.events import EventStream, Wanted
 from mgpu_jupyter.server.relay import Refused, open_socket, pump
 from mgpu_jupyter.server.typing_in import Typist
 from mgpu_jupyter.server.upstream import Upstream
 
 SWITCHING_PROTOCOLS = 101
+FAREWELL_S = 0.5
+"""How long a reader who was shut out may take to close its side."""
 CLOSE_INTERNAL = 1011
 CLOSE_NORMAL = 1000
 CLOSE_POLICY = 1008
@@ -37,6 +42,7 @@ _WRITER = re.compile(WRITER_PATTERN)
 class Socket(WebSocketMixin, WebSocketHandler, Guarded):
     """Sends frames from one task that ends with the connection."""
 
+    cost = Cost.STREAM
     _task: asyncio.Task[None] | None = None
     _upstream: WebSocketClientConnection | None = None
 
@@ -46,13 +52,14 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
             self._upstream = await open_socket(self.request.uri, upstream)
         except Refused as refused:
             self.set_status(refused.status)
-            self.set_header("Content-Type", "application/json")
-            self.finish(refused.body)
+            self.set_header("Content-Type", JSON)
+            if refused.retry_after:
+                self.set_header("Retry-After", refused.retry_after)
+            self.finish(msgspec.json.encode(refused.body))
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Begin to send."""
         super().open(*args, **kwargs)
-        self.extension.streams.add(self)
         sending = self._send_all() if self._upstream is None else pump(self._upstream, self)
         self._task = asyncio.get_running_loop().create_task(sending)
 
@@ -62,12 +69,23 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
             self._upstream.close()
         super().on_finish()
 
-    def end_stream(self) -> None:
-        """Close the socket of a reader who was shut out."""
-        self.close(CLOSE_POLICY, "You were logged out by an administrator.")
+    def end_stream(self, why: str) -> None:
+        """Close the socket of a reader who was shut out: nothing more is sent or taken, whatever the other side does."""
+        self.is_ended = True
+        connection: Any = self.ws_connection
+        if connection is None:  # not open yet
+            super().end_stream(why)
+            return
+        self.close(CLOSE_POLICY, why)
+        self._stop()
+        if connection.stream is not None:
+            asyncio.get_running_loop().call_later(FAREWELL_S, connection.stream.close)
 
     def on_close(self) -> None:
         """Stop sending."""
+        self._stop()
+
+    def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
         if self._upstream is not None:
@@ -75,6 +93,8 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
 
     async def on_message(self, message: str | bytes) -> None:
         """Pass it on to a master elsewhere, or take it."""
+        if self.is_ended:
+            return
         if self._upstream is not None:
             with contextlib.suppress(WebSocketClosedError):
                 await self._upstream.write_message(message, binary=isinstance(message, bytes))

@@ -13,6 +13,7 @@ from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.model.tasks import tasks_of
 from mgpu_jupyter.server.handlers.base import Guarded
 from mgpu_jupyter.server.handlers.results import OfJob
+from mgpu_jupyter.server.limits import Cost
 
 ASK_S = 2.0
 LOOK_S = 0.01  # a look at a directory or two; a request for each would cost far more
@@ -22,6 +23,7 @@ class ValuesHandler(OfJob):
     """What a job left."""
 
     path = "jobs/{job_id}/values"
+    cost = Cost.STREAM
 
     async def get(self, job_id: str) -> None:
         """List what each rank left; it is its user's alone."""
@@ -65,12 +67,14 @@ class PythonsHandler(Guarded):
     """Which interpreters there are."""
 
     path = "pythons"
+    cost = Cost.HEAVY
 
     async def post(self) -> None:
-        """Ask all nodes that are there, at once; who does not answer soon is left out."""
+        """Ask all nodes that are there and that the asker may use, at once; of one that does not answer soon nothing is known."""
         asked = self.read_body(variables.PythonQuestion)
         wish = PythonWish(path=asked.python, kernel_path=asked.kernel_python, kernel_version=asked.kernel_python_version)
-        nodes = [node.id for node in self.service.master.nodes() if node.state is NodeState.ONLINE]
+        usable = await self.service.usable_nodes(self.person)
+        nodes = [node.id for node in self.service.master.nodes() if node.state is NodeState.ONLINE and node.id in usable]
         told = await asyncio.gather(*(self._ask(node, wish) for node in nodes))
         self.answer(variables.PythonAnswers(nodes=tuple(one for one in told if one is not None)))
 
