@@ -1,7 +1,6 @@
 """Who is thrown at: the product's own receivers, with sockets, disks and processes that are stand-ins. Each tells whether it is well.
 
-Whatever escapes a receiver escapes `feed`. Frames about nothing are soon refused, so each target says by `true_ones` what an honest
-sender could say right now.
+Whatever escapes a receiver escapes `feed`. `true_ones` says what an honest sender could say right now.
 """
 
 from __future__ import annotations
