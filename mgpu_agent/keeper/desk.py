@@ -296,7 +296,7 @@ class Desk:
             return
 
     def _start_rank(self, start: StartTasks, rank: RankStart) -> SpawnFailure | None:
-        env = {**self._environment, **rank.env, MARKER: self._marker(start.key, rank.rank)}
+        env = {**self._environment, **rank.env, **start.secret_env, MARKER: self._marker(start.key, rank.rank)}
         stem = self._ledger.tasks[start.key, rank.rank].spool
         stdin = self._open_stdin(start, rank.rank, stem)
         if isinstance(stdin, SpawnFailure):
@@ -325,7 +325,7 @@ class Desk:
                     self._close_stdin(start.key, rank.rank)
                 then(result)
 
-            env = {**base, **rank.env, MARKER: self._marker(start.key, rank.rank)}
+            env = {**base, **rank.env, **start.secret_env, MARKER: self._marker(start.key, rank.rank)}
             terminal = stdin.terminal if stdin is not None else ""
             has_pipe = stdin is not None and not terminal
             request = Spawn(number=0, group=group, argv=start.argv, env=env, cwd=start.cwd, pipe=has_pipe, terminal=terminal)

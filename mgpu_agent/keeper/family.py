@@ -154,7 +154,7 @@ class Family:
         for pid in live & self._leaders.keys() - children:
             self._leaders[pid].reason = UNSEEN
             self._told.append((pid, int(signal.SIGKILL)))
-        markers = {task.marker for task in self.tasks.values()}
+        markers = {task.marker for task in self.tasks.values() if task.may_own(uid)}
         sessions = {task.pid for task in self.tasks.values()}
         strangers = (read_process(pid) for pid in children - self._leaders.keys() - self._spared())
         # What it was just about to start is in no ledger as begun: it counts as never started, and so must it be.
