@@ -21,11 +21,11 @@ from pathlib import Path
 
 import msgspec
 
-from mgpu_agent.keeper.messages import Account
 from mgpu_agent.mpi.parcels import MAX_BYTES, SECRET_VARIABLE, SOCKET_VARIABLE, Delivered, Parcel
 from mgpu_agent.process.job_secrets import JobSecrets
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Post
+from mgpu_agent.run_as.account import Account
 
 SOCKET_NAME = "jobs.sock"
 MAX_CONNECTIONS = 4_096  # of all; one attempt may have half of them

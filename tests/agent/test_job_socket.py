@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mgpu_agent.keeper.messages import Account
 from mgpu_agent.mpi.parcels import MAX_BYTES, SECRET_VARIABLE, SOCKET_VARIABLE, Delivered, Mailbox, Parcel
 from mgpu_agent.process import job_socket
 from mgpu_agent.process.job_secrets import JobSecrets
 from mgpu_agent.process.job_socket import JobSocket
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import MAX_POST_BYTES, Post
+from mgpu_agent.run_as.account import Account
 from tests.agent.master import wait_until
 
 KEY = AttemptKey(JobId("AB12CD34"), 1, 7)

@@ -13,9 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.gpu.owners import is_ours
-from mgpu_agent.keeper.messages import Account, StopTasks
+from mgpu_agent.keeper.messages import StopTasks
 from mgpu_agent.keeper.trees import marker_value, read_marker
 from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.run_as.account import Account
 from tests.agent.master import wait_until
 from tests.agent.test_keeper import Conversation, a_key, is_alive, keepers, talk
 
