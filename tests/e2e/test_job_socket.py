@@ -195,7 +195,7 @@ def test_who_reaches_the_socket_and_where_the_secret_is(site: Site) -> None:
     assert said.count("PermissionError") == 2
     secrets = {process.environ()["MGPU_JOB_SECRET"].rpartition(".")[2] for process in processes_of(job).values()}
     assert len(secrets) == 2  # one for each node
-    commands = [word for process in psutil.process_iter() for word in process.cmdline()]
+    commands = [word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or ()]
     files = [path for path in site.cluster.directory.rglob("*") if path.is_file()]
     found = [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
     assert (found, [word for word in commands if any(secret in word for secret in secrets)]) == ([], [])
