@@ -70,7 +70,7 @@ class Agent:
         self._gauge = parts.gauge
         self._checks = parts.checks
         self._meetings = parts.meetings
-        self._post = parts.post
+        self._jobs = parts.jobs
         self._wake, self._wake_writer = parts.wake
         self._host, self._address = parts.host, parts.address
         self._look, self._describe = parts.look, parts.describe
@@ -133,7 +133,7 @@ class Agent:
             self._read_keeper(now)
         if output:
             self._shipper.grew(self._watch.take())
-        for parcel in self._post.serve() if self._post is not None else ():
+        for parcel in self._jobs.serve(self._stems) if self._jobs is not None else ():
             self._handle(happened.ParcelPosted(at=now, parcel=parcel))
         self._keep_time(now)
         self._flush()
@@ -147,7 +147,7 @@ class Agent:
             for connection in self._link.sockets:
                 self._poller.register(connection, zmq.POLLIN)
             self._poller.register(self._keeper.fileno(), zmq.POLLIN | (zmq.POLLOUT if self._keeper.has_outgoing else 0))
-            for part in (self._watch, self._wake, self._post):
+            for part in (self._watch, self._wake, self._jobs):
                 if part is not None:
                     self._poller.register(part.fileno(), zmq.POLLIN)
         return self._poller
@@ -175,7 +175,7 @@ class Agent:
         self._keeper.put(keeper.Leave())
         self._keeper.flush()
         self._keeper.detach()
-        own = (self._link, self._sampler, self._checks, self._meetings, self._post, self._watch, self._files, self._spool)
+        own = (self._link, self._sampler, self._checks, self._meetings, self._jobs, self._watch, self._files, self._spool)
         for part in (*own, self._wake, self._wake_writer):
             if part is not None:
                 part.close()
@@ -248,8 +248,8 @@ class Agent:
         snapshot = self._keeper.attach(lost_reason)
         log.info("keeper_attached pid=%d tasks=%d", snapshot.pid, len(snapshot.tasks))
         self._sampler.set_marker(snapshot.ledger_id.encode() + b"/")
-        if self._post is not None:
-            self._post.listen(snapshot.ledger_id)
+        if self._jobs is not None:
+            self._jobs.listen()
         facts = self._describe(snapshot.boot_id, keeper.incarnation(snapshot.boot_id, snapshot.ledger_id))
         stems = {record.spool for record in snapshot.tasks}
         self._spool.delete_unknown({record.key for record in snapshot.tasks}, stems.union(snapshot.spare))
@@ -366,8 +366,8 @@ class Agent:
                 self._meetings.leave(key)
                 self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason, cause=cause))
             case do.Deliver(message=message):
-                if self._post is not None:
-                    self._post.deliver(message.key, message.sender, message.data)
+                if self._jobs is not None:
+                    self._jobs.deliver(message.key, message.sender, message.data)
             case do.PassOn(message=message):
                 self._keeper.put(message)
             case do.SetPace(sample_s=sample_s, output_window_bytes=window_bytes, received=received):

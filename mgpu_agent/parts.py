@@ -23,11 +23,12 @@ from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.environment import base_environment
 from mgpu_agent.process.holes import Puncher
 from mgpu_agent.process.inotify import ModifiedFiles
+from mgpu_agent.process.job_secrets import JobSecrets
+from mgpu_agent.process.job_socket import JobSocket
 from mgpu_agent.process.keeper_client import KeeperClient
 from mgpu_agent.process.output import OutputShipper
-from mgpu_agent.process.post_office import PostOffice
 from mgpu_agent.process.preparation import Preparation
-from mgpu_agent.process.spool import Spool
+from mgpu_agent.process.spool import Spool, make_passage
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
 from mgpu_agent.protocol.join import JoinString
 from mgpu_agent.protocol.model import NodeFacts
@@ -58,8 +59,8 @@ class Parts(NamedTuple):
     """Says where the master is now."""
     describe: Callable[[str, str], NodeFacts]
     """Says what this machine is, under this boot id and incarnation."""
-    post: PostOffice | None = None
-    """The door for processes of jobs, where there is one."""
+    jobs: JobSocket | None = None
+    """The socket for processes of jobs, where there is one."""
 
 
 def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Parts:
@@ -70,6 +71,8 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     found = find_address(config.address, where.target.address)
     log.info("address=%s found_by=%s (%s)", found.address, found.by, FOUND_BY_WORDS[found.by])
     wake, wake_writer = socket.socketpair()
+    door = config.directory if config.passage is None else make_passage(config.passage / "socket")
+    jobs = JobSocket(door, JobSecrets(config.directory), for_all_users=config.passage is not None)
 
     def tick_soon() -> None:
         """Wake the loop from another thread: a reading or a meeting that somebody waits for is there."""
@@ -91,6 +94,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
             Accounts(config.user_map) if config.run_as_user else None,
             master=where.target.address,
             runner=RUNNER if config.passage is None else copy_runner(config.passage),
+            jobs=jobs,
         ),
         shipper=OutputShipper(str(spool.path), Puncher(str(spool.path))),
         link=Link(),
@@ -103,5 +107,5 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
         address=found.address,
         look=partial(find_master, config),
         describe=describe,
-        post=PostOffice(),
+        jobs=jobs,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from mgpu_agent.keeper.trees import read_marker, read_process
+from mgpu_agent.keeper.trees import read_marker, read_process, uid_of
 from mgpu_agent.protocol.model import GpuSample
 
 _MAX_DEPTH = 64  # a chain of parents longer than this is no job's
@@ -30,8 +31,11 @@ class Owners:
 
 
 def is_ours(pid: int, marker_prefix: bytes, leaders: Collection[int]) -> bool:
-    """Tell whether a process belongs to a job: by the mark in its environment, its session, or its descent."""
-    if marker_prefix and read_marker(pid).startswith(marker_prefix):
+    """Tell whether a process belongs to a job: by the mark in its environment, its session, or its descent.
+
+    A mark is only what somebody wrote there: it counts for the users whom jobs of this node run as.
+    """
+    if marker_prefix and read_marker(pid).startswith(marker_prefix) and uid_of(pid) in {os.getuid(), *map(uid_of, leaders)}:
         return True
     for _ in range(_MAX_DEPTH):
         process = read_process(pid)

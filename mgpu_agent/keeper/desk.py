@@ -296,7 +296,7 @@ class Desk:
             return
 
     def _start_rank(self, start: StartTasks, rank: RankStart) -> SpawnFailure | None:
-        env = {**self._environment, **rank.env, MARKER: self._marker(start.key, rank.rank)}
+        env = {**self._environment, **rank.env, **start.secret_env, MARKER: self._marker(start.key, rank.rank)}
         stem = self._ledger.tasks[start.key, rank.rank].spool
         stdin = self._open_stdin(start, rank.rank, stem)
         if isinstance(stdin, SpawnFailure):
@@ -325,7 +325,7 @@ class Desk:
                     self._close_stdin(start.key, rank.rank)
                 then(result)
 
-            env = {**base, **rank.env, MARKER: self._marker(start.key, rank.rank)}
+            env = {**base, **rank.env, **start.secret_env, MARKER: self._marker(start.key, rank.rank)}
             terminal = stdin.terminal if stdin is not None else ""
             has_pipe = stdin is not None and not terminal
             request = Spawn(number=0, group=group, argv=start.argv, env=env, cwd=start.cwd, pipe=has_pipe, terminal=terminal)
@@ -351,7 +351,7 @@ class Desk:
         if self._typing is not None:
             self._typing.started(start.key, rank)
         self._ledger.note_begun(start.key, rank, pid, time.time(), boot_clock())
-        task = LiveTask(start.key, rank, pid, self._marker(start.key, rank), is_other_account=start.account is not None)
+        task = LiveTask(start.key, rank, pid, self._marker(start.key, rank), uid=None if start.account is None else start.account.uid)
         self.family.add(task)
         self._untold.append((time.monotonic() + UNTOLD_S, task))
 
@@ -410,7 +410,7 @@ class Desk:
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = self._host.sizes(name)
             # Never again a file that was another account's: it may have handed its descriptor on.
-            if sizes == (0, 0) and task.kill_at is None and not task.is_other_account and task.key not in self._ledger.hooks:
+            if sizes == (0, 0) and task.kill_at is None and task.uid is None and task.key not in self._ledger.hooks:
                 self._blank.add(name)
             record = self._ledger.note_ended(
                 task.key,

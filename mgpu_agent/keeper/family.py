@@ -44,13 +44,13 @@ class Helpers(Protocol):
 class LiveTask:
     """One leader and its tree, until no process of it is left."""
 
-    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes, *, is_other_account: bool = False) -> None:
+    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes, *, uid: int | None = None) -> None:
         self.key = key
         self.rank = rank
         self.pid = pid
         self.marker = marker
-        self.is_other_account = is_other_account
-        """Whether it runs as another account than the keeper."""
+        self.uid = uid
+        """The account that it runs as; None for the keeper's own user."""
         self.told = False
         """Whether the agent knows that it started."""
         self.exited_at: float | None = None
@@ -68,7 +68,11 @@ class LiveTask:
 
     def members(self, table: ProcessTable, spare: set[int]) -> list[Process]:
         """Return its living processes, those seen in earlier readings included."""
-        return table.members(self.pid, self.marker, self.seen, spare, leader_gone=self.exited_at is not None)
+        return table.members(self.pid, self.marker, self.seen, spare, leader_gone=self.exited_at is not None, uid=self.uid)
+
+    def may_own(self, user: int) -> bool:
+        """Tell whether a process of this user, somewhere below the keeper, can be one of its own."""
+        return self.uid is None or user in (0, self.uid)
 
 
 class Family:
@@ -150,7 +154,7 @@ class Family:
         for pid in live & self._leaders.keys() - children:
             self._leaders[pid].reason = UNSEEN
             self._told.append((pid, int(signal.SIGKILL)))
-        markers = {task.marker for task in self.tasks.values()}
+        markers = {task.marker for task in self.tasks.values() if task.may_own(uid)}
         sessions = {task.pid for task in self.tasks.values()}
         strangers = (read_process(pid) for pid in children - self._leaders.keys() - self._spared())
         # What it was just about to start is in no ledger as begun: it counts as never started, and so must it be.
@@ -204,13 +208,14 @@ class Family:
             return False
         if task.pid in (process.session, process.group):
             return True
-        marker = read_marker(pid)
-        if marker == task.marker:
+        marker, user = read_marker(pid), uid_of(pid)
+        if marker == task.marker and task.may_own(user):
             return True
-        if any(marker == other.marker or other.pid == process.session for other in self.tasks.values() if other is not task):
+        others = [other for other in self.tasks.values() if other is not task]
+        if any(other.pid == process.session or (marker == other.marker and other.may_own(user)) for other in others):
             return False
         # It wiped its environment and left its session: nobody's, unless no other task could have made it.
-        if self._leaders:
+        if self._leaders and (not task.may_own(user) or any(leader.may_own(user) for leader in self._leaders.values())):
             return False
         task.seen.add([process])
         return True

@@ -165,7 +165,7 @@ class HookRunner:
         reach("keeper.hook")
         if account is not None:
             request = Spawn(number=0, group=self._host.new_group(), argv=argv, env=env, cwd=run.hooks.cwd, or_root=True)
-            self._host.spawn_as(account, request, run.hooks.spool, lambda pid: self._started_as(run, pid, marker))
+            self._host.spawn_as(account, request, run.hooks.spool, lambda pid: self._started_as(run, pid, marker, account.uid))
             return None
         if step.site or self._host.enter(run.hooks.cwd):
             self._host.leave()
@@ -173,21 +173,21 @@ class HookRunner:
         self._host.leave()
         if isinstance(pid, SpawnFailure):
             return f"could not be started: {pid.message}"
-        self._begun(run, pid, marker, is_other=False)
+        self._begun(run, pid, marker, uid=None)
         return None
 
-    def _started_as(self, run: _Run, pid: int | SpawnFailure, marker: bytes) -> None:
+    def _started_as(self, run: _Run, pid: int | SpawnFailure, marker: bytes, uid: int) -> None:
         """Take in what the helper of an account says."""
         if isinstance(pid, SpawnFailure):
             self._fail(run, f"could not be started: {pid.message}")
             self._next(run)
             return
-        self._begun(run, pid, marker, is_other=True)
+        self._begun(run, pid, marker, uid=uid)
         if run.problem or run.is_late:  # it was to end before it began
             self._family.stop(_name(run.key, run.kind), 0.0, "stopped", time.monotonic())
 
-    def _begun(self, run: _Run, pid: int, marker: bytes, *, is_other: bool) -> None:
-        task = LiveTask(_name(run.key, run.kind), 0, pid, marker, is_other_account=is_other)
+    def _begun(self, run: _Run, pid: int, marker: bytes, *, uid: int | None) -> None:
+        task = LiveTask(_name(run.key, run.kind), 0, pid, marker, uid=uid)
         task.told = True
         self._family.add(task)
 

@@ -105,6 +105,8 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     incarnation: str
     argv: tuple[bytes, ...]
     ranks: tuple[RankStart, ...]
+    secret_env: dict[bytes, bytes] = {}
+    """More of the environment of its processes, which hooks do not get and the ledger does not keep."""
     cwd: str
     gpus: tuple[GpuUuid, ...] = ()
     python: str = ""

@@ -1,7 +1,8 @@
 """Which processes belong to a job, read from /proc, and signals to them. Decides nothing about when.
 
 A job's processes are found by session, process group, descent and the marker in their environment; any one is enough.
-A session that a process of a job is or was in is the job's, with all that hides in it.
+A session that a process of a job is or was in is the job's, with all that hides in it and is the same user's. A marker is only what
+somebody wrote into an environment: it counts where the process is of the user that the job runs as.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -69,7 +70,7 @@ def read_marker(pid: int) -> bytes:
 
 
 def uid_of(pid: int) -> int:
-    """Return the real user of a process; -1 if it is gone."""
+    """Return the real user of a process; -1 if it is gone. A program with the setuid bit is still of whoever started it."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
@@ -102,19 +103,22 @@ class Seen:
 
     def __init__(self) -> None:
         self.processes: set[tuple[int, int]] = set()
-        self._sessions: set[int] = set()
+        self._sessions: set[tuple[int, int]] = set()
 
-    def add(self, processes: Iterable[Process]) -> None:
+    def add(self, processes: Iterable[Process], user_of: Callable[[int], int] = uid_of) -> None:
         """Remember these."""
         for process in processes:
             self.processes.add((process.pid, process.start_ticks))
-            self._sessions.add(process.session)
+            self._sessions.add((process.session, user_of(process.pid)))
 
-    def sessions(self, table: ProcessTable) -> set[int]:
-        """Return the sessions that are still theirs: no number is given to a stranger before its session is empty."""
+    def sessions(self, table: ProcessTable) -> set[tuple[int, int]]:
+        """Return the sessions that are still theirs, each with a user: no number is given to a stranger before its session is empty.
+
+        With a user, because a process may be in a session that somebody else made, like one that `su` started.
+        """
         return {
-            session
-            for session in self._sessions
+            (session, user)
+            for session, user in self._sessions
             if (leader := table.processes.get(session)) is None or (leader.pid, leader.start_ticks) in self.processes
         }
 
@@ -125,6 +129,7 @@ class ProcessTable:
     def __init__(self, processes: dict[int, Process]) -> None:
         self.processes = processes
         self._markers: dict[int, bytes] = {}
+        self._users: dict[int, int] = {}
         self._children: dict[int, list[int]] = {}
         for process in processes.values():
             self._children.setdefault(process.parent, []).append(process.pid)
@@ -141,22 +146,30 @@ class ProcessTable:
             self._markers[pid] = read_marker(pid)
         return self._markers[pid]
 
+    def user(self, pid: int) -> int:
+        """Return whose one process is."""
+        if pid not in self._users:
+            self._users[pid] = uid_of(pid)
+        return self._users[pid]
+
     def marked(self, prefix: bytes) -> list[Process]:
         """Return every process whose marker starts with `prefix`."""
         return [process for pid, process in self.processes.items() if self.marker(pid).startswith(prefix)]
 
-    def members(self, leader: int, marker: bytes, seen: Seen, spare: Collection[int], *, leader_gone: bool = False) -> list[Process]:
-        """Return the processes of one task and remember them in `seen`; those in `spare` never are."""
+    def members(
+        self, leader: int, marker: bytes, seen: Seen, spare: Collection[int], *, leader_gone: bool = False, uid: int | None = None
+    ) -> list[Process]:
+        """Return the processes of one task, and remember them in `seen`; those in `spare` never are. `uid` is its account, if any."""
         if leader_gone and leader in self.processes:
             leader = -1  # the number was given to a stranger, which the kernel does only when session and group are empty
-        found: dict[int, Process] = {}
-        sessions = seen.sessions(self) - self._foreign_sessions(spare)
+        foreign = self._foreign_sessions(spare)
+        found = self._in_sessions({(session, user) for session, user in seen.sessions(self) if session not in foreign}, spare)
         for pid, process in self.processes.items():
             ours = leader in (pid, process.group, process.session) or (pid, process.start_ticks) in seen.processes
-            if pid not in spare and (ours or process.session in sessions or self.marker(pid) == marker):
+            if pid not in spare and (ours or (self.marker(pid) == marker and self._may_bear(pid, uid))):
                 found[pid] = process
         self.complete(found, spare)
-        seen.add(found.values())
+        seen.add(found.values(), self.user)
         return list(found.values())
 
     def descendants(self, ancestor: int) -> list[Process]:
@@ -166,15 +179,37 @@ class ProcessTable:
         return list(found.values())
 
     def complete(self, found: dict[int, Process], spare: Collection[int]) -> None:
-        """Add all that descends from these processes, or shares a session that one of them made, until nothing is new."""
-        sessions = self._foreign_sessions(spare)
+        """Add all that descends from these processes, or shares a session and the user with one of them, until nothing is new."""
+        foreign = self._foreign_sessions(spare)
+        known: set[tuple[int, int]] = set()
         while True:
             self._add_children(list(found), found, spare)
-            fresh = {process.session for process in found.values()} - sessions
+            fresh = {(process.session, self.user(pid)) for pid, process in found.items() if process.session not in foreign} - known
             if not fresh:
                 return
-            sessions |= fresh
-            found.update((pid, process) for pid, process in self.processes.items() if process.session in fresh and pid not in spare)
+            known |= fresh
+            found.update(self._in_sessions(fresh, spare))
+
+    def _in_sessions(self, wanted: set[tuple[int, int]], spare: Collection[int]) -> dict[int, Process]:
+        """Return what is in these sessions, each with its user."""
+        numbers = {session for session, _ in wanted}
+        there = {pid: process for pid, process in self.processes.items() if process.session in numbers and pid not in spare}
+        return {pid: process for pid, process in there.items() if (process.session, self.user(pid)) in wanted}
+
+    def _may_bear(self, pid: int, uid: int | None) -> bool:
+        """Tell whether a marker can be believed: on a process of the job's user or of root, or on any below a keeper without accounts."""
+        if self.user(pid) in (0, os.getuid() if uid is None else uid):
+            return True
+        return uid is None and self._descends(pid, os.getpid())
+
+    def _descends(self, pid: int, ancestor: int) -> bool:
+        passed: set[int] = set()
+        while pid not in passed and (process := self.processes.get(pid)) is not None:
+            passed.add(pid)
+            pid = process.parent
+            if pid == ancestor:
+                return True
+        return False
 
     def _foreign_sessions(self, spare: Collection[int]) -> set[int]:
         """Return the sessions that say nothing about whose a process is: this process's own, and those of what is spared."""

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from mgpu_agent.mpi.mixture import Mixtures
+from mgpu_agent.mpi.parcels import SECRET_VARIABLE
 from mgpu_agent.mpi.setting import HOSTS_VARIABLE, environment, hosts_of, write_files
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -26,7 +27,7 @@ def main() -> int:
     words = sys.argv[1:]
     directory = Path(tempfile.mkdtemp(prefix="mgpu-mpi-"))
     try:
-        write_files(directory, hosts_of(os.environ.get(HOSTS_VARIABLE, "")))
+        write_files(directory, hosts_of(os.environ.get(HOSTS_VARIABLE, "")), os.environ.pop(SECRET_VARIABLE, ""))
         # Handlers, not `ignore`, which the command would inherit: the keeper signals it by itself.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)

@@ -1,6 +1,7 @@
 """Waits on the other nodes of a job with `--mpi` for what the launcher on the first one wants run there. Ends with the job.
 
-What it starts are its children, and so processes of the job's attempt: they have its GPUs, and end when it does.
+What it starts are its children, and so processes of the job's attempt: they have its GPUs, and end when it does. Obeys the first
+node of the job alone, where the launcher is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import time
 from mgpu_agent.mpi.first import LOOK_S, MIXED, YOUNG_S
 from mgpu_agent.mpi.mixture import Mixtures
 from mgpu_agent.mpi.orders import End, Run, Standing, pack, unpack
-from mgpu_agent.mpi.parcels import Mailbox
+from mgpu_agent.mpi.parcels import SECRET_VARIABLE, Mailbox
+from mgpu_agent.mpi.setting import HOSTS_VARIABLE, hosts_of
 
 MAX_ORDERS = 1_000
 
@@ -22,40 +24,42 @@ MAX_ORDERS = 1_000
 class Host:
     """The orders of one node."""
 
-    def __init__(self, post: Mailbox) -> None:
+    def __init__(self, post: Mailbox, first: str) -> None:
         self._post = post
-        self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
+        self._first = first
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._over: dict[str, int] = {}
 
     def turn(self, timeout_s: float) -> None:
         """Take one message, and tell of what ended."""
         news = self._post.receive(timeout_s)
-        message = None if news is None else unpack(news.data)
-        if news is not None and isinstance(message, Run):
-            self._start(news.sender, message)
+        message = None if news is None or news.sender != self._first else unpack(news.data)
+        if isinstance(message, Run):
+            self._start(message)
         elif isinstance(message, End) and message.number in self._running:
-            self._running[message.number][1].terminate()
-        for number, (sender, child) in list(self._running.items()):
+            self._running[message.number].terminate()
+        for number, child in list(self._running.items()):
             if child.poll() is not None:
                 del self._running[number]
                 self._over[number] = child.returncode if child.returncode >= 0 else 128 - child.returncode
-                self._tell(sender, number)
+                self._tell(number)
 
-    def _start(self, sender: str, order: Run) -> None:
+    def _start(self, order: Run) -> None:
         if order.number not in self._running and order.number not in self._over and len(self._over) < MAX_ORDERS:
-            child = subprocess.Popen(["/bin/sh", "-c", order.text], stdin=subprocess.DEVNULL)
-            self._running[order.number] = (sender, child)
-        self._tell(sender, order.number)
+            self._running[order.number] = subprocess.Popen(["/bin/sh", "-c", order.text], stdin=subprocess.DEVNULL)
+        self._tell(order.number)
 
-    def _tell(self, sender: str, number: str) -> None:
-        self._post.send(sender, pack(Standing(number, self._over.get(number))))
+    def _tell(self, number: str) -> None:
+        self._post.send(self._first, pack(Standing(number, self._over.get(number))))
 
 
 def main() -> int:
     """Serve until the job ends."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    host, mixtures = Host(Mailbox()), Mixtures(os.environb.get(b"MGPU_TASK", b""))
+    first = next(iter(hosts_of(os.environ.get(HOSTS_VARIABLE, ""))), "")
+    host, mixtures = Host(Mailbox(), first), Mixtures(os.environb.get(b"MGPU_TASK", b""))
+    os.environ.pop(SECRET_VARIABLE, None)  # what is started here does not need it
     began = time.monotonic()
     while True:
         host.turn(LOOK_S[time.monotonic() - began > YOUNG_S])

@@ -10,7 +10,7 @@ import sys
 import time
 
 from mgpu_agent.mpi.orders import End, Run, Standing, pack, unpack
-from mgpu_agent.mpi.parcels import Mailbox
+from mgpu_agent.mpi.parcels import SECRET_VARIABLE, Mailbox
 from mgpu_agent.mpi.setting import HOSTS_VARIABLE, hosts_of
 
 ASK_S = 1.0
@@ -29,6 +29,7 @@ def main() -> int:
     if host not in hosts:
         return _say(f"mgpu: {host} is no node of this job, which has {', '.join(hosts)}: leave out -H and --hostfile.")
     if host == os.environ.get("MGPU_NODE_ID"):
+        os.environ.pop(SECRET_VARIABLE, None)
         os.execv("/bin/sh", ["/bin/sh", "-c", text])
     return _run_there(host, Run(secrets.token_hex(8), text))
 

@@ -30,7 +30,8 @@ class Mixtures:
                 environment = _read(f"/proc/{pid}/environ")
                 if not environment:
                     continue  # just being started, or a stranger's
-                launcher = self._launchers[pid] = launcher_of(environment) if self._marker in b"\0" + environment else ""
+                is_of_task = self._marker in b"\0" + environment and _is_own(pid)
+                launcher = self._launchers[pid] = launcher_of(environment) if is_of_task else ""
             if launcher:
                 library, path = library_of(_read(f"/proc/{pid}/maps"))
                 if library:
@@ -61,6 +62,14 @@ def library_of(maps: bytes) -> tuple[str, str]:
         if found[2] in _MPICH_SONAMES:
             return "MPICH", path
     return "", ""
+
+
+def _is_own(pid: int) -> bool:
+    """Tell whether a process is this user's: root can read the environment of everybody's, and anybody can write a marker there."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _read(path: str) -> bytes:

@@ -1,6 +1,7 @@
 """How processes of one job on different nodes reach each other: small messages through their agents and the master.
 
-A message may be lost or come twice; whoever needs an answer asks again. Knows nothing of MPI.
+A message may be lost or come twice; whoever needs an answer asks again. Knows nothing of MPI. The first frame of a connection is the
+secret of the attempt; an agent that does not know it hangs up.
 """
 
 from __future__ import annotations
@@ -9,23 +10,21 @@ import os
 import select
 import socket
 import time
+from typing import Annotated
 
 import msgspec
 
 SOCKET_VARIABLE = "MGPU_JOB_SOCKET"
+SECRET_VARIABLE = "MGPU_JOB_SECRET"  # noqa: S105 - a name
 MAX_BYTES = 60 * 1024
 CONNECT_AGAIN_S = 0.2
-
-
-def job_socket(ledger_id: str) -> str:
-    """Return the name of the socket of the agent that keeps this ledger, without the byte in front."""
-    return f"mgpu-jobs-{ledger_id}"
+SEND_S = 5.0
 
 
 class Parcel(msgspec.Struct, frozen=True):
     """What a process hands to its agent: for all processes of the same attempt on that node."""
 
-    to: str
+    to: Annotated[str, msgspec.Meta(max_length=63)]
     data: bytes
 
 
@@ -39,8 +38,9 @@ class Delivered(msgspec.Struct, frozen=True):
 class Mailbox:
     """A process's connection to its agent, which may come and go."""
 
-    def __init__(self, address: str | None = None) -> None:
-        self._address = "\0" + (address if address is not None else os.environ.get(SOCKET_VARIABLE, ""))
+    def __init__(self, path: str | None = None, secret: str | None = None) -> None:
+        self._path = os.environ.get(SOCKET_VARIABLE, "") if path is None else path
+        self._secret = os.environ.get(SECRET_VARIABLE, "") if secret is None else secret
         self._socket: socket.socket | None = None
 
     def send(self, to: str, data: bytes) -> bool:
@@ -72,6 +72,7 @@ class Mailbox:
             except (OSError, msgspec.DecodeError):
                 pass
             self.close()
+            time.sleep(max(0.0, min(give_up_at - time.monotonic(), CONNECT_AGAIN_S)))  # it hung up: there is no use in haste
         return None
 
     def close(self) -> None:
@@ -84,9 +85,21 @@ class Mailbox:
         if self._socket is None:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
-                connection.connect(self._address)
+                _connect(connection, self._path)
+                connection.settimeout(SEND_S)
+                connection.send(os.fsencode(self._secret))
             except OSError:
                 connection.close()
                 return False
             self._socket = connection
         return True
+
+
+def _connect(connection: socket.socket, path: str) -> None:
+    """Connect by the directory's descriptor, because a Unix socket's path may have 108 bytes only; O_PATH needs no right to list it."""
+    directory, name = os.path.split(path)
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        connection.connect(f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from mgpu_agent.mpi.parcels import SECRET_VARIABLE
+
 HOSTS_VARIABLE = "MGPU_MPI_HOSTS"
 INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -33,12 +35,13 @@ def hosts_of(text: str) -> dict[str, int]:
     return {name: int(slots) for name, _, slots in pairs}
 
 
-def write_files(directory: Path, hosts: Mapping[str, int]) -> None:
-    """Write the host files and the launcher."""
+def write_files(directory: Path, hosts: Mapping[str, int], secret: str = "") -> None:
+    """Write the host files and the launcher, which alone has the attempt's secret: no program prints it with its environment."""
     (directory / "hosts.openmpi").write_text("".join(f"{name} slots={slots}\n" for name, slots in hosts.items()))
     (directory / "hosts.mpich").write_text("".join(f"{name}:{slots}\n" for name, slots in hosts.items()))
     launcher = directory / "launch"
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(program("launch"))} "$@"\n')
+    known_by = f"export {SECRET_VARIABLE}={shlex.quote(secret)}\n" if secret else ""
+    launcher.write_text(f'#!/bin/sh\n{known_by}exec {shlex.join(program("launch"))} "$@"\n')
     launcher.chmod(0o700)
 
 

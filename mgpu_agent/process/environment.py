@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from mgpu_agent.mpi.parcels import SOCKET_VARIABLE, job_socket
 from mgpu_agent.mpi.setting import program
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, TaskSpec
@@ -50,8 +49,6 @@ def task_environment(
     }
     env.update(spec.env)
     env.update(task.env)
-    if spec.mpi:
-        env[SOCKET_VARIABLE] = job_socket(spec.incarnation.rpartition("/")[2])
     if spec.script is not None:
         # A cell imports what lies beside the notebook, although its source runs from the spool.
         python_path = env.get("PYTHONPATH", base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape"))

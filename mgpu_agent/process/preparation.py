@@ -13,6 +13,7 @@ from mgpu_agent.process.banner import introduced
 from mgpu_agent.process.cells import RUNNER
 from mgpu_agent.process.environment import command_words, hook_facts, interpreter_words, task_environment, visible_devices
 from mgpu_agent.process.interpreter import Interpreters, NoPython
+from mgpu_agent.process.job_socket import JobSocket
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import NodeId
@@ -43,6 +44,7 @@ class Preparation:
         *,
         master: str = "",
         runner: str = RUNNER,
+        jobs: JobSocket | None = None,
     ) -> None:
         """With `accounts`, jobs run as their users; `master` is where the link leads, `runner` the program that runs Python cells."""
         self._node_id = node_id
@@ -53,6 +55,7 @@ class Preparation:
         self._base = base
         self._interpreters = Interpreters()
         self._accounts = accounts
+        self._jobs = jobs
 
     def prepare(self, spec: LaunchSpec, *, by_uuid: bool = False) -> StartTasks | Unprepared:
         """Return what the keeper should start, or why not; `by_uuid` when numbers of GPUs cannot be relied on."""
@@ -119,6 +122,7 @@ class Preparation:
             incarnation=spec.incarnation,
             argv=introduced(words, spec.key, self._node_id, self._master) if spec.debug else words,
             ranks=ranks,
+            secret_env=self._jobs.environment(spec.key, account) if spec.mpi and self._jobs is not None else {},
             cwd=cwd,
             gpus=spec.gpus,
             python=python,

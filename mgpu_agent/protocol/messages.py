@@ -373,6 +373,9 @@ class InputAck(msgspec.Struct, frozen=True, kw_only=True, tag="input_ack"):
     """Nothing more is taken."""
 
 
+MAX_POST_BYTES = 60 * 1024
+
+
 class Post(msgspec.Struct, frozen=True, kw_only=True, tag="post"):
     """A few bytes from the processes of an attempt here to those on another node of it. May get lost."""
 

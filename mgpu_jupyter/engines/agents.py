@@ -316,7 +316,7 @@ class AgentsEngine:
                 if samples:
                     self._take_samples(node_id, samples)
                 self._take_beat(node_id, message)
-            case wire.Post(key=key, to=target, data=data):
+            case wire.Post(key=key, to=target, data=data) if len(data) <= wire.MAX_POST_BYTES:
                 if self._assignments.has(node_id, key) and self._assignments.has(target, key):
                     reach("master.post")
                     self._mail.post(target, wire.Posted(key=key, sender=node_id, data=data))

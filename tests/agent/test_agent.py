@@ -390,7 +390,7 @@ def test_without_a_master_there_is_one_sentence(state: Path, arguments: list[str
 def test_state_is_private(joined: SmallMaster, node: Node) -> None:
     wait_until((node.directory / "enrolment.json").exists)
     modes = {
-        path.name: path.stat().st_mode & 0o777 for path in [node.directory, *node.directory.iterdir(), node.directory / "keys/node.json"]
+        path.name: path.stat().st_mode & 0o777 for path in (node.directory, *node.directory.iterdir(), *(node.directory / "keys").iterdir())
     }
 
     assert modes == {
@@ -399,6 +399,8 @@ def test_state_is_private(joined: SmallMaster, node: Node) -> None:
         "spool": 0o700,
         "scratch": 0o700,
         "node.json": 0o600,
+        "jobs": 0o600,
+        "jobs.sock": 0o600,
         "enrolment.json": 0o600,
         "ledger": 0o600,
         "agent.lock": 0o600,

@@ -46,7 +46,7 @@ def test_a_line_enrols_once_is_shown_to_nobody_and_is_not_needed_again(elsewhere
     assert line not in psutil.Process(process.pid).cmdline()
     assert (kept.is_joined, kept.addresses, kept.link_public_key) == (True, (kept.link_address,), elsewhere.public_key)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (node.directory / "keys").iterdir()}
-    assert modes == {"node.json": 0o600}
+    assert modes == {"node.json": 0o600, "jobs": 0o600}
     facts = elsewhere.hellos[0].facts
     assert (facts.address, facts.address_method) == ("127.0.0.1", "way-to-master")
     assert "found_by=way-to-master (its end of the way to the master)" in node.log.read_text()
@@ -86,7 +86,7 @@ def test_a_line_that_is_refused_is_one_sentence_and_is_not_kept(elsewhere: Small
 
     said = node.log.read_text().splitlines()
     assert said[-1].startswith("The master refused this join line: it was used already, has expired, or is not this master's;")
-    assert (process.returncode, list((node.directory / "keys").iterdir())) == (1, [node.directory / "keys" / "node.json"])
+    assert (process.returncode, {path.name for path in (node.directory / "keys").iterdir()}) == (1, {"node.json", "jobs"})
 
 
 def run_node(state: Path, *words: str, stdin: str = "") -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""What jobs with `--mpi` are made of, without an MPI: files and environment, parcels, orders, mixtures."""
+"""What jobs with `--mpi` are made of, without an MPI: files and environment, orders, mixtures."""
 
 from __future__ import annotations
 
@@ -7,24 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from mgpu_agent.mpi.host import Host
 from mgpu_agent.mpi.mixture import Mixtures, launcher_of, library_of
 from mgpu_agent.mpi.orders import End, Run, Standing, pack, unpack
-from mgpu_agent.mpi.parcels import MAX_BYTES, Delivered, Mailbox, job_socket
+from mgpu_agent.mpi.parcels import Delivered
 from mgpu_agent.mpi.setting import environment, hosts_of, interface_of, network_of, program, write_files
-from mgpu_agent.process.post_office import PostOffice, key_of
 from mgpu_agent.protocol.ids import AttemptKey, JobId
-from mgpu_agent.protocol.messages import Post
 from tests.agent.master import wait_until
 
 KEY = AttemptKey(JobId("AB12CD34"), 1, 7)
-LEDGER = f"ledger{os.getpid()}"
-MARKER = f"{LEDGER}/{KEY}/0"
+MARKER = f"ledger{os.getpid()}/{KEY}/0"
 
 
 def test_hosts_files_and_launcher(tmp_path: Path) -> None:
@@ -44,6 +38,9 @@ def test_hosts_files_and_launcher(tmp_path: Path) -> None:
     assert (elsewhere.returncode, elsewhere.stderr.count("\n")) == (255, 1)
     assert "n9 is no node of this job, which has n1, n2" in elsewhere.stderr
     assert launch("n1").returncode == 255
+    write_files(tmp_path, hosts, "AB12CD34.1.7.0.code")
+    assert "\nexport MGPU_JOB_SECRET=AB12CD34.1.7.0.code\n" in (tmp_path / "launch").read_text()
+    assert launch("n1", "echo", "x$MGPU_JOB_SECRET").stdout == "x\n"  # what is started here does not need it
 
 
 def test_what_the_user_set_goes_before_and_other_managers_are_out_of_sight(tmp_path: Path) -> None:
@@ -56,50 +53,6 @@ def test_the_interface_is_the_measured_one_else_that_of_the_address() -> None:
     assert interface_of({"NCCL_SOCKET_IFNAME": "=lo"}) == "lo"
     assert interface_of({"NCCL_SOCKET_IFNAME": "gone0", "MASTER_ADDR": "127.0.0.1"}) == "lo"
     assert (network_of("lo"), network_of("gone0")) == ("127.0.0.0/8", "")
-
-
-@pytest.fixture
-def office() -> Iterator[PostOffice]:
-    office = PostOffice()
-    office.listen(LEDGER)
-    office.listen(LEDGER)
-    yield office
-    office.close()
-
-
-def speak(code: str, marker: str = MARKER) -> subprocess.Popen[str]:
-    """Start a process of a job that runs this with a mailbox `box`."""
-    text = f"from mgpu_agent.mpi.parcels import Mailbox; box = Mailbox({job_socket(LEDGER)!r}); {code}"
-    env = {**os.environ, "MGPU_TASK": marker, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.Popen([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, text=True)
-
-
-def test_parcels_go_out_with_their_attempt_and_come_in_to_it(office: PostOffice) -> None:
-    mine = speak("box.send('n2', b'hello'); print(box.receive(20).data)")
-    other = speak("box.send('n2', b'hello'); print(box.receive(2))", f"{LEDGER}/AB12CD34.1.8/0")
-    found: list[Post] = []
-    wait_until(lambda: found.extend(office.serve()) or len(found) == 2)
-    assert sorted(found, key=lambda post: post.key)[0] == Post(key=KEY, to="n2", data=b"hello")  # type: ignore[arg-type]
-    office.deliver(KEY, "n2", b"answer")
-    assert mine.communicate(timeout=20)[0] == "b'answer'\n"
-    assert other.communicate(timeout=20)[0] == "None\n"
-    assert office.serve() == []
-
-
-def test_a_stranger_is_not_let_in_and_nonsense_is_cut_off(office: PostOffice) -> None:
-    stranger = speak("box.send('n2', b'hello'); print(box.receive(0.5))", "another-ledger/AB12CD34.1.7/0")
-    wait_until(lambda: not office.serve() and stranger.poll() is not None)
-    assert stranger.communicate()[0] == "None\n"
-    nonsense = speak("box._connect(); box._socket.send(b'nonsense'); print(box._socket.recv(10))")
-    wait_until(lambda: not office.serve() and nonsense.poll() is not None)
-    assert nonsense.communicate()[0] == "b''\n"
-    assert not Mailbox(job_socket("nobody")).send("n2", b"x")
-    assert not Mailbox(job_socket(LEDGER)).send("n2", bytes(MAX_BYTES + 1))
-
-
-@pytest.mark.parametrize("marker", [b"", b"ledger", b"a/b/c", b"ledger/AB12CD34.1.x/0", b"other/AB12CD34.1.7/0"])
-def test_markers_that_name_no_attempt_of_ours(marker: bytes) -> None:
-    assert key_of(marker, "ledger") is None
 
 
 class Box:
@@ -120,13 +73,14 @@ class Box:
 
 def test_an_order_is_carried_out_once_and_told_of(tmp_path: Path) -> None:
     box = Box()
-    host = Host(box)  # type: ignore[arg-type]
+    host = Host(box, "n1")  # type: ignore[arg-type]
     order = Run("1", f"echo x >> {tmp_path}/ran; exit 5")
     for _ in range(3):
         box.coming.append(Delivered("n1", pack(order)))
     wait_until(lambda: host.turn(0) or ("n1", Standing("1", 5)) in box.sent)
     box.coming += [Delivered("n1", pack(order)), Delivered("n1", b"nonsense"), Delivered("n1", pack(End("9")))]
-    for _ in range(3):
+    box.coming.append(Delivered("n3", pack(Run("3", f"echo y >> {tmp_path}/ran"))))  # another node of the job, where no launcher is
+    for _ in range(4):
         host.turn(0)
     assert (tmp_path / "ran").read_text() == "x\n"
     assert box.sent[0] == ("n1", Standing("1"))

@@ -125,9 +125,9 @@ def test_sessions_of_others_and_reused_numbers_say_nothing() -> None:
         seen.add([table.processes[beside.pid]])
         assert [process.pid for process in table.members(-1, b"none", seen, ())] == [beside.pid]  # and nobody else of this session
         seen.add([table.processes[ours.pid]])
-        assert ours.pid in seen.sessions(table)
+        assert (ours.pid, os.getuid()) in seen.sessions(table)
         seen.processes.clear()
-        assert ours.pid not in seen.sessions(table)
+        assert (ours.pid, os.getuid()) not in seen.sessions(table)
     finally:
         for process in (ours, beside):
             process.kill()

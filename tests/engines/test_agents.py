@@ -7,7 +7,7 @@ import logging
 from msgspec.structs import replace
 
 from mgpu_agent.protocol import messages as wire
-from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
 from mgpu_jupyter.engines.door import ENROL_USER
@@ -124,6 +124,28 @@ def test_a_node_reports_only_for_itself(world):
     world.hello("n2", b"\0r2")
 
     assert world.say(wire.TaskReport(status=status(world.job)), node="n2", route=b"\0r2") == []
+
+
+def test_a_parcel_goes_only_from_a_node_of_the_attempt_to_a_node_of_the_attempt(world):
+    """n1 and n2 have it; sybil is enrolled and has not, whomever she names."""
+    key = world.job.attempt_key
+    world.assigned[key] = frozenset({NodeId("n1"), NodeId("n2")})
+    routes = {"n1": b"\0r1", "n2": b"\0r2", "sybil": b"\0r3"}
+    for node, route in routes.items():
+        world.hello(node, route)
+    world.sent()
+    another = AttemptKey(key.job_id, key.attempt, key.epoch + 1)
+    passed = []
+    for sender, own in routes.items():
+        for target in (*routes, "nobody"):
+            for about in (key, another):
+                world.say(wire.Post(key=about, to=target, data=b"order"), node=sender, route=own)
+                passed += [(sender, target, about, route, message) for route, message in world.sent()]
+    between = [("n1", "n1"), ("n1", "n2"), ("n2", "n1"), ("n2", "n2")]
+    assert passed == [(one, two, key, routes[two], wire.Posted(key=key, sender=one, data=b"order")) for one, two in between]
+    world.say(wire.Post(key=key, to="n2", data=bytes(wire.MAX_POST_BYTES + 1)), node="n1")
+    world.say(wire.Post(key=key, to="n2", data=b"order"), node="n1", route=b"\0r3")  # from a connection that is not its own
+    assert [message for _, message in world.sent() if isinstance(message, wire.Posted)] == []
 
 
 def test_refusals_readings_and_farewells(world):

@@ -77,7 +77,7 @@ class World:
         self.link = FakeLink(self.diary)
         cluster = Cluster(("n1", 2))
         self.job = cluster.started()
-        assigned = {self.job.attempt_key: frozenset({NodeId("n1")})}
+        assigned = self.assigned = {self.job.attempt_key: frozenset({NodeId("n1")})}
         self.engine = AgentsEngine(
             self.link,
             LogWriter(root),
