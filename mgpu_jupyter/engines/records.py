@@ -9,6 +9,7 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_jupyter.engines.folders import Read
 from mgpu_jupyter.master.keeping import ResultKeeper
+from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.model.settings import Health
 
 
@@ -30,3 +31,4 @@ class Records(msgspec.Struct, frozen=True):
     assigned_nodes: Callable[[AttemptKey], frozenset[NodeId]]
     read_piece: Read | None = None
     results: ResultKeeper | None = None
+    limits: Limits = Limits()

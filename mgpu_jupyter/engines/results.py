@@ -25,7 +25,6 @@ WINDOW_BYTES = 8 * PART_BYTES  # asked for ahead, so that the way there and back
 SYNC_BYTES = 16 * PART_BYTES  # brought to disk while the rest still comes, so that the end of a large file is no pause
 UNHASHED = 16  # parts that may wait to be hashed: they are in memory
 MAX_TRIES = 3
-DEFAULT_CAP_BYTES = 20 * 1024**3
 Held = tuple[NodeId, AttemptKey]
 
 
@@ -63,9 +62,7 @@ class _Transfer:
 class ResultCollector:
     """Fetches results. Used by the master's thread, with one thread of its own that brings them to disk."""
 
-    def __init__(
-        self, store: ResultKeeper | None, wake: Callable[[], None], cap_bytes: int = DEFAULT_CAP_BYTES, syncer: Executor | None = None
-    ) -> None:
+    def __init__(self, store: ResultKeeper | None, wake: Callable[[], None], cap_bytes: int = 0, syncer: Executor | None = None) -> None:
         self._store = store
         self._wake = wake
         self._cap_bytes = cap_bytes
@@ -130,7 +127,7 @@ class ResultCollector:
         key, files = transfer.found.key, transfer.found.files
         while transfer.number < len(files):
             file = files[transfer.number]
-            if sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size > self._cap_bytes:
+            if self._cap_bytes and sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size > self._cap_bytes:
                 self._settle(transfer, f"results are kept up to {self._cap_bytes} bytes")
             elif transfer.offset < file.size:
                 while transfer.asked < min(file.size, transfer.offset + WINDOW_BYTES):

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN
+from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.model.settings import Account, Count, Health, NotNegative, Partition, Planning, Positive, Qos, Quota, Retries, Weights
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -132,4 +133,5 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     quotas: dict[str, Quota] = {}
     shares: dict[str, Positive] = {}
     retention: Retention = Retention()
+    limits: Limits = Limits()
     health: Health = Health()

@@ -29,6 +29,7 @@ from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.records import LinkSettings
 from mgpu_jupyter.model.cluster_file import ClusterFile, LoggingPart, Retention
+from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
 from mgpu_jupyter.model.settings import Health, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
@@ -125,6 +126,7 @@ class MgpuApp(ExtensionApp):
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
     folders_cap = Int(FOLDERS_CAP_BYTES, min=0, help="Bytes of folders (--sync) that are kept for later jobs.").tag(config=True)
+    limits = Dict(help="Bytes that the master takes: folder_bytes, results_bytes; 0 for no limit.").tag(config=True)
     follower_timeout = Float(
         60.0, min=1.0, help="Seconds after which a reader that takes nothing is cut off; it may go on from its offset."
     ).tag(config=True)
@@ -321,6 +323,7 @@ class MgpuApp(ExtensionApp):
             admins=tuple(self.admins),
             output_cap_bytes=self.output_cap,
             folders_cap_bytes=self.folders_cap,
+            limits=read_setting(self.limits, Limits, "limits"),
             follower_timeout_s=self.follower_timeout,
             ping_timeout_s=self.ping_timeout,
             expected=self.cluster_file.nodes,

@@ -219,7 +219,7 @@ def traits_of(file: ClusterFile) -> dict[str, Any]:
         said["default_policy"] = plan.custom_policy if plan.default_policy == CUSTOM else plan.default_policy
     if file.security.admins is not None:
         said["admins"] = list(file.security.admins)
-    for key in ("partitions", "accounts", "qos", "quotas", "shares", "health", "retention"):
+    for key in ("partitions", "accounts", "qos", "quotas", "shares", "health", "retention", "limits"):
         if table := msgspec.json.decode(msgspec.json.encode(getattr(file, key))):
             said["health_checks" if key == "health" else key] = table
     if scheduling := _scheduling(file):

@@ -38,6 +38,7 @@ from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, S
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.cluster_file import ExpectedNode
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy
 from mgpu_jupyter.scheduler.placement.strategies import Strategy
@@ -76,6 +77,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     admins: tuple[str, ...] = ()
     output_cap_bytes: int = DEFAULT_CAP_BYTES
     folders_cap_bytes: int = FOLDERS_CAP_BYTES
+    limits: Limits = Limits()
     follower_timeout_s: float = 60.0
     client_grace_s: float = 30.0
     """How long a job that ends with its client waits for it to come back."""
@@ -126,8 +128,8 @@ class Service:
         self.link_address = link_address(LINK_HOST, self.listening.port)
         self.results = ResultStore(place.path / "results")
         pieces = PieceStore(place.path / "pieces", settings.folders_cap_bytes)
-        self.folders = Folders(pieces, self._ask)
-        records = Records(store.bind_node_key, store.assigned_nodes, pieces.read, self.results)
+        self.folders = Folders(pieces, self._ask, settings.limits.folder_bytes)
+        records = Records(store.bind_node_key, store.assigned_nodes, pieces.read, self.results, settings.limits)
         logs, port_ = LogWriter(self.log_root, cap_bytes=settings.output_cap_bytes), self.listening.port
         engine = AgentsEngine(router, logs, records, settings.link, master_epoch=epoch, clock=self.clock, link_port=port_)
         for node in recovered.nodes:

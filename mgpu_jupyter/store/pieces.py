@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.folders import MAX_LIST_BYTES, Folder, decode_folder, digest_of, is_digest
+from mgpu_agent.protocol.folders import MAX_LIST_BYTES, Folder, check_room, check_sizes, decode_folder, digest_of, is_digest
 from mgpu_agent.protocol.places import make_private_dir
 
 DEFAULT_CAP_BYTES = 20 * 1024**3
@@ -46,12 +46,12 @@ class PieceStore:
 
     def missing(self, user: str, digests: Iterable[str]) -> list[str]:
         """Return which of these a user has not sent; those that are there are young again."""
-        return [digest for digest in digests if not self._touch(user, digest)]
+        return [digest for digest in digests if self._touch(user, digest) is None]
 
     def put(self, user: str, pieces: Sequence[bytes | memoryview], in_use: Callable[[], set[str]]) -> list[str]:
         """Keep pieces of a user and return their digests; `in_use` names folders of jobs that are not over."""
         digests = list(self._workers.map(digest_of, pieces))
-        new = {digest: data for digest, data in zip(digests, pieces, strict=True) if not self._touch(user, digest)}
+        new = {digest: data for digest, data in zip(digests, pieces, strict=True) if self._touch(user, digest) is None}
         self._keep(sum(map(len, new.values())), in_use, lambda item: self._write(user, *item), new.items())
         return digests
 
@@ -114,27 +114,32 @@ class PieceStore:
             self._path(user, digest).unlink()
         return None
 
-    def folder(self, user: str, digest: str, gone_text: str = "") -> Folder:
-        """Return a folder of which all is there, or refuse it, with a sentence of one's own."""
+    def folder(self, user: str, digest: str, gone_text: str = "", limit_bytes: int = 0) -> Folder:
+        """Return a folder of which all is there and no larger than it may be, or refuse it, with a sentence of one's own."""
         data = self._whole(user, digest)
         if data is None or len(data) > MAX_LIST_BYTES:
             raise Conflict("folder-missing", gone_text or "The folder of this job is not here (any more): send it again with --sync.")
         folder = decode_folder(data)
-        if gone := self.missing(user, folder.pieces):
+        check_room(folder, limit_bytes)
+        sizes = {digest: size for digest in folder.pieces if (size := self._touch(user, digest)) is not None}
+        if gone := folder.pieces.keys() - sizes:
             raise Conflict(
                 "folder-missing",
                 gone_text or f"{len(gone)} pieces of the folder of this job are not here (any more): send it again with --sync.",
             )
+        check_sizes(folder, sizes)
         return folder
 
-    def _touch(self, user: str, digest: str) -> bool:
+    def _touch(self, user: str, digest: str) -> int | None:
+        """Make a piece young again, and return how long it is; nothing if it is not there."""
         if not is_digest(digest):
             raise InvalidRequest("bad-digest", f"{digest[:80]!r} is no SHA-256 in hexadecimal.")
+        path = self._path(user, digest)
         try:
-            os.utime(self._path(user, digest))
+            os.utime(path)
+            return path.stat().st_size
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
     def forget(self, user: str, names: Iterable[str], in_use: set[str]) -> None:
         """Let go of folders of a user, but not of what those in use have in common with them."""
