@@ -116,6 +116,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     max_jobs: Count | None = None
     """Of jobs that are over."""
     every_s: Second = 600.0
+    env_days: NotNegative = 7.0
+    """Values of --env are dropped so long after the end of their job, which cannot be run again from then on."""
 
 
 class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -38,7 +38,7 @@ from mgpu_jupyter.server.access import Access
 from mgpu_jupyter.server.cluster_file import VARIABLE, apply, read_cluster_file, site_warnings
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
 from mgpu_jupyter.server.log_file import unwrite_log, write_log
-from mgpu_jupyter.server.retention import keep_tidy
+from mgpu_jupyter.server.retention import drop_values, keep_tidy
 from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
 from mgpu_jupyter.server.site_settings import load_strategies, read_setting, scheduling_of
 from mgpu_jupyter.server.upstream import WAITS, Upstream
@@ -114,7 +114,8 @@ class MgpuApp(ExtensionApp):
     epilog = Unicode("", help="Shell command that runs on each node after a job, however it ended.").tag(config=True)
     hook_limit = Float(60.0, min=0.1, help="Seconds that one prolog or epilog may take.").tag(config=True)
     retention = Dict(
-        help="How long jobs that are over are kept, with their output: max_age_days, max_output_gb, max_jobs, every_s; for ever if empty."
+        help="How long jobs that are over are kept, with their output: max_age_days, max_output_gb, max_jobs, every_s; for ever if empty. "
+        "env_days: how long values of --env are kept after the end (7)."
     ).tag(config=True)
     cluster_config = Unicode("", help=f"A cluster_config.yaml; what other settings say goes before. ${VARIABLE} names it too.").tag(
         config=True
@@ -155,7 +156,7 @@ class MgpuApp(ExtensionApp):
         self._read_cluster_file()
         self._logging: list[logging.Handler] = []
         self._is_alone, self._server_log = False, logging.getLogger("ServerApp")
-        self._tidying: asyncio.Task[None] | None = None
+        self._tidying: list[asyncio.Task[None]] = []
         self.access = Access(getpass.getuser(), tuple(self.admins))
         self.settings["mgpu_extension"] = self
         self.settings.setdefault("page_config_data", {})["mgpuSrun"] = _own_srun()
@@ -232,8 +233,10 @@ class MgpuApp(ExtensionApp):
         service.start()
         self.service, self.upstream = service, None
         retention = read_setting(self.retention, Retention, "retention")
-        if retention != Retention(every_s=retention.every_s):
-            self._tidying = asyncio.get_running_loop().create_task(keep_tidy(service, retention))
+        loop = asyncio.get_running_loop()
+        self._tidying = [loop.create_task(drop_values(service, retention))]
+        if retention != Retention(every_s=retention.every_s, env_days=retention.env_days):
+            self._tidying.append(loop.create_task(keep_tidy(service, retention)))
         self._agents = local_agents.start(agents, service.place.path, serverapp.port)
         self.log.info("mgpu: master at %s%s, link %s, state %s", server_url(serverapp), PREFIX, service.link_address, service.place.path)
 
@@ -261,8 +264,8 @@ class MgpuApp(ExtensionApp):
         self.problem = "The server is stopping."
         if self._taking_over is not None:
             self._taking_over.cancel()
-        if self._tidying is not None:
-            self._tidying.cancel()
+        for task in self._tidying:
+            task.cancel()
         unwrite_log(self._logging, self._server_log)
         self._give_to_kernels(**dict.fromkeys(self._environment, ""))
         if service is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models, upkeep
@@ -176,8 +176,12 @@ class RerunHandler(Taking):
     async def post(self, job_id: str) -> None:
         """Submit again what was asked for; when it may start is as for a new job, so old waits are left out, and nobody types into it."""
         named = job_id_of(job_id)
-        job = self.service.saved_job(named).job
+        saved = self.service.saved_job(named)
+        job = saved.job
         self.person.check_may_touch(job.user, named)
+        if saved.values_dropped:
+            names = ", ".join(name for name, value in job.spec.env.items() if not value)
+            raise Conflict("values-dropped", f"The values of --env of job {named} ({names}) are kept no longer: submit it anew with them.")
         array = str(job.array.index) if job.array else ""
         await self.take(replace(job.spec, array=array, dependency="", begin_at=0.0, hold=False, stdin=False, interactive_kill=False))
 
