@@ -39,6 +39,7 @@ ERRORS: dict[int, type[MgpuError]] = {
     404: NotFound,
     409: Conflict,
     413: InvalidRequest,
+    429: Conflict,
     502: Unavailable,
     503: Unavailable,
     504: Unavailable,

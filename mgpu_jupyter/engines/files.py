@@ -7,12 +7,13 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import FetchPieces, FoundResults, ResultChunk, ToAgent
 from mgpu_agent.protocol.model import LaunchSpec
 from mgpu_jupyter.engines.folders import FolderServer, Read
 from mgpu_jupyter.engines.results import ResultCollector
 from mgpu_jupyter.master.keeping import ResultKeeper
+from mgpu_jupyter.master.shares import Shares
 from mgpu_jupyter.model.limits import Limits
 
 FileMessage = FetchPieces | FoundResults | ResultChunk
@@ -27,10 +28,13 @@ class Files:
         results: ResultKeeper | None,
         is_assigned: Callable[[NodeId, AttemptKey], bool],
         wake: Callable[[], None],
+        *,
         limits: Limits,
+        shares: Shares | None = None,
+        owner: Callable[[JobId], str] = lambda _: "",
     ) -> None:
         self._folders = FolderServer(read_piece, wake)
-        self._results = ResultCollector(results, wake, limits.results_bytes)
+        self._results = ResultCollector(results, wake, limits.results_bytes, shares=shares, owner=owner)
         self._is_assigned = is_assigned
         self._limits = limits
 

@@ -127,7 +127,10 @@ class MgpuApp(ExtensionApp):
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
     folders_cap = Int(FOLDERS_CAP_BYTES, min=0, help="Bytes of folders (--sync) that are kept for later jobs.").tag(config=True)
-    limits = Dict(help="Bytes that the master takes: folder_bytes, results_bytes; 0 for no limit.").tag(config=True)
+    limits = Dict(
+        help="Bytes that the master takes, 0 for no limit: folder_bytes, results_bytes (of one job), user_folders_bytes, "
+        "user_output_bytes, user_results_bytes, user_queued_bytes."
+    ).tag(config=True)
     follower_timeout = Float(
         60.0, min=1.0, help="Seconds after which a reader that takes nothing is cut off; it may go on from its offset."
     ).tag(config=True)
@@ -344,6 +347,7 @@ class MgpuApp(ExtensionApp):
         }
         planning = msgspec.to_builtins(planning_of(self.queue_policy))
         plain = {"strategy": self.default_policy, "planning": planning, "max_time_s": self.max_job_time, "retries": retries}
+        plain["queued_bytes"] = read_setting(self.limits, Limits, "limits").user_queued_bytes
         return scheduling_of(plain, self.scheduling, tables, strategies)
 
     def public_url_now(self) -> str:

@@ -194,6 +194,11 @@ class SqliteStore:
         with _as_unavailable():
             return self._safe.drop(self._connection, ended_before, after)
 
+    def owners(self) -> dict[str, str]:
+        """Return whose each job is."""
+        with _as_unavailable():
+            return dict(self._connection.execute("SELECT id, user FROM jobs").fetchall())
+
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
         query = "SELECT record FROM jobs WHERE id = ? UNION ALL SELECT record FROM attempts WHERE job_id = ? AND attempt = ?"
