@@ -98,6 +98,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cert_file: str = ""
     key_file: str = ""
     admins: tuple[str, ...] | None = None
+    privacy: Literal["full", "names", "none"] | None = None
+    """What users see of the jobs of others."""
 
 
 class LoggingPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

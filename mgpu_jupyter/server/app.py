@@ -28,6 +28,7 @@ from mgpu_jupyter.client.login import is_loopback, load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.records import LinkSettings
+from mgpu_jupyter.master.privacy import Privacy
 from mgpu_jupyter.model.cluster_file import ClusterFile, LoggingPart, Retention
 from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
@@ -136,6 +137,11 @@ class MgpuApp(ExtensionApp):
     ).tag(config=True)
     client_grace = Float(
         30.0, min=0.0, help="Seconds that a job with --interactive-kill waits for its client to come back before it is cancelled."
+    ).tag(config=True)
+    privacy = Enum(
+        ("full", "names", "none"),
+        "full",
+        help="What users see of the jobs of others: full (commands, directories, pids too), names, or none (only that they are there).",
     ).tag(config=True)
     admins = List(Unicode(), help="Users who may cancel and read all jobs, beside the one who runs the server.").tag(config=True)
     relay = Bool(True, help="Relay to the master of a stored login, or of another server of this user, instead of starting one.").tag(
@@ -327,6 +333,7 @@ class MgpuApp(ExtensionApp):
             strategies=strategies,
             link_port=self.link_port,
             admins=tuple(self.admins),
+            privacy=msgspec.convert(self.privacy, Privacy),
             output_cap_bytes=self.output_cap,
             folders_cap_bytes=self.folders_cap,
             limits=read_setting(self.limits, Limits, "limits"),

@@ -36,6 +36,7 @@ from mgpu_jupyter.master.doors import kept_addresses
 from mgpu_jupyter.master.intake import Admitted, Item
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Call, Master
 from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
+from mgpu_jupyter.master.privacy import Privacy
 from mgpu_jupyter.master.shares import Shares
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.cluster_file import ExpectedNode
@@ -81,6 +82,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     output_cap_bytes: int = DEFAULT_CAP_BYTES
     folders_cap_bytes: int = FOLDERS_CAP_BYTES
     limits: Limits = Limits()
+    privacy: Privacy = "full"
+    """What users see of the jobs of others."""
     follower_timeout_s: float = 60.0
     client_grace_s: float = 30.0
     """How long a job that ends with its client waits for it to come back."""

@@ -48,11 +48,16 @@ class JobsHandler(Taking):
     async def get(self) -> None:
         """List a page of jobs, newest first."""
         notebook = self.query("notebook", str, "") or None
+        name = self.query("name", str, "") or None
+        # The jobs of a notebook are those of whoever asks: others may have a notebook of the same name.
+        user = self.query("user", str, "") or (None if notebook is None else self.person.name)
+        if self._would_tell(user, name, notebook):
+            self.answer(models.JobList(jobs=()))
+            return
         wanted = JobFilter(
             states=_states(self.query("state", str, "")),
-            # The jobs of a notebook are those of whoever asks: others may have a notebook of the same name.
-            user=self.query("user", str, "") or (None if notebook is None else self.person.name),
-            name=self.query("name", str, "") or None,
+            user=user,
+            name=name,
             since=self._since(),
             array=self.query("array", str, "") or None,
             notebook=notebook,
@@ -62,6 +67,13 @@ class JobsHandler(Taking):
         page, last = await self.service.jobs(wanted)
         cursor = _write_cursor(last) if last is not None else None
         self.answer(models.JobList(jobs=tuple(page), next_cursor=cursor))
+
+    def _would_tell(self, user: str | None, name: str | None, notebook: str | None) -> bool:
+        """Tell whether what is found would say what is hidden: whose a job is, what it is called, where it came from."""
+        privacy = self.service.settings.privacy
+        if privacy == "full" or self.person.is_admin or user == self.person.name:
+            return False
+        return notebook is not None or (privacy == "none" and (user is not None or name is not None))
 
     def _since(self) -> float | None:
         since = self.query("since", float, 0.0)
