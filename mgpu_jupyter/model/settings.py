@@ -186,6 +186,6 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """How long a job is expected to run of which nothing is known."""
     max_time_s: Positive | None = None
     """No job runs longer than this."""
-    queued_bytes: Count = 0
+    queued_bytes: Count = 256 * 1024**2
     """What all requests of one user that wait may have together; 0 for no limit."""
     preemption: bool = False
