@@ -17,14 +17,17 @@ from msgspec.structs import replace
 
 from mgpu_agent.keeper.ledger_file import LedgerFile, Notes
 from mgpu_agent.keeper.messages import Hooks, StartRefused, TaskRecord
+from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId
+from mgpu_agent.protocol.sealing import seal, unseal
 
 TaskKey = tuple[AttemptKey, int]
 
 STALE = "stale"
 GONE_LIMIT = 20_000  # finished jobs remembered against late launches: about 3 MB of memory
 COMPACT_AT_BYTES = 4 * 1024 * 1024
+SEALED = b"\0sealed"  # no variable can be called that
 _HEAD = struct.Struct(">II")
 
 
@@ -80,6 +83,7 @@ class _Tidied(msgspec.Struct, frozen=True, array_like=True, tag="t"):
 
 _Line = _Opened | _Meant | _Begun | _Ended | _Forgotten | _Refused | _Hooked | _Tidied
 _encoder = msgspec.msgpack.Encoder()
+_env_decoder = msgspec.msgpack.Decoder(dict[bytes, bytes])
 _decoder: msgspec.msgpack.Decoder[_Line] = msgspec.msgpack.Decoder(_Line)
 
 
@@ -155,7 +159,8 @@ class Ledger:
 
     def note_hooked(self, key: AttemptKey, hooks: Hooks) -> None:
         """Note the hooks of an attempt that is about to be started."""
-        self._apply_and_keep(_Hooked(key, hooks))
+        self.hooks[key] = hooks
+        self._buffer += _frame(_Hooked(key, self._sealed(hooks)))
 
     def note_tidied(self, key: AttemptKey) -> None:
         """Note that the epilog of an attempt has run."""
@@ -215,7 +220,7 @@ class Ledger:
             lines.append(_Meant(record))
             if task_key in self.boot_times:
                 lines.append(_Begun(record.key, record.rank, record.pid, record.started_at, self.boot_times[task_key]))
-        lines += [_Hooked(key, hooks) for key, hooks in self.hooks.items()]
+        lines += [_Hooked(key, self._sealed(hooks)) for key, hooks in self.hooks.items()]
         data = b"".join(map(_frame, lines))
         self._file.replace(data)
         self._compact_at = max(COMPACT_AT_BYTES, 4 * len(data))
@@ -242,12 +247,30 @@ class Ledger:
                 self._remove(key)
                 self._remember_gone(StartRefused(key=key, code=code, message=message, fault=fault, exit_code=exit_code))
             case _Hooked(key, hooks):
-                self.hooks[key] = hooks
+                self.hooks[key] = self._opened(hooks)
             case _Tidied(key):
                 self.hooks.pop(key, None)
             case _Opened(ledger_id, boot_id):
                 self.ledger_id = ledger_id
                 self.last_boot_id = boot_id
+
+    def _sealed(self, hooks: Hooks) -> Hooks:
+        """Return hooks as they are written: the job's environment may hold secrets; with no key it is left out."""
+        if not hooks.env:
+            return hooks
+        try:
+            return replace(hooks, env={SEALED: seal(self._file.key(), _encoder.encode(hooks.env))})
+        except (OSError, MgpuError):
+            return replace(hooks, env={})
+
+    def _opened(self, hooks: Hooks) -> Hooks:
+        """Return hooks as they were; epilogs run also when the environment cannot be read any more."""
+        if SEALED not in hooks.env:
+            return hooks
+        try:
+            return replace(hooks, env=_env_decoder.decode(unseal(self._file.key(), hooks.env[SEALED])))
+        except (OSError, MgpuError, msgspec.DecodeError):
+            return replace(hooks, env={})
 
     def _add(self, record: TaskRecord) -> None:
         key = record.key

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.sealing import load_key
 
 
 class Notes(Protocol):
@@ -25,6 +26,9 @@ class Notes(Protocol):
 
     def keep(self, size: int) -> None:
         """Go on with the file as it is, up to there."""
+
+    def key(self) -> bytes:
+        """Return the key under which secrets in it are sealed."""
 
     def close(self) -> None:
         """Close the file."""
@@ -79,6 +83,10 @@ class LedgerFile:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.ftruncate(self._descriptor, size)
         self.size = size
+
+    def key(self) -> bytes:
+        """Return the key under which secrets in it are sealed: a file beside it."""
+        return load_key(self._path.with_name(f"{self._path.name}.key"))
 
     def close(self) -> None:
         """Close the file."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -114,6 +115,24 @@ def check_folder(folder: Folder) -> None:
         kinds[entry.path] = entry.kind
 
 
+def check_room(folder: Folder, limit_bytes: int) -> None:
+    """Refuse a folder that would be larger than this when it is laid out: one piece may stand in it many times; 0 for no limit."""
+    if limit_bytes and folder.size > limit_bytes:
+        text = f"The folder has {folder.size} bytes when it is laid out, and {limit_bytes} are allowed"
+        raise InvalidRequest(
+            "folder-too-large", f"{text}: leave files out with .mgpuignore, or ask an administrator (limits.folder_bytes)."
+        )
+
+
+def check_sizes(folder: Folder, sizes: Mapping[str, int]) -> None:
+    """Refuse a list that says other sizes than the pieces have, given what each piece has."""
+    for entry in folder.entries:
+        *whole, last = entry.pieces or ("",)
+        rest = entry.size - len(whole) * entry.piece_bytes
+        if any(sizes[piece] != entry.piece_bytes for piece in whole) or (last and sizes[last] != rest):
+            raise InvalidRequest("bad-folder", f"{entry.path!r} has other content than its size says: send the folder again.")
+
+
 def leaves(path: str, target: str) -> bool:
     """Tell whether a link at this path leads out of the folder."""
     there = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
@@ -131,6 +150,6 @@ def _problem(entry: Entry) -> str:
         return "is a link that leads out of the folder"
     if entry.kind not in ("file", "values") and (entry.pieces or entry.size):
         return "has content, and is no file"
-    if not all(map(is_digest, entry.pieces)) or len(entry.pieces) != -(-entry.size // entry.piece_bytes):
+    if entry.size < 0 or not all(map(is_digest, entry.pieces)) or len(entry.pieces) != -(-entry.size // entry.piece_bytes):
         return "has other content than its size says"
     return ""

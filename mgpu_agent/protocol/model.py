@@ -212,6 +212,10 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How much these may be for each rank; 0 for no limit."""
     container: bool = False
     """It starts a container, whose tools need setuid programs."""
+    folder_limit_bytes: int = 0
+    """How much its folder may have when it is laid out; 0 for no limit."""
+    results_limit_bytes: int = 0
+    """How much the master keeps of what it leaves on this node, files and variables together; 0 for no limit."""
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):

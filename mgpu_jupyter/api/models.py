@@ -85,6 +85,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """What picks nodes when nothing is named."""
     preemption: bool = False
     quota: QuotaInfo = QuotaInfo()
+    privacy: Literal["full", "names", "none"] = "full"
+    """What you see of the jobs of others; administrators see all."""
     """How much you may have."""
 
 

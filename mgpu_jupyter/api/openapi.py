@@ -22,7 +22,12 @@ _ERRORS = {
     "405": "Not with this method",
     "503": "Try later",
 }
-_WRITE_ERRORS = {"409": "Conflict", "413": f"The body is over {MAX_BODY_BYTES} bytes", "507": "The server's disk is full"}
+_WRITE_ERRORS = {
+    "409": "Conflict",
+    "413": f"The body is over {MAX_BODY_BYTES} bytes",
+    "429": "Your share is used up",
+    "507": "The server's disk is full",
+}
 _PATH_SCHEMAS = {
     "job_id": {"type": "string", "pattern": JOB_ID_PATTERN},
     "node_id": {"type": "string", "pattern": NODE_ID_PATTERN},

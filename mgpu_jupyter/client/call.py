@@ -46,6 +46,8 @@ ERRORS: dict[int, type[MgpuError]] = {
     504: Unavailable,
     507: Unavailable,
 }
+SHARE_USED = "share-used"
+"""The code of a refusal that no waiting helps against."""
 TOLD_AT_PAUSE = 3  # about a quarter of a second: a hiccup is not worth a line
 RETRIED = frozenset((429, 502, 503, 504))
 """What a restarting server, or a proxy in front of one, answers; and one that was asked too much, before it did anything."""
@@ -74,7 +76,7 @@ class Caller:
                 if answer.status < 300:
                     return answer
                 error = error_of(answer.status, answer.body, answer.location)
-                if answer.status not in RETRIED:
+                if answer.status not in RETRIED or error.code == SHARE_USED:
                     raise error
                 after_s = answer.retry_after_s
             except ConnectionLost as lost:
@@ -137,6 +139,8 @@ def error_of(status: int, body: bytes, location: str = "") -> MgpuError:
         told = msgspec.json.decode(body, type=ErrorBody)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _without_body(kind, status, location)
+    if told.code == SHARE_USED:
+        kind = Conflict
     return kind(told.code, printable(told.message), told.details)
 
 

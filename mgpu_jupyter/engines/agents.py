@@ -90,7 +90,15 @@ class AgentsEngine:
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
         self._hellos = Hellos()
-        self._files = Files(store.read_piece, store.results, self._assignments.has, self.wake)
+        self._files = Files(
+            store.read_piece,
+            store.results,
+            self._assignments.has,
+            self.wake,
+            limits=store.limits,
+            shares=store.results_shares,
+            owner=store.owner,
+        )
         self._beats: dict[NodeId, float] = {}
         """Beats that were heard and not answered yet."""
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
@@ -141,15 +149,13 @@ class AgentsEngine:
         """Send this to its node, with the next `flush`."""
         reach("master.launch")
         self._assignments.remember(spec.node_id, spec.key)
-        self._files.launch(spec)
-        self._mail.post(spec.node_id, wire.Launch(spec=spec))
+        self._mail.post(spec.node_id, wire.Launch(spec=self._files.launch(spec)))
 
     def prepare(self, spec: LaunchSpec, hold_s: float, *, meets: bool = False) -> None:
         """Ask its node whether it could start this, with the next `flush`."""
         reach("master.prepare")
         self._assignments.remember(spec.node_id, spec.key)
-        self._files.launch(spec)
-        self._mail.post(spec.node_id, wire.Prepare(spec=spec, hold_s=hold_s, meets=meets))
+        self._mail.post(spec.node_id, wire.Prepare(spec=self._files.launch(spec), hold_s=hold_s, meets=meets))
 
     def meet(self, node_id: NodeId, key: AttemptKey, peers: tuple[Peer, ...], limit_s: float) -> None:
         """Have this node go to the other nodes of an attempt, with the next `flush`; all of them share a secret."""
@@ -160,7 +166,7 @@ class AgentsEngine:
     def start(self, node_id: NodeId, key: AttemptKey, spec: LaunchSpec | None = None) -> None:
         """Have this node start what it prepared, with the next `flush`."""
         reach("master.start")
-        self._mail.post(node_id, wire.Start(key=key, spec=spec))
+        self._mail.post(node_id, wire.Start(key=key, spec=spec and self._files.launch(spec)))
 
     def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str, cause: str = "") -> None:
         """End the processes of this attempt on this node, with the next `flush`."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import FetchPieces, FoundResults, ResultChunk, ToAgent
 from mgpu_agent.protocol.model import LaunchSpec
 from mgpu_jupyter.engines.folders import FolderServer, Read
 from mgpu_jupyter.engines.results import ResultCollector
 from mgpu_jupyter.master.keeping import ResultKeeper
+from mgpu_jupyter.master.shares import Shares
+from mgpu_jupyter.model.limits import Limits
 
 FileMessage = FetchPieces | FoundResults | ResultChunk
 
@@ -24,14 +28,24 @@ class Files:
         results: ResultKeeper | None,
         is_assigned: Callable[[NodeId, AttemptKey], bool],
         wake: Callable[[], None],
+        *,
+        limits: Limits,
+        shares: Shares | None = None,
+        owner: Callable[[JobId], str] = lambda _: "",
     ) -> None:
         self._folders = FolderServer(read_piece, wake)
-        self._results = ResultCollector(results, wake)
+        self._results = ResultCollector(results, wake, limits.results_bytes, shares=shares, owner=owner)
         self._is_assigned = is_assigned
+        self._limits = limits
 
-    def launch(self, spec: LaunchSpec) -> None:
-        """Note whose folder a node may ask for."""
+    def launch(self, spec: LaunchSpec) -> LaunchSpec:
+        """Note whose folder a node may ask for, and return the launch with how much files may be."""
         self._folders.launch(spec)
+        return replace(
+            spec,
+            folder_limit_bytes=self._limits.folder_bytes if spec.folder or spec.inputs else 0,
+            results_limit_bytes=self._limits.results_bytes if spec.results or spec.outputs else 0,
+        )
 
     def take(self, node_id: NodeId, message: FileMessage) -> None:
         """Take in what a node says about files of an attempt that is its."""

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_jupyter.engines.folders import Read
 from mgpu_jupyter.master.keeping import ResultKeeper
+from mgpu_jupyter.master.shares import Shares
+from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.model.settings import Health
 
 
@@ -30,3 +32,6 @@ class Records(msgspec.Struct, frozen=True):
     assigned_nodes: Callable[[AttemptKey], frozenset[NodeId]]
     read_piece: Read | None = None
     results: ResultKeeper | None = None
+    limits: Limits = Limits()
+    results_shares: Shares | None = None
+    owner: Callable[[JobId], str] = lambda _: ""

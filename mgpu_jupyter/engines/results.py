@@ -14,9 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
 from mgpu_jupyter.master.keeping import Index, Kept, ResultKeeper
+from mgpu_jupyter.master.shares import Shares
 
 log = logging.getLogger("mgpu.results")
 
@@ -25,7 +26,6 @@ WINDOW_BYTES = 8 * PART_BYTES  # asked for ahead, so that the way there and back
 SYNC_BYTES = 16 * PART_BYTES  # brought to disk while the rest still comes, so that the end of a large file is no pause
 UNHASHED = 16  # parts that may wait to be hashed: they are in memory
 MAX_TRIES = 3
-DEFAULT_CAP_BYTES = 20 * 1024**3
 Held = tuple[NodeId, AttemptKey]
 
 
@@ -40,6 +40,11 @@ class _Transfer:
         self.told_of_damage = False
         self.unsynced: OSError | None = None
         """Why a part of it may not be on disk."""
+        self.user = ""
+        self.counted = 0
+        """What of its owner's share it has so far, with the present file."""
+        self.has_room = False
+        """The present file is counted."""
         self.begin()
 
     @property
@@ -65,11 +70,19 @@ class ResultCollector:
     """Fetches results. Used by the master's thread, with one thread of its own that brings them to disk."""
 
     def __init__(
-        self, store: ResultKeeper | None, wake: Callable[[], None], cap_bytes: int = DEFAULT_CAP_BYTES, syncer: Executor | None = None
+        self,
+        store: ResultKeeper | None,
+        wake: Callable[[], None],
+        cap_bytes: int = 0,
+        syncer: Executor | None = None,
+        *,
+        shares: Shares | None = None,
+        owner: Callable[[JobId], str] = lambda _: "",
     ) -> None:
         self._store = store
         self._wake = wake
         self._cap_bytes = cap_bytes
+        self._shares, self._owner = shares or Shares(), owner
         self._syncer = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-results")
         self._hasher = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-results-hash")
         self._transfers: dict[Held, _Transfer] = {}
@@ -85,11 +98,15 @@ class ResultCollector:
         transfer = self._transfers.get((node_id, key))
         if transfer is None or transfer.found != found:
             try:
+                user = self._owner(key.job_id)
                 directory = self._store.make_directory(key.job_id, key.attempt, node_id)
             except OSError as error:
                 log.warning("results of job=%s cannot be kept: %s", key.job_id, error)  # its node tells of them again
                 return
+            if transfer is not None:
+                self._shares.add(transfer.user, -transfer.counted)
             transfer = self._transfers[node_id, key] = _Transfer(found, directory)
+            transfer.user = user
         transfer.asked = transfer.offset
         self._go_on(node_id, transfer)
 
@@ -131,8 +148,11 @@ class ResultCollector:
         key, files = transfer.found.key, transfer.found.files
         while transfer.number < len(files):
             file = files[transfer.number]
-            if sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size > self._cap_bytes:
+            if self._cap_bytes and sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size > self._cap_bytes:
                 self._settle(transfer, f"results are kept up to {self._cap_bytes} bytes")
+            elif not self._has_room(transfer, file.size):
+                share = f"with it all your results would have more than your share of {self._shares.limit_bytes} bytes"
+                self._settle(transfer, f"{share} (limits.user_results_bytes): delete old jobs with mgpu purge, or ask an administrator")
             elif transfer.offset < file.size:
                 while transfer.asked < min(file.size, transfer.offset + WINDOW_BYTES):
                     part = CollectResult(key=key, number=transfer.number, offset=transfer.asked, size=PART_BYTES)
@@ -154,6 +174,13 @@ class ResultCollector:
         del self._transfers[node_id, key]
         self._syncer.submit(self._finish, node_id, transfer)
 
+    def _has_room(self, transfer: _Transfer, size: int) -> bool:
+        """Count the present file as its owner's, before anything of it comes; tell whether their share has room for it."""
+        if not transfer.has_room and self._shares.take(transfer.user, size):
+            transfer.counted += size
+            transfer.has_room = True
+        return transfer.has_room
+
     def _write(self, transfer: _Transfer, data: memoryview) -> None:
         flags = os.O_WRONLY | os.O_CREAT | (0 if transfer.offset else os.O_TRUNC)
         descriptor = os.open(os.path.join(transfer.directory, str(transfer.number)), flags, 0o600)
@@ -172,7 +199,11 @@ class ResultCollector:
 
     def _settle(self, transfer: _Transfer, problem: str) -> None:
         transfer.kept.append(Kept(file=transfer.found.files[transfer.number], problem=problem, tries=transfer.tries))
-        transfer.tries = 1
+        if problem and transfer.has_room:
+            size = transfer.found.files[transfer.number - 1].size
+            self._shares.add(transfer.user, -size)
+            transfer.counted -= size
+        transfer.has_room, transfer.tries = False, 1
         transfer.begin()
 
     def _finish(self, node_id: NodeId, transfer: _Transfer) -> None:
@@ -185,6 +216,7 @@ class ResultCollector:
             self._store.finish(key.job_id, key.attempt, index)
         except OSError as error:
             log.warning("results of job=%s could not be brought to disk: %s", key.job_id, error)
+            self._shares.add(transfer.user, -transfer.counted)  # its node tells of them again, and they come anew
         else:
             self._done.put((node_id, key))
             self._wake()

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_ALPHABET, JOB_ID_LENGTH, JobId
@@ -75,7 +76,7 @@ def _check_all(master: Master, turn: Turn, user: str, items: Sequence[Item]) -> 
         try:
             check(spec)
             known = _known(master, turn, user, key)
-            if key is not None and by_key.setdefault(key, known[0].spec if known else spec) != spec:
+            if key is not None and not _is_same(by_key.setdefault(key, known[0].spec if known else spec), spec):
                 raise Conflict("key-used", f"The idempotency key {key[:50]!r} was used for another request: use a new key.")
             plans.append(_Plan(spec, key, known) if known else _plan(master, turn, user, _Plan(spec, key), admission))
         except MgpuError as error:
@@ -84,6 +85,11 @@ def _check_all(master: Master, turn: Turn, user: str, items: Sequence[Item]) -> 
             message = f"Job {index + 1} of {len(items)}: {error.message} Nothing was submitted."
             raise type(error)(error.code, message, {**error.details, "index": index}) from error
     return plans
+
+
+def _is_same(before: JobSpec, now: JobSpec) -> bool:
+    """Tell whether a request is the one of before, of which the values of `--env` may have been dropped since."""
+    return before == now or before == replace(now, env={name: before.env.get(name, "") and value for name, value in now.env.items()})
 
 
 def _plan(master: Master, turn: Turn, user: str, plan: _Plan, admission: Admission) -> _Plan:

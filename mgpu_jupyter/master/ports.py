@@ -35,6 +35,8 @@ class SavedJob(msgspec.Struct, frozen=True):
 
     job: Job
     seq: int
+    values_dropped: bool = False
+    """The values of its `--env` are gone; their names are there."""
 
 
 class NodeNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +170,9 @@ class Store(Protocol):
 
     def forget_jobs(self, job_ids: Sequence[JobId]) -> None:
         """Delete all that is kept of jobs that are over; their numbers are never given again."""
+
+    def drop_values(self, ended_before: float, after: int = 0) -> tuple[int, int]:
+        """Drop values of `--env` of jobs that ended before then, a page; return how many, and where to go on (0 at the end)."""
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""

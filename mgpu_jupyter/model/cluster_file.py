@@ -8,10 +8,23 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN
-from mgpu_jupyter.model.settings import Account, Count, Health, NotNegative, Partition, Planning, Positive, Qos, Quota, Retries, Weights
+from mgpu_jupyter.model.limits import Limits
+from mgpu_jupyter.model.settings import (
+    Account,
+    AtLeastOne,
+    Count,
+    Health,
+    NotNegative,
+    Partition,
+    Planning,
+    Positive,
+    Qos,
+    Quota,
+    Retries,
+    Weights,
+)
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
-AtLeastOne = Annotated[int, Meta(ge=1)]
 Second = Annotated[float, Meta(ge=1)]
 Tenth = Annotated[float, Meta(ge=0.1)]
 CUSTOM = "custom"
@@ -97,6 +110,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cert_file: str = ""
     key_file: str = ""
     admins: tuple[str, ...] | None = None
+    privacy: Literal["full", "names", "none"] | None = None
+    """What users see of the jobs of others."""
 
 
 class LoggingPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,25 +130,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     max_jobs: Count | None = None
     """Of jobs that are over."""
     every_s: Second = 600.0
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one user may ask of the server at once; what is beyond is refused with 429, and clients come back by themselves."""
-
-    at_once: AtLeastOne = 64
-    """Requests that are worked on at a time; of one user half of them. Others wait, and users take turns."""
-    heavy_at_once: AtLeastOne = 16
-    """The same for those that compute long or ask nodes."""
-    waiting: AtLeastOne = 1000
-    """Requests of one user that may wait for their turn."""
-    requests_per_s: Positive = 2000.0
-    heavy_per_s: Positive = 20.0
-    burst_s: Positive = 5.0
-    """How many seconds' worth of requests may come at once."""
-    streams: AtLeastOne = 256
-    """WebSockets, followed output and files under way of one user."""
-    body_mb: AtLeastOne = 64
-    """Of requests of one user that are under way."""
+    env_days: NotNegative = 7.0
+    """Values of --env are dropped so long after the end of their job, which cannot be run again from then on."""
 
 
 class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,5 +149,5 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     quotas: dict[str, Quota] = {}
     shares: dict[str, Positive] = {}
     retention: Retention = Retention()
-    health: Health = Health()
     limits: Limits = Limits()
+    health: Health = Health()

@@ -186,3 +186,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Variables that a cell leaves, by name."""
     outputs_limit_bytes: Annotated[int, Meta(ge=0, le=2**40)] = 2 * 1024**3
     """How much these may be for each rank."""
+
+
+def request_bytes(spec: JobSpec) -> int:
+    """Return how long a request is, as it is sent and kept."""
+    return len(msgspec.json.encode(spec))

@@ -12,6 +12,7 @@ from mgpu_jupyter.model.job import Word
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
 MAX_RESERVATIONS = 100
 
 
@@ -186,4 +187,6 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """How long a job is expected to run of which nothing is known."""
     max_time_s: Positive | None = None
     """No job runs longer than this."""
+    queued_bytes: Count = 256 * 1024**2
+    """What all requests of one user that wait may have together; 0 for no limit."""
     preemption: bool = False

@@ -11,7 +11,7 @@ from collections import Counter
 
 from mgpu_agent.protocol.errors import Conflict, MgpuError
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.job import JobSpec, request_bytes
 from mgpu_jupyter.scheduler.explain.waiting import why_never
 from mgpu_jupyter.scheduler.placement.shape import Shape, shape_of
 from mgpu_jupyter.scheduler.planning.quotas import keys_of
@@ -28,6 +28,7 @@ class Admission:
         self._answers: dict[Shape, Conflict | None] = {}
         self._more: Counter[tuple[str, ...]] = Counter()
         """Jobs that were let through here and will wait, too."""
+        self._more_bytes = 0
 
     def check(self, user: str, spec: JobSpec, jobs: int = 1) -> None:
         """Refuse what the site does not allow, and what no node that is known could ever run."""
@@ -41,6 +42,9 @@ class Admission:
         )
         if text:
             raise Conflict("quota", text)
+        self._more_bytes += jobs * request_bytes(spec)
+        if text := state.quotas.why_too_much(user, self._more_bytes):
+            raise Conflict("share-used", text)
         if not state.pool.slots or spec.wait_for_nodes:
             return
         if shape not in self._answers:

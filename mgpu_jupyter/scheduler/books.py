@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import LocalProtocolError
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.job import JobState, request_bytes
 from mgpu_jupyter.model.units import gpus_of
 from mgpu_jupyter.scheduler import warnings
 from mgpu_jupyter.scheduler.model import Job, Node, StopCause
@@ -247,7 +247,7 @@ def facts(state: ClusterState, job: Job, gpus: int) -> priority.Facts:
 
 
 def _enqueue(state: ClusterState, job: Job) -> None:
-    state.quotas.wait(_claim(state, job), 1)
+    state.quotas.wait(_claim(state, job, request_bytes(job.spec)), 1)
     if job.not_before > state.now:
         heappush(state.delayed, (job.not_before, job.id))
     elif job.may_line_up(state.now):
@@ -257,7 +257,7 @@ def _enqueue(state: ClusterState, job: Job) -> None:
 
 
 def _dequeue(state: ClusterState, job: Job) -> None:
-    state.quotas.wait(_claim(state, job), -1)
+    state.quotas.wait(_claim(state, job, request_bytes(job.spec)), -1)
     if job.id in state.queue:
         state.queue.remove(job.id)
         if any(promise.job_id == job.id for promise in state.planner.promises):
@@ -323,12 +323,12 @@ def _count_hold(state: ClusterState, job: Job, sign: int) -> None:
     state.shares.hold(claim.user, claim.account, sign * claim.gpus, state.now)
 
 
-def _claim(state: ClusterState, job: Job) -> Claim:
+def _claim(state: ClusterState, job: Job, size: int = 0) -> Claim:
     # By its placements where it has some: a node that comes back with fewer GPUs must not upset the count.
     gpus = sum(len(placement.gpus) for placement in job.placements)
     if not job.placements and (held := state.pool.held.get(job.id)) is not None:
         gpus = held.gpus
-    return Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
+    return Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus, size)
 
 
 def deadline(state: ClusterState, job: Job) -> float:

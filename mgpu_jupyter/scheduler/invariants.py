@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import Trouble
-from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.job import JobState, request_bytes
 from mgpu_jupyter.scheduler.books import HOLDING
 from mgpu_jupyter.scheduler.planning.quotas import Claim, Quotas
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -36,7 +36,7 @@ def _check_quotas(state: ClusterState) -> list[str]:
     expected = Quotas(state.site)
     for job in state.jobs.values():
         gpus = sum(len(placement.gpus) for placement in job.placements)
-        claim = Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus)
+        claim = Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus, request_bytes(job.spec))
         if job.state is JobState.QUEUED:
             expected.wait(claim, 1)
         else:

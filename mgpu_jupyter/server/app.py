@@ -29,7 +29,9 @@ from mgpu_jupyter.client.login import is_loopback, load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
 from mgpu_jupyter.engines.records import LinkSettings
-from mgpu_jupyter.model.cluster_file import ClusterFile, Limits, LoggingPart, Retention
+from mgpu_jupyter.master.privacy import Privacy
+from mgpu_jupyter.model.cluster_file import ClusterFile, LoggingPart, Retention
+from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
 from mgpu_jupyter.model.settings import Health, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
@@ -39,7 +41,7 @@ from mgpu_jupyter.server.cluster_file import VARIABLE, apply, read_cluster_file,
 from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
 from mgpu_jupyter.server.limits import Shares
 from mgpu_jupyter.server.log_file import unwrite_log, write_log
-from mgpu_jupyter.server.retention import keep_tidy
+from mgpu_jupyter.server.retention import drop_values, keep_tidy
 from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
 from mgpu_jupyter.server.site_settings import load_strategies, read_setting, scheduling_of
 from mgpu_jupyter.server.upstream import WAITS, Upstream
@@ -115,10 +117,8 @@ class MgpuApp(ExtensionApp):
     epilog = Unicode("", help="Shell command that runs on each node after a job, however it ended.").tag(config=True)
     hook_limit = Float(60.0, min=0.1, help="Seconds that one prolog or epilog may take.").tag(config=True)
     retention = Dict(
-        help="How long jobs that are over are kept, with their output: max_age_days, max_output_gb, max_jobs, every_s; for ever if empty."
-    ).tag(config=True)
-    limits = Dict(
-        help="What one user may ask at once: at_once, heavy_at_once, waiting, requests_per_s, heavy_per_s, burst_s, streams, body_mb."
+        help="How long jobs that are over are kept, with their output: max_age_days, max_output_gb, max_jobs, every_s; for ever if empty. "
+        "env_days: how long values of --env are kept after the end (7)."
     ).tag(config=True)
     cluster_config = Unicode("", help=f"A cluster_config.yaml; what other settings say goes before. ${VARIABLE} names it too.").tag(
         config=True
@@ -130,11 +130,21 @@ class MgpuApp(ExtensionApp):
     share_busy_gpus = Bool(False, help="Hand out GPUs that processes outside mgpu compute on, too.").tag(config=True)
     output_cap = Int(DEFAULT_CAP_BYTES, min=0, help="Bytes of output kept of each rank of a job; 0 keeps all.").tag(config=True)
     folders_cap = Int(FOLDERS_CAP_BYTES, min=0, help="Bytes of folders (--sync) that are kept for later jobs.").tag(config=True)
+    limits = Dict(
+        help="What one user may ask at once: at_once, heavy_at_once, waiting, requests_per_s, heavy_per_s, burst_s, streams, body_mb; "
+        "bytes that the master takes, 0 for no limit: folder_bytes, results_bytes (of one job), user_folders_bytes, "
+        "user_output_bytes, user_results_bytes, user_queued_bytes."
+    ).tag(config=True)
     follower_timeout = Float(
         60.0, min=1.0, help="Seconds after which a reader that takes nothing is cut off; it may go on from its offset."
     ).tag(config=True)
     client_grace = Float(
         30.0, min=0.0, help="Seconds that a job with --interactive-kill waits for its client to come back before it is cancelled."
+    ).tag(config=True)
+    privacy = Enum(
+        ("full", "names", "none"),
+        "full",
+        help="What users see of the jobs of others: full (commands, directories, pids too), names, or none (only that they are there).",
     ).tag(config=True)
     admins = List(Unicode(), help="Users who may cancel and read all jobs, beside the one who runs the server.").tag(config=True)
     relay = Bool(True, help="Relay to the master of a stored login, or of another server of this user, instead of starting one.").tag(
@@ -159,7 +169,7 @@ class MgpuApp(ExtensionApp):
         self._read_cluster_file()
         self._logging: list[logging.Handler] = []
         self._is_alone, self._server_log = False, logging.getLogger("ServerApp")
-        self._tidying: asyncio.Task[None] | None = None
+        self._tidying: list[asyncio.Task[None]] = []
         self.access = Access(getpass.getuser(), tuple(self.admins))
         self.settings["mgpu_extension"] = self
         self.settings.setdefault("page_config_data", {})["mgpuSrun"] = _own_srun()
@@ -237,8 +247,10 @@ class MgpuApp(ExtensionApp):
         service.start()
         self.service, self.upstream = service, None
         retention = read_setting(self.retention, Retention, "retention")
-        if retention != Retention(every_s=retention.every_s):
-            self._tidying = asyncio.get_running_loop().create_task(keep_tidy(service, retention))
+        loop = asyncio.get_running_loop()
+        self._tidying = [loop.create_task(drop_values(service, retention))]
+        if retention != Retention(every_s=retention.every_s, env_days=retention.env_days):
+            self._tidying.append(loop.create_task(keep_tidy(service, retention)))
         self._agents = local_agents.start(agents, service.place.path, serverapp.port)
         self.log.info("mgpu: master at %s%s, link %s, state %s", server_url(serverapp), PREFIX, service.link_address, service.place.path)
 
@@ -266,8 +278,8 @@ class MgpuApp(ExtensionApp):
         self.problem = "The server is stopping."
         if self._taking_over is not None:
             self._taking_over.cancel()
-        if self._tidying is not None:
-            self._tidying.cancel()
+        for task in self._tidying:
+            task.cancel()
         unwrite_log(self._logging, self._server_log)
         self._give_to_kernels(**dict.fromkeys(self._environment, ""))
         if service is not None:
@@ -326,8 +338,10 @@ class MgpuApp(ExtensionApp):
             strategies=strategies,
             link_port=self.link_port,
             admins=tuple(self.admins),
+            privacy=msgspec.convert(self.privacy, Privacy),
             output_cap_bytes=self.output_cap,
             folders_cap_bytes=self.folders_cap,
+            limits=read_setting(self.limits, Limits, "limits"),
             follower_timeout_s=self.follower_timeout,
             ping_timeout_s=self.ping_timeout,
             expected=self.cluster_file.nodes,
@@ -345,6 +359,7 @@ class MgpuApp(ExtensionApp):
         }
         planning = msgspec.to_builtins(planning_of(self.queue_policy))
         plain = {"strategy": self.default_policy, "planning": planning, "max_time_s": self.max_job_time, "retries": retries}
+        plain["queued_bytes"] = read_setting(self.limits, Limits, "limits").user_queued_bytes
         return scheduling_of(plain, self.scheduling, tables, strategies)
 
     def public_url_now(self) -> str:

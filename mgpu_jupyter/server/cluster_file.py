@@ -71,6 +71,7 @@ _PLAIN = {
     ("networking", "node_failures"): "node_failures",
     ("networking", "probe_after"): "probe_after",
     ("networking", "probe_cap"): "probe_cap",
+    ("security", "privacy"): "privacy",
     ("scheduling", "max_job_time"): "max_job_time",
     ("scheduling", "queue_policy"): "queue_policy",
     ("scheduling", "share_busy_gpus"): "share_busy_gpus",

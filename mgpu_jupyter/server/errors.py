@@ -15,7 +15,7 @@ STATUS: tuple[tuple[type[MgpuError], int], ...] = (
     (Conflict, 409),
     (Unavailable, 503),
 )
-STATUS_BY_CODE = {"disk-full": 507, "body-too-large": 413, "not-mgpu": 502, "too-many-requests": 429}
+STATUS_BY_CODE = {"disk-full": 507, "body-too-large": 413, "not-mgpu": 502, "too-many-requests": 429, "share-used": 429}
 _PLAIN = {
     401: ("unauthorised", "Log in first: send the Jupyter server's token or an mgpu token."),
     403: ("forbidden", "You may not do this: ask an administrator."),

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.folders import is_digest, values_of
+from mgpu_agent.protocol.folders import Folder, is_digest, values_of
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.access import Person
@@ -23,8 +23,10 @@ Ask = Callable[[Callable[[ClusterState], set[str]]], Awaitable[set[str]]]
 class Folders:
     """What handlers ask about folders. Belongs to the server's event loop."""
 
-    def __init__(self, store: PieceStore, ask: Ask) -> None:
+    def __init__(self, store: PieceStore, ask: Ask, limit_bytes: int = 0) -> None:
         self._store = store
+        self._limit_bytes = limit_bytes
+        """How much one folder may have when it is laid out."""
         self._ask = ask
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(THREADS, thread_name_prefix="mgpu-folders")
@@ -56,9 +58,14 @@ class Folders:
         for digest in dict.fromkeys(spec.sync for spec in specs if spec.sync):
             if not is_digest(digest):
                 raise InvalidRequest("bad-folder", "sync names a folder that was sent, by the SHA-256 of its list: the client does that.")
-            await self._loop.run_in_executor(self._thread, partial(self._store.folder, person.name, digest))
+            await self._whole(person, digest)
         for digest in dict.fromkeys(spec.inputs for spec in specs if spec.inputs):
-            values_of(await self._loop.run_in_executor(self._thread, partial(self._store.folder, person.name, digest, VARIABLES_GONE)))
+            values_of(await self._whole(person, digest, VARIABLES_GONE))
+
+    async def _whole(self, person: Person, digest: str, gone_text: str = "") -> Folder:
+        return await self._loop.run_in_executor(
+            self._thread, partial(self._store.folder, person.name, digest, gone_text, self._limit_bytes)
+        )
 
     async def forget(self, user: str, digests: Sequence[str]) -> None:
         """Let go of variables of jobs that are forgotten, unless another job that is not over has them."""

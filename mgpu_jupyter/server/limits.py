@@ -18,7 +18,7 @@ from enum import StrEnum
 import msgspec
 
 from mgpu_agent.protocol.errors import Unavailable
-from mgpu_jupyter.model.cluster_file import Limits
+from mgpu_jupyter.model.limits import Limits
 
 TOO_MANY = "too-many-requests"
 MIB = 1024 * 1024

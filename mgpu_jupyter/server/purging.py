@@ -12,6 +12,7 @@ from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob
 from mgpu_jupyter.model.job import FINAL_STATES
 from mgpu_jupyter.server.access import Person
 from mgpu_jupyter.server.service import Service
+from mgpu_jupyter.store.disk_use import results_size
 from mgpu_jupyter.store.logs import log_files
 from mgpu_jupyter.store.results import result_directories
 
@@ -38,33 +39,40 @@ async def purge(service: Service, person: Person, request: upkeep.PurgeRequest) 
 
 async def forget(service: Service, old: list[JobId], *, dry_run: bool = False) -> int:
     """Forget these jobs, which are over, row first, then their output; return how many bytes that was."""
-    files = [path for job_id in old for path in log_files(service.log_root, job_id)]
-    size = sum(path.stat().st_size for path in files)
+    files = {path: job_id for job_id in old for path in log_files(service.log_root, job_id)}
+    sizes = {path: path.stat().st_size for path in files}
     if old and not dry_run:
-        carried = await service.look(partial(_inputs, job_ids=old))
+        carried, owners = await service.look(partial(_inputs_and_owners, job_ids=old))
         await service.forget_jobs(old)
         reach("server.purge")
-        for path in files:
+        for path, job_id in files.items():
             path.unlink(missing_ok=True)
-        for directory in (one for job_id in old for one in result_directories(service.place.path / "results", job_id)):
-            rmtree(directory, ignore_errors=True)
+            service.output_shares.add(owners.get(job_id, ""), -sizes[path])
+        for job_id in old:
+            for directory in result_directories(service.place.path / "results", job_id):
+                kept = results_size(directory)
+                rmtree(directory, ignore_errors=True)
+                service.results_shares.add(owners.get(job_id, ""), -kept)
         for user, digests in carried.items():
             await service.folders.forget(user, digests)
-    return size
+    return sum(sizes.values())
 
 
 def _page(reader: Reader, wanted: JobFilter) -> list[SavedJob]:
     return reader.jobs(wanted)
 
 
-def _inputs(reader: Reader, job_ids: list[JobId]) -> dict[str, list[str]]:
-    """Return by user which variables these jobs were given."""
+def _inputs_and_owners(reader: Reader, job_ids: list[JobId]) -> tuple[dict[str, list[str]], dict[JobId, str]]:
+    """Return by user which variables these jobs were given, and whose each is."""
     found: dict[str, list[str]] = {}
+    owners: dict[JobId, str] = {}
     for job_id in job_ids:
         saved = reader.job(job_id)
-        if saved is not None and saved.job.spec.inputs:
-            found.setdefault(saved.job.user, []).append(saved.job.spec.inputs)
-    return found
+        if saved is not None:
+            owners[job_id] = saved.job.user
+            if saved.job.spec.inputs:
+                found.setdefault(saved.job.user, []).append(saved.job.spec.inputs)
+    return found, owners
 
 
 def _those(user: str | None, before: int | None) -> JobFilter:

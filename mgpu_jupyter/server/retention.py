@@ -15,7 +15,7 @@ import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.master.ports import Reader, SavedJob
+from mgpu_jupyter.master.ports import Reader, SavedJob, Store
 from mgpu_jupyter.model.cluster_file import Retention
 from mgpu_jupyter.server.purging import PAGE, forget
 from mgpu_jupyter.server.service import Service
@@ -50,6 +50,25 @@ async def keep_tidy(service: Service, wanted: Retention) -> None:
             log.warning("retention came to nothing: %s", error)
             done = Round()
         await asyncio.sleep(SOON_S if done.has_more else wanted.every_s)
+
+
+async def drop_values(service: Service, wanted: Retention) -> None:
+    """Drop values of `--env` of jobs that ended long ago, a page at a time, every so often for as long as the master runs."""
+    after = 0
+    while True:
+        try:
+            before = service.clock() - wanted.env_days * DAY_S
+            count, after = await service.write(partial(_drop, before=before, after=after))
+            if count:
+                log.info("retention dropped values of --env jobs=%d", count)
+        except MgpuError as error:
+            log.warning("values of --env could not be dropped: %s", error)
+            after = 0
+        await asyncio.sleep(SOON_S if after else wanted.every_s)
+
+
+def _drop(store: Store, before: float, after: int) -> tuple[int, int]:
+    return store.drop_values(before, after)
 
 
 async def tidy(service: Service, wanted: Retention, after: int = 0) -> Round:

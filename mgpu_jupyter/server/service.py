@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,9 +36,12 @@ from mgpu_jupyter.master.doors import kept_addresses
 from mgpu_jupyter.master.intake import Admitted, Item
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Call, Master
 from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
+from mgpu_jupyter.master.privacy import Privacy
+from mgpu_jupyter.master.shares import Shares
 from mgpu_jupyter.master.views import job_view
 from mgpu_jupyter.model.cluster_file import ExpectedNode
 from mgpu_jupyter.model.job import JobState
+from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.scheduler.admission import usable_nodes
 from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
 from mgpu_jupyter.scheduler.model import Job, Policy
@@ -55,6 +59,7 @@ from mgpu_jupyter.server.live.board import Board
 from mgpu_jupyter.server.live.live import Live
 from mgpu_jupyter.server.presence import Presence
 from mgpu_jupyter.server.tracing import Pings, Tracer
+from mgpu_jupyter.store.disk_use import output_by_user, results_by_user, share_of_disk
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
 from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
 from mgpu_jupyter.store.pieces import PieceStore
@@ -77,6 +82,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     admins: tuple[str, ...] = ()
     output_cap_bytes: int = DEFAULT_CAP_BYTES
     folders_cap_bytes: int = FOLDERS_CAP_BYTES
+    limits: Limits = Limits()
+    privacy: Privacy = "full"
+    """What users see of the jobs of others."""
     follower_timeout_s: float = 60.0
     client_grace_s: float = 30.0
     """How long a job that ends with its client waits for it to come back."""
@@ -126,10 +134,16 @@ class Service:
         self.listening = Listening(_bind(router, store, settings.link_port))
         self.link_address = link_address(LINK_HOST, self.listening.port)
         self.results = ResultStore(place.path / "results")
-        pieces = PieceStore(place.path / "pieces", settings.folders_cap_bytes)
-        self.folders = Folders(pieces, self._ask)
-        records = Records(store.bind_node_key, store.assigned_nodes, pieces.read, self.results)
-        logs, port_ = LogWriter(self.log_root, cap_bytes=settings.output_cap_bytes), self.listening.port
+        limits, owners = settings.limits, store.owners()
+        share = settings.folders_cap_bytes // 2 if limits.user_folders_bytes is None else limits.user_folders_bytes
+        pieces = PieceStore(place.path / "pieces", settings.folders_cap_bytes, share, self.access.is_named_admin)
+        self.output_shares = self._shares(limits.user_output_bytes, output_by_user(self.log_root, owners))
+        self.results_shares = self._shares(limits.user_results_bytes, results_by_user(place.path / "results", owners))
+        self.folders = Folders(pieces, self._ask, settings.limits.folder_bytes)
+        owner = partial(_owner, store)
+        records = Records(store.bind_node_key, store.assigned_nodes, pieces.read, self.results, limits, self.results_shares, owner)
+        logs = LogWriter(self.log_root, cap_bytes=settings.output_cap_bytes, shares=self.output_shares, owner=owner)
+        port_ = self.listening.port
         engine = AgentsEngine(router, logs, records, settings.link, master_epoch=epoch, clock=self.clock, link_port=port_)
         for node in recovered.nodes:
             if node.public_key is None:
@@ -300,6 +314,9 @@ class Service:
         self.master.post(make(answer), fail)
         return await future
 
+    def _shares(self, limit_bytes: int | None, used: dict[str, int]) -> Shares:
+        return Shares(share_of_disk(limit_bytes, self.place.path, used), used, self.access.is_named_admin)
+
     # --- wiring ---------------------------------------------------------------------------------
 
     def _local_token(self, store: SqliteStore) -> str:
@@ -332,6 +349,15 @@ class Service:
 def own_token(place: StatePlace) -> str:
     """Return the token of this user's programs on this machine, made once; kernels keep it over restarts and changes of mode."""
     return load_secret(place.path / "keys", "token", new_token)
+
+
+def _owner(store: SqliteStore, job_id: JobId) -> str:
+    """Return whose a job is, asked by the master's thread; what comes of it waits with its node while the store does not answer."""
+    try:
+        job = store.find_job(job_id)
+    except Unavailable as error:
+        raise OSError(error.message) from error
+    return "" if job is None else job.user
 
 
 def _open_store(place: StatePlace) -> SqliteStore:

@@ -20,9 +20,11 @@ from pathlib import Path
 import msgspec
 
 from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT, STREAMS
 from mgpu_agent.protocol.places import make_private_dir
 from mgpu_jupyter.master.ports import LogKey
+from mgpu_jupyter.master.shares import Shares
 
 _RECORD = struct.Struct("<QQII")  # offset in the log, offset in the stream, length, stream
 _CUT = 3  # the stream of the marker's record; readers get the marker as stderr
@@ -49,6 +51,7 @@ class _OpenLog(msgspec.Struct):
     size: int
     received: dict[int, int]
     is_cut: bool = False
+    user: str = ""
     used_at: float = 0.0
 
 
@@ -60,12 +63,16 @@ class LogWriter:
         root: Path,
         *,
         cap_bytes: int = DEFAULT_CAP_BYTES,
+        shares: Shares | None = None,
+        owner: Callable[[JobId], str] = lambda _: "",
         opener: Callable[[str, int, int], int] = os.open,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = make_private_dir(root)
         self._cap_bytes = cap_bytes
         """What is kept of one rank, over both streams; 0 keeps all."""
+        self._shares, self._owner = shares or Shares(), owner
+        """What users have of all logs together; whose a job is."""
         self._open: OrderedDict[LogKey, _OpenLog] = OrderedDict()
         """The one that was used last stands last."""
         self._away: OrderedDict[LogKey, _OpenLog] = OrderedDict()
@@ -81,11 +88,13 @@ class LogWriter:
         if offset > have or offset + len(data) <= have:
             return have
         fresh = memoryview(data)[have - offset :]
-        room = self._cap_bytes - log.size if self._cap_bytes else len(fresh)
+        of_rank, of_user = self._cap_bytes - log.size if self._cap_bytes else len(fresh), self._shares.room(log.user)
+        room = min(of_rank, of_user)
         if room > 0:
             self._write(key, log, stream, fresh[:room], have)
         if room < len(fresh):
-            self._write(key, log, _CUT, memoryview(cut_marker(self._cap_bytes)), 0)
+            marker = share_marker(self._shares.limit_bytes) if of_user < of_rank else cut_marker(self._cap_bytes)
+            self._write(key, log, _CUT, memoryview(marker), 0)
             log.received, log.is_cut = dict.fromkeys(STREAMS, NOTHING_MORE), True
         return log.received[stream]
 
@@ -97,6 +106,7 @@ class LogWriter:
         reach("logs.write.after")
         if log.index_fd is not None:
             _write_record(log.index_fd, _RECORD.pack(log.size, stream_at, len(data), stream))
+        self._shares.add(log.user, len(data) + (0 if log.index_fd is None else _RECORD.size))
         log.size += len(data)
         log.received[stream] = stream_at + len(data)
 
@@ -144,7 +154,7 @@ class LogWriter:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         data_fd = self._opener(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            return self._take_up(key, data_fd) or self._read_index(data_fd, path.with_suffix(".idx"))
+            return self._take_up(key, data_fd) or self._read_index(data_fd, path.with_suffix(".idx"), self._owner(key.job_id))
         except OSError:
             os.close(data_fd)
             raise
@@ -162,11 +172,11 @@ class LogWriter:
     def _open_index(self, index: Path) -> int:
         return self._opener(str(index), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
-    def _read_index(self, data_fd: int, index: Path) -> _OpenLog:
+    def _read_index(self, data_fd: int, index: Path, user: str) -> _OpenLog:
         """Find out how far each stream is kept, and cut off what no record covers."""
         size = os.fstat(data_fd).st_size
         if not index.exists():
-            return _OpenLog(data_fd, None, size, {STDOUT: size, STDERR: 0})
+            return _OpenLog(data_fd, None, size, {STDOUT: size, STDERR: 0}, user=user)
         index_fd = self._open_index(index)
         whole = os.fstat(index_fd).st_size // _RECORD.size
         received = {STDOUT: 0, STDERR: 0}
@@ -179,8 +189,8 @@ class LogWriter:
         os.ftruncate(index_fd, kept * _RECORD.size)
         os.ftruncate(data_fd, end)
         if _CUT in received:
-            return _OpenLog(data_fd, index_fd, end, dict.fromkeys(STREAMS, NOTHING_MORE), is_cut=True)
-        return _OpenLog(data_fd, index_fd, end, received)
+            return _OpenLog(data_fd, index_fd, end, dict.fromkeys(STREAMS, NOTHING_MORE), is_cut=True, user=user)
+        return _OpenLog(data_fd, index_fd, end, received, user=user)
 
     def _make_index(self, key: LogKey, log: _OpenLog) -> int:
         path = log_path(self._root, key).with_suffix(".idx")
@@ -188,6 +198,7 @@ class LogWriter:
         index_fd = self._opener(str(temporary), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         if log.size:
             os.write(index_fd, _RECORD.pack(0, 0, log.size, STDOUT))
+            self._shares.add(log.user, _RECORD.size)
         temporary.replace(path)
         return index_fd
 
@@ -195,6 +206,12 @@ class LogWriter:
 def cut_marker(cap_bytes: int) -> bytes:
     """Return the line that ends a log which reached its cap."""
     return f"\n[mgpu: output was cut at {cap_bytes} bytes (MgpuApp.output_cap); the rest was dropped]\n".encode()
+
+
+def share_marker(share_bytes: int) -> bytes:
+    """Return the line that ends a log whose owner has as much output as one user may have."""
+    text = f"output was cut here: all of yours together reached your share of {share_bytes} bytes (limits.user_output_bytes)"
+    return f"\n[mgpu: {text}; the rest was dropped: delete old jobs with mgpu purge, or ask an administrator]\n".encode()
 
 
 def log_path(root: Path, key: LogKey) -> Path:

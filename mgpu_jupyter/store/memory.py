@@ -25,6 +25,7 @@ from mgpu_jupyter.master.ports import (
     UserRow,
     assigned_in,
 )
+from mgpu_jupyter.model.display import VARIABLE as DISPLAY_KEY
 from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
 from mgpu_jupyter.scheduler.model import Job
@@ -121,6 +122,18 @@ class MemoryStore:
         self._attempts = {key: job for key, job in self._attempts.items() if key[0] not in gone}
         self._answers = [(key, record) for key, record in self._answers if key not in gone]
         self._marks = {key: mark for key, mark in self._marks.items() if key[0] not in gone}
+
+    def drop_values(self, ended_before: float, after: int = 0) -> tuple[int, int]:
+        """Drop values of `--env` of jobs that ended before then; return how many, and where to go on (always at the end)."""
+        count = 0
+        for job_id, saved in self._jobs.items():
+            job, env = saved.job, saved.job.spec.env
+            is_old = job.state.is_final and job.ended_at is not None and job.ended_at <= ended_before and job.number > after
+            if is_old and env and not saved.values_dropped:
+                blank = {name: value if name == DISPLAY_KEY else "" for name, value in env.items()}
+                self._jobs[job_id] = SavedJob(replace(job, spec=replace(job.spec, env=blank)), saved.seq, True)
+                count += 1
+        return count, 0
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""

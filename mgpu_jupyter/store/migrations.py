@@ -95,6 +95,12 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE jobs ADD COLUMN notebook TEXT;
     CREATE INDEX jobs_by_notebook ON jobs (notebook, number) WHERE notebook IS NOT NULL;
     """,
+    # 10: values of --env are sealed, and dropped some time after the end.
+    """
+    ALTER TABLE jobs ADD COLUMN sealed BLOB;
+    ALTER TABLE jobs ADD COLUMN values_dropped INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX jobs_sealed ON jobs (number) WHERE sealed IS NOT NULL AND values_dropped = 0;
+    """,
 )
 
 

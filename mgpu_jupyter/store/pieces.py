@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.folders import MAX_LIST_BYTES, Folder, decode_folder, digest_of, is_digest
+from mgpu_agent.protocol.folders import MAX_LIST_BYTES, Folder, check_room, check_sizes, decode_folder, digest_of, is_digest
 from mgpu_agent.protocol.places import make_private_dir
 
 DEFAULT_CAP_BYTES = 20 * 1024**3
@@ -32,9 +32,18 @@ T = TypeVar("T")
 class PieceStore:
     """Pieces below one directory. Safe to use from several threads."""
 
-    def __init__(self, root: Path, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
+    def __init__(
+        self,
+        root: Path,
+        cap_bytes: int = DEFAULT_CAP_BYTES,
+        share_bytes: int = 0,
+        is_exempt: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._root = make_private_dir(root)
         self._cap_bytes = cap_bytes
+        self._share_bytes = share_bytes
+        """What one user may have of it, but for those who are exempt; 0 for all of it."""
+        self._is_exempt = is_exempt
         self._lock = threading.Lock()
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="mgpu-pieces")
         shutil.rmtree(root.with_name("tray"), ignore_errors=True)  # of programs that ended halfway
@@ -42,17 +51,20 @@ class PieceStore:
         """Where programs of the master's own user on this machine lay pieces, under their digests."""
         self._unread: set[Path] = set()
         """Pieces that came and were read for no node yet; most are read once."""
-        self._used_bytes = sum(entry.stat().st_size for entry in self._files())
+        self._used: dict[str, int] = {}
+        """Bytes by home, the directory of a user."""
+        for entry in self._files():
+            self._count(entry.path, entry.stat().st_size)
 
     def missing(self, user: str, digests: Iterable[str]) -> list[str]:
         """Return which of these a user has not sent; those that are there are young again."""
-        return [digest for digest in digests if not self._touch(user, digest)]
+        return [digest for digest in digests if self._touch(user, digest) is None]
 
     def put(self, user: str, pieces: Sequence[bytes | memoryview], in_use: Callable[[], set[str]]) -> list[str]:
         """Keep pieces of a user and return their digests; `in_use` names folders of jobs that are not over."""
         digests = list(self._workers.map(digest_of, pieces))
-        new = {digest: data for digest, data in zip(digests, pieces, strict=True) if not self._touch(user, digest)}
-        self._keep(sum(map(len, new.values())), in_use, lambda item: self._write(user, *item), new.items())
+        new = {digest: data for digest, data in zip(digests, pieces, strict=True) if self._touch(user, digest) is None}
+        self._keep(user, sum(map(len, new.values())), in_use, lambda item: self._write(user, *item), new.items())
         return digests
 
     def laid(self, digests: Iterable[str]) -> list[str]:
@@ -64,7 +76,7 @@ class PieceStore:
         """Keep pieces that lie in the tray as this user's. What they are named is believed here, and compared by nodes."""
         sizes = {digest: self._size_laid(digest) for digest in digests if is_digest(digest)}
         plain = {digest: size for digest, size in sizes.items() if 0 < size <= MAX_LIST_BYTES}
-        self._keep(sum(plain.values()), in_use, lambda digest: self._adopt(user, digest), plain)
+        self._keep(user, sum(plain.values()), in_use, lambda digest: self._adopt(user, digest), plain)
 
     def _size_laid(self, digest: str) -> int:
         """Return the size of a plain file of the master's own user, and 0 of everything else."""
@@ -73,19 +85,22 @@ class PieceStore:
             return info.st_size if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() else 0
         return 0
 
-    def _keep(self, wanted: int, in_use: Callable[[], set[str]], write: Callable[[T], Path], items: Iterable[T]) -> None:
+    def _keep(self, user: str, wanted: int, in_use: Callable[[], set[str]], write: Callable[[T], Path], items: Iterable[T]) -> None:
         """Make room for so many bytes, and bring new pieces to disk."""
+        home = _home(user)
         with self._lock:
-            if self._used_bytes + wanted > self._cap_bytes:
+            if self._share_bytes and self._used.get(home, 0) + wanted > self._share_bytes and not self._is_exempt(user):
+                self._make_room(wanted, in_use(), home)
+            if sum(self._used.values()) + wanted > self._cap_bytes:
                 self._make_room(wanted, in_use())
-            self._used_bytes += wanted
+            self._used[home] = self._used.get(home, 0) + wanted
         # Side by side, and without the lock: syncs that wait together are one commit of the file system's journal.
         try:
             directories = set(self._workers.map(write, items))
             list(self._workers.map(_sync, directories))
         except OSError:
             with self._lock:
-                self._used_bytes -= wanted
+                self._used[home] -= wanted
             raise
 
     def read(self, user: str, digest: str) -> bytes | None:
@@ -112,29 +127,36 @@ class PieceStore:
             if digest_of(data) == digest:
                 return data
             self._path(user, digest).unlink()
+            with self._lock:
+                self._used[_home(user)] -= len(data)
         return None
 
-    def folder(self, user: str, digest: str, gone_text: str = "") -> Folder:
-        """Return a folder of which all is there, or refuse it, with a sentence of one's own."""
+    def folder(self, user: str, digest: str, gone_text: str = "", limit_bytes: int = 0) -> Folder:
+        """Return a folder of which all is there and no larger than it may be, or refuse it, with a sentence of one's own."""
         data = self._whole(user, digest)
         if data is None or len(data) > MAX_LIST_BYTES:
             raise Conflict("folder-missing", gone_text or "The folder of this job is not here (any more): send it again with --sync.")
         folder = decode_folder(data)
-        if gone := self.missing(user, folder.pieces):
+        check_room(folder, limit_bytes)
+        sizes = {digest: size for digest in folder.pieces if (size := self._touch(user, digest)) is not None}
+        if gone := folder.pieces.keys() - sizes:
             raise Conflict(
                 "folder-missing",
                 gone_text or f"{len(gone)} pieces of the folder of this job are not here (any more): send it again with --sync.",
             )
+        check_sizes(folder, sizes)
         return folder
 
-    def _touch(self, user: str, digest: str) -> bool:
+    def _touch(self, user: str, digest: str) -> int | None:
+        """Make a piece young again, and return how long it is; nothing if it is not there."""
         if not is_digest(digest):
             raise InvalidRequest("bad-digest", f"{digest[:80]!r} is no SHA-256 in hexadecimal.")
+        path = self._path(user, digest)
         try:
-            os.utime(self._path(user, digest))
+            os.utime(path)
+            return path.stat().st_size
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
     def forget(self, user: str, names: Iterable[str], in_use: set[str]) -> None:
         """Let go of folders of a user, but not of what those in use have in common with them."""
@@ -145,7 +167,7 @@ class PieceStore:
                 size = path.stat().st_size
                 path.unlink()
                 with self._lock:
-                    self._used_bytes -= size
+                    self._used[_home(user)] -= size
 
     def _content(self, user: str, names: set[str]) -> set[str]:
         """Return these folders of a user and all pieces of them, as far as they are here."""
@@ -189,38 +211,61 @@ class PieceStore:
         if len(self._unread) < REMEMBERED:
             self._unread.add(path)
 
-    def _make_room(self, wanted: int, in_use: set[str]) -> None:
-        """Delete what was not used for longest, but nothing that a job still needs or that came a moment ago."""
+    def _make_room(self, wanted: int, in_use: set[str], home: str = "") -> None:
+        """Delete what was not used for longest, of all or of one home, but nothing that a job still needs or that came a moment ago."""
+        cap = self._share_bytes if home else self._cap_bytes
+        files = self._files(home)
         spared = set(in_use)
-        for entry in self._files():
+        for entry in files:
             if entry.name in in_use:
                 with contextlib.suppress(OSError, InvalidRequest):
                     spared.update(decode_folder(Path(entry.path).read_bytes()).pieces)
         young = time.time() - YOUNG_S
-        for entry in sorted(self._files(), key=lambda one: one.stat().st_mtime):
-            if self._used_bytes + wanted <= _KEEP * self._cap_bytes:
+        for entry in sorted(files, key=lambda one: one.stat().st_mtime):
+            if self._used_of(home) + wanted <= _KEEP * cap:
                 return
             if entry.name not in spared and entry.stat().st_mtime < young:
                 size = entry.stat().st_size
                 os.unlink(entry.path)
-                self._used_bytes -= size
-        if self._used_bytes + wanted > self._cap_bytes:
+                self._count(entry.path, -size)
+        if self._used_of(home) + wanted <= cap:
+            return
+        if home:
             raise Conflict(
-                "folders-full",
-                f"The master keeps {self._cap_bytes} bytes of folders, and all of it is in use: wait until jobs with --sync are over.",
+                "share-used",
+                f"You have {self._used_of(home)} bytes of folders here, and {cap} are your share: wait until jobs with --sync or --in are "
+                "over, send less (.mgpuignore), or ask an administrator (limits.user_folders_bytes).",
             )
+        raise Conflict(
+            "folders-full",
+            f"The master keeps {self._cap_bytes} bytes of folders, and all of it is in use: wait until jobs with --sync are over.",
+        )
+
+    def _used_of(self, home: str) -> int:
+        return self._used.get(home, 0) if home else sum(self._used.values())
+
+    def _count(self, path: str, size: int) -> None:
+        home = Path(path).parent.parent.name
+        self._used[home] = self._used.get(home, 0) + size
 
     def _path(self, user: str, digest: str) -> Path:
-        return self._root / digest_of(user.encode())[:32] / digest[:2] / digest
+        return self._root / _home(user) / digest[:2] / digest
 
-    def _files(self) -> list[os.DirEntry[str]]:
+    def _files(self, home: str = "") -> list[os.DirEntry[str]]:
+        """Return all pieces, or those of one home."""
         return [
             file
             for user in os.scandir(self._root)
+            if not home or user.name == home
             for part in os.scandir(user.path)
             for file in os.scandir(part.path)
             if not file.name.startswith(".")
         ]
+
+
+def _home(user: str) -> str:
+    """Return the name of a user's directory."""
+    return digest_of(user.encode())[:32]
 
 
 def _free_memory(path: Path) -> None:

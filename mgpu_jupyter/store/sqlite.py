@@ -36,20 +36,21 @@ from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.store.migrations import check_version, migrate
+from mgpu_jupyter.store.sealed_env import EnvSafe, key_lost
 
 BUSY_TIMEOUT_S = 10.0
 _ACTIVE = tuple(sorted(state.value for state in JobState if state not in FINAL_STATES))
 _NO_SPEC = JobSpec()
 _encoder = msgspec.msgpack.Encoder()
 _job_decoder = msgspec.msgpack.Decoder(Job)
-_spec_decoder = msgspec.msgpack.Decoder(JobSpec)
 _record_decoder = msgspec.msgpack.Decoder(Record)
 _facts_decoder = msgspec.msgpack.Decoder(NodeFacts)
 _notes_decoder = msgspec.msgpack.Decoder(NodeNotes)
 
+_SELECT = "SELECT seq, spec, record, id, sealed, values_dropped FROM jobs"
 _INSERT_JOB = """
-    INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record, array_id, notebook)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO jobs (number, id, user, name, state, submitted_at, idempotency_key, seq, spec, sealed, record, array_id, notebook)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _BIND_KEY = """
     INSERT INTO nodes (id, public_key) VALUES (?, ?)
@@ -84,24 +85,29 @@ class SqliteStore:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
             migrate(self._connection)
+            self._safe = EnvSafe(path)
+            self._safe.seal_all(self._connection)
         self._on_network = on_network
 
     def recover(self) -> Recovered:
         """Read all that a new master must know."""
         with _as_unavailable():
             marks = ", ".join("?" * len(_ACTIVE))
-            rows = self._connection.execute(f"SELECT seq, spec, record FROM jobs WHERE state IN ({marks})", _ACTIVE)  # noqa: S608 - marks only
-            jobs = tuple(_saved_job(row).job for row in rows)
+            rows = self._connection.execute(f"{_SELECT} WHERE state IN ({marks})", _ACTIVE)
+            active = [_saved_job(row, self._safe) for row in rows]
+            if lost := [saved.job for saved in active if saved.values_dropped]:
+                raise key_lost(lost)
+            jobs = tuple(saved.job for saved in active)
             nodes = tuple(_saved_node(row) for row in self._connection.execute("SELECT id, public_key, facts, revoked, orders FROM nodes"))
             join_keys = tuple(JoinKey(**dict(zip(_JOIN_KEY, row, strict=True))) for row in self._connection.execute(_SELECT_JOIN_KEYS))
             number = self._connection.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
             number = max(number, int(self.setting("number") or 0))  # the newest may have been purged
             memos = dict(self._connection.execute("SELECT name, value FROM memos").fetchall())
             over = self._connection.execute(
-                f"SELECT seq, spec, record FROM jobs WHERE state NOT IN ({marks}) ORDER BY number DESC LIMIT ?",  # noqa: S608 - marks only
+                f"{_SELECT} WHERE state NOT IN ({marks}) ORDER BY number DESC LIMIT ?",
                 (*_ACTIVE, ENDED_REMEMBERED),
             )
-            ended = tuple(_saved_job(row).job for row in over)[::-1]
+            ended = tuple(_saved_job(row, self._safe).job for row in over)[::-1]
             return Recovered(
                 jobs=jobs,
                 nodes=nodes,
@@ -126,11 +132,11 @@ class SqliteStore:
             job = saved.job
             record = _encoder.encode(replace(job, spec=_NO_SPEC))
             if job.id in batch.new:
-                spec = _encoder.encode(job.spec)
+                spec, sealed = self._safe.split(job.id, job.spec)
                 array = job.array.id if job.array else None
                 about = (job.number, job.id, job.user, job.spec.name, job.state, job.submitted_at, job.key)
                 notebook = (job.spec.origin.notebook if job.spec.origin else "") or None
-                inserts.append((*about, saved.seq, spec, record, array, notebook))
+                inserts.append((*about, saved.seq, spec, sealed, record, array, notebook))
             else:
                 updates.append((job.state, saved.seq, record, job.number))
         attempts = [(job.id, job.attempt, job.epoch, _encoder.encode(replace(job, spec=_NO_SPEC))) for job in batch.attempts]
@@ -158,22 +164,20 @@ class SqliteStore:
 
     def find_job(self, job_id: JobId) -> Job | None:
         """Return one job."""
-        saved = SqliteReader(self._connection, owns=False).job(job_id)
+        saved = SqliteReader(self._connection, self._safe, owns=False).job(job_id)
         return None if saved is None else saved.job
 
     def find_by_key(self, user: str, key: str) -> Job | None:
         """Return the job that this user submitted under this key."""
         with _as_unavailable():
-            row = self._connection.execute(
-                "SELECT seq, spec, record FROM jobs WHERE user = ? AND idempotency_key = ?", (user, key)
-            ).fetchone()
-        return None if row is None else _saved_job(row).job
+            row = self._connection.execute(f"{_SELECT} WHERE user = ? AND idempotency_key = ?", (user, key)).fetchone()
+        return None if row is None else _saved_job(row, self._safe).job
 
     def find_array(self, array_id: str) -> list[Job]:
         """Return the jobs of an array, in the order of their numbers."""
         with _as_unavailable():
-            rows = self._connection.execute("SELECT seq, spec, record FROM jobs WHERE array_id = ? ORDER BY number", (array_id,))
-            return [_saved_job(row).job for row in rows]
+            rows = self._connection.execute(f"{_SELECT} WHERE array_id = ? ORDER BY number", (array_id,))
+            return [_saved_job(row, self._safe).job for row in rows]
 
     def forget_jobs(self, job_ids: Sequence[JobId]) -> None:
         """Delete all that is kept of jobs that are over; their numbers are never given again."""
@@ -184,6 +188,16 @@ class SqliteStore:
             cursor.execute("INSERT OR REPLACE INTO meta VALUES ('number', ?)", (number,))
             for column, table in (("id", "jobs"), ("job_id", "attempts"), ("job_id", "marks"), ("key", "answers")):
                 cursor.executemany(f"DELETE FROM {table} WHERE {column} = ?", names)  # noqa: S608 - tables are named above
+
+    def drop_values(self, ended_before: float, after: int = 0) -> tuple[int, int]:
+        """Drop values of `--env` of jobs that ended before then, a page; return how many, and where to go on (0 at the end)."""
+        with _as_unavailable():
+            return self._safe.drop(self._connection, ended_before, after)
+
+    def owners(self) -> dict[str, str]:
+        """Return whose each job is."""
+        with _as_unavailable():
+            return dict(self._connection.execute("SELECT id, user FROM jobs").fetchall())
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
@@ -244,8 +258,9 @@ class SqliteStore:
     def reader(self) -> SqliteReader:
         """Return a connection for looking; on a network file system it is the writer's own."""
         if self._on_network:
-            return SqliteReader(self._connection, owns=False)
-        return SqliteReader(sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False))
+            return SqliteReader(self._connection, self._safe, owns=False)
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+        return SqliteReader(connection, self._safe)
 
     def close(self) -> None:
         """Close the database."""
@@ -269,15 +284,16 @@ class SqliteStore:
 class SqliteReader:
     """Reads committed rows. The caller keeps to one thread at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, *, owns: bool = True) -> None:
+    def __init__(self, connection: sqlite3.Connection, safe: EnvSafe, *, owns: bool = True) -> None:
         self._connection = connection
+        self._safe = safe
         self._owns = owns
 
     def job(self, job_id: JobId) -> SavedJob | None:
         """Return one job."""
         with _as_unavailable():
-            row = self._connection.execute("SELECT seq, spec, record FROM jobs WHERE id = ?", (job_id,)).fetchone()
-        return None if row is None else _saved_job(row)
+            row = self._connection.execute(f"{_SELECT} WHERE id = ?", (job_id,)).fetchone()
+        return None if row is None else _saved_job(row, self._safe)
 
     def jobs(self, wanted: JobFilter) -> list[SavedJob]:
         """Return a page, newest first."""
@@ -298,15 +314,15 @@ class SqliteReader:
                 clauses.append(f"{column} {test} ?")
                 values.append(value)
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        query = f"SELECT seq, spec, record FROM jobs {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - columns are named above
+        query = f"{_SELECT} {where} ORDER BY number DESC LIMIT ?"
         with _as_unavailable():
-            return [_saved_job(row) for row in self._connection.execute(query, (*values, wanted.limit))]
+            return [_saved_job(row, self._safe) for row in self._connection.execute(query, (*values, wanted.limit))]
 
     def changed_since(self, seq: int, limit: int) -> list[SavedJob]:
         """Return jobs that changed after `seq`, in the order of their last change."""
-        query = "SELECT seq, spec, record FROM jobs WHERE seq > ? ORDER BY seq LIMIT ?"
+        query = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
         with _as_unavailable():
-            return [_saved_job(row) for row in self._connection.execute(query, (seq, limit))]
+            return [_saved_job(row, self._safe) for row in self._connection.execute(query, (seq, limit))]
 
     def count_active(self) -> dict[str, int]:
         """Return how many jobs are in each state that is not final."""
@@ -318,9 +334,9 @@ class SqliteReader:
     def oldest_ended(self, after: int, limit: int) -> list[SavedJob]:
         """Return jobs that are over with numbers above `after`, the first submitted first."""
         marks = ", ".join("?" * len(_ACTIVE))
-        query = f"SELECT seq, spec, record FROM jobs WHERE number > ? AND state NOT IN ({marks}) ORDER BY number LIMIT ?"  # noqa: S608 - marks only
+        query = f"{_SELECT} WHERE number > ? AND state NOT IN ({marks}) ORDER BY number LIMIT ?"
         with _as_unavailable():
-            return [_saved_job(row) for row in self._connection.execute(query, (after, *_ACTIVE, limit))]
+            return [_saved_job(row, self._safe) for row in self._connection.execute(query, (after, *_ACTIVE, limit))]
 
     def count_ended(self) -> int:
         """Return how many jobs are over."""
@@ -386,9 +402,10 @@ def _keep_answers(cursor: sqlite3.Cursor, answers: list[tuple[str, Record]]) -> 
     cursor.execute("DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?", (ALL_ANSWERS_REMEMBERED,))
 
 
-def _saved_job(row: tuple[int, bytes, bytes]) -> SavedJob:
-    seq, spec, record = row
-    return SavedJob(replace(_job_decoder.decode(record), spec=_spec_decoder.decode(spec)), seq)
+def _saved_job(row: tuple[int, bytes, bytes, str, bytes | None, int], safe: EnvSafe) -> SavedJob:
+    seq, blob, record, job_id, sealed, was_dropped = row
+    spec, is_open = safe.join(job_id, blob, sealed)
+    return SavedJob(replace(_job_decoder.decode(record), spec=spec), seq, bool(was_dropped) or not is_open)
 
 
 def _saved_node(row: tuple[str, str | None, bytes | None, str, bytes | None]) -> SavedNode:

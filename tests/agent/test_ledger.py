@@ -8,7 +8,7 @@ import pytest
 
 from mgpu_agent.keeper import ledger as ledger_module
 from mgpu_agent.keeper.ledger import Ledger, stale
-from mgpu_agent.keeper.messages import StartRefused, TaskRecord
+from mgpu_agent.keeper.messages import Hook, Hooks, StartRefused, TaskRecord
 from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.protocol.failpoints import arm
 from mgpu_agent.protocol.ids import AttemptKey, JobId
@@ -253,3 +253,30 @@ def test_a_ledger_that_cannot_be_made_shorter_now_goes_on(tmp_path: Path, monkey
     ledger = reopened(ledger, tmp_path)
     assert ledger.known(KEY) == [STARTED]
     ledger.close()
+
+
+def test_the_environment_for_hooks_is_sealed_in_the_file_and_there_after_a_restart(tmp_path: Path) -> None:
+    hooks = Hooks((), (Hook("true"),), {b"HF_TOKEN": b"hf_planted_secret"}, "/")
+    ledger = a_ledger(tmp_path)
+    note_start(ledger)
+    ledger.note_hooked(KEY, hooks)
+    for _ in range(2):  # as it was written, and as it was written anew
+        ledger = reopened(ledger, tmp_path)
+        assert ledger.hooks == {KEY: hooks}
+        assert b"hf_planted_secret" not in (tmp_path / "ledger").read_bytes()
+    assert (tmp_path / "ledger.key").stat().st_mode & 0o777 == 0o600
+
+    (tmp_path / "ledger.key").unlink()
+    assert reopened(ledger, tmp_path).hooks == {KEY: Hooks((), (Hook("true"),), {}, "/")}
+
+
+def test_a_line_that_an_earlier_keeper_wrote_is_read(tmp_path: Path) -> None:
+    hooks = Hooks((), (Hook("true"),), {b"A": b"1"}, "/")
+    ledger = a_ledger(tmp_path)
+    ledger._buffer += ledger_module._frame(ledger_module._Hooked(KEY, hooks))
+    assert reopened(ledger, tmp_path).hooks == {KEY: hooks}
+    (tmp_path / "ledger.key").chmod(0o644)
+    assert a_ledger(tmp_path).hooks == {KEY: Hooks((), (Hook("true"),), {}, "/")}
+    again = a_ledger(tmp_path)
+    again.note_hooked(KEY, hooks)
+    assert reopened(again, tmp_path).hooks == {KEY: Hooks((), (Hook("true"),), {}, "/")}

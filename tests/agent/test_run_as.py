@@ -100,7 +100,13 @@ def test_no_new_privileges_by_setting_and_not_where_a_container_is_started(talk:
 def test_of_roots_environment_only_what_is_named_reaches_jobs() -> None:
     """Finding 12: an allow-list, so that a new secret of root's is none of theirs."""
     base = {b"PATH": b"/bin", b"HOME": b"/home/agent", b"AWS_SECRET_ACCESS_KEY": b"x", b"XDG_RUNTIME_DIR": b"/run/user/0", b"LC_ALL": b"C"}
-    base |= {b"LD_PRELOAD": b"/x.so", b"PYTHONPATH": b"/home/agent/lib", b"SSH_AUTH_SOCK": b"/x", b"NCCL_DEBUG": b"INFO", b"https_proxy": b"p"}
+    base |= {
+        b"LD_PRELOAD": b"/x.so",
+        b"PYTHONPATH": b"/lib",
+        b"SSH_AUTH_SOCK": b"/x",
+        b"NCCL_DEBUG": b"INFO",
+        b"https_proxy": b"p",
+    }
     assert login_environment(ANN, base) == {
         b"PATH": b"/bin",
         b"LC_ALL": b"C",

@@ -304,3 +304,21 @@ def test_earlier_attempts_and_the_first_of_each_mark_come_back_and_old_ones_go(s
     assert [job.attempt for job in reader.attempts(job_id(1))] == list(range(3, ATTEMPTS_REMEMBERED + 3))
     assert reader.marks(job_id(1)) == []
     reader.close()
+
+
+def test_values_of_an_environment_are_dropped_after_the_end_and_names_stay(store):
+    def with_env(number, **changes):
+        return a_job(number, spec=a_spec(name="x", env={"A": "1", "MGPU_DISPLAY_KEY": "d"}), **changes)
+
+    over = {"state": JobState.COMPLETED}
+    jobs = [with_env(1, ended_at=10.0, **over), with_env(2, ended_at=30.0, **over), with_env(3), a_job(4, ended_at=10.0, **over)]
+    save(store, *jobs)
+
+    assert (store.drop_values(20.0), store.drop_values(20.0)) == ((1, 0), (0, 0))
+    found = [store.reader().job(job.id) for job in jobs]
+    assert [(saved.job.spec.env, saved.values_dropped) for saved in found] == [
+        ({"A": "", "MGPU_DISPLAY_KEY": "d"}, True),
+        ({"A": "1", "MGPU_DISPLAY_KEY": "d"}, False),
+        ({"A": "1", "MGPU_DISPLAY_KEY": "d"}, False),
+        ({}, False),
+    ]

@@ -272,6 +272,23 @@ def test_a_launch_in_two_steps_goes_out_and_its_answers_come_in(world):
     assert joined == [NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), prepared=(spec.key,))]
 
 
+def test_every_launch_says_how_much_its_files_may_be(world):
+    world.hello()
+    world.sent()
+    plain = launch_spec(world.job, world.job.placements[0], 15.0)
+    spec = replace(plain, folder="0" * 64, results=("*",))
+    world.engine.launch(spec)
+    world.engine.prepare(spec, 60.0)
+    world.engine.start(NodeId("n1"), spec.key, spec)
+
+    limited = replace(spec, folder_limit_bytes=20 * 1024**3, results_limit_bytes=20 * 1024**3)
+    assert [message for _, message in world.sent()] == [
+        wire.Launch(spec=limited),
+        wire.Prepare(spec=limited, hold_s=60.0),
+        wire.Start(key=spec.key, spec=limited),
+    ]
+
+
 def test_a_meeting_goes_out_with_one_secret_for_each_attempt_and_its_answer_comes_in(world):
     world.hello()
     world.sent()

@@ -14,6 +14,8 @@ from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
 from mgpu_agent.protocol.model import ResultFile
 from mgpu_jupyter.engines.results import MAX_TRIES, PART_BYTES, SYNC_BYTES, ResultCollector
+from mgpu_jupyter.master.shares import Shares
+from mgpu_jupyter.store.disk_use import results_by_user
 from mgpu_jupyter.store.results import ResultStore
 from tests.processes import wait_until
 
@@ -116,3 +118,35 @@ def test_a_large_file_is_brought_to_disk_on_the_way_and_a_failure_there_is_not_f
     assert sync.call_count == 1
     assert collector.take_done() == ([(NODE, KEY)] if problem is None else [])
     assert (store.index(KEY.job_id, 1, NODE) is None) == (problem is not None)
+
+
+def test_results_of_one_user_are_kept_up_to_their_share(store: ResultStore, tmp_path: Path) -> None:
+    shares = Shares(len(DATA) + 10)
+    collector = ResultCollector(store, lambda: None, shares=shares, owner=lambda _: "mallory")
+    other = AttemptKey(JobId("ABCD5678"), 1, 8)
+    collector.take_found(NODE, FoundResults(key=KEY, files=FILES))
+    collector.take_found(NODE, FoundResults(key=other, files=FILES))  # while the first is under way, and counted already
+    give(collector)
+    done: list[object] = []
+    wait_until(lambda: done.extend(collector.take_done()) or len(done) == 2, "both are on disk")
+    text = "with it all your results would have more than your share of 1048591 bytes (limits.user_results_bytes): "
+    indices = [store.index(key.job_id, 1, NODE) for key in (KEY, other)]
+    assert [[kept.problem for kept in index.files] for index in indices if index] == [
+        ["", ""],
+        [f"{text}delete old jobs with mgpu purge, or ask an administrator", ""],
+    ]
+    collector.close()
+    counted = results_by_user(tmp_path / "results", {KEY.job_id: "mallory", other.job_id: "mallory"})
+    assert counted == {"mallory": len(DATA)} == {"mallory": shares.used("mallory")}
+
+
+def test_what_did_not_arrive_does_not_count(store: ResultStore) -> None:
+    shares = Shares(len(DATA))
+    collector = ResultCollector(store, lambda: None, shares=shares, owner=lambda _: "ann")
+    collector.take_found(NODE, FoundResults(key=KEY, files=FILES))
+    assert shares.used("ann") == len(DATA)
+    collector.take_found(NODE, FoundResults(key=KEY, files=FILES[:1]))  # told otherwise: it begins anew
+    assert shares.used("ann") == len(DATA)
+    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=0, problem="gone", data=memoryview(b"")))
+    assert shares.used("ann") == 0
+    collector.close()

@@ -157,6 +157,8 @@ SPEC = LaunchSpec(
     outputs=("c",),
     outputs_limit_bytes=2**31,
     container=True,
+    folder_limit_bytes=2**32,
+    results_limit_bytes=2**33,
 )
 SAMPLE = GpuSample(
     uuid=GPU,

@@ -48,7 +48,8 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     nameless = replace(SAMPLE, processes=(replace(SAMPLE.processes[0], name=""),))
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="", port=0)
-    bare = replace(SPEC, container=False, inputs="", outputs=(), outputs_limit_bytes=0)
+    unbounded = replace(SPEC, container=False, folder_limit_bytes=0, results_limit_bytes=0)
+    bare = replace(unbounded, inputs="", outputs=(), outputs_limit_bytes=0)
     unmixed = replace(bare, mpi=False)
     plain = replace(unmixed, debug=False, defaults={}, folder="", results=(), hooks=())
     alone = replace(plain, stdin=False, pty=False, rows=24, columns=80, setup="")
@@ -75,6 +76,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(unmixed, debug=False, folder="", results=(), hooks=())),
         "launch_without_mpi": replace(TO_AGENT["launch"], spec=unmixed),
         "launch_without_variables": replace(TO_AGENT["launch"], spec=bare),
+        "launch_without_limits": replace(TO_AGENT["launch"], spec=unbounded),
         "ping_without_cell": replace(TO_AGENT["ping"], cell=None),
         "pong_without_cell": replace(TO_MASTER["pong"], cell=None),
         "found_results_without_rank": replace(TO_MASTER["found_results"], files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640),)),

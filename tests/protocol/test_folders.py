@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -12,6 +14,8 @@ from mgpu_agent.protocol.folders import (
     Entry,
     Folder,
     check_folder,
+    check_room,
+    check_sizes,
     decode_folder,
     digest_of,
     encode_folder,
@@ -90,3 +94,37 @@ def test_variables_are_one_file_with_larger_pieces() -> None:
             values_of(folder)
     with pytest.raises(InvalidRequest, match="other content than its size says"):
         decode_folder(encode_folder(Folder((Entry("values", "values", 0o600, 0, 5, ("0" * 64, "1" * 64)),))))
+
+
+def test_a_folder_counts_as_large_as_it_is_when_laid_out() -> None:
+    bomb = Folder(tuple(Entry(f"f{number}", size=120 * PIECE_BYTES, pieces=(ONE,) * 120) for number in range(1_000)))
+    assert bomb.size == 120_000 * PIECE_BYTES
+    check_room(bomb, bomb.size)
+    check_room(bomb, 0)
+    with pytest.raises(InvalidRequest, match=r"has 125829120000 bytes when it is laid out, and 1000 are allowed: leave files out"):
+        check_room(bomb, 1_000)
+
+
+def test_no_file_makes_up_for_another_with_less_than_nothing() -> None:
+    with pytest.raises(InvalidRequest, match="'b' has other content than its size says"):
+        check_folder(Folder((Entry("a", size=3, pieces=(ONE,)), Entry("b", size=-3))))
+
+
+@pytest.mark.parametrize(
+    ("size", "pieces", "is_right"),
+    [
+        (0, (), True),
+        (3, (TWO,), True),
+        (4, (TWO,), False),
+        (2, (TWO,), False),
+        (PIECE_BYTES + 3, (ONE, TWO), True),
+        (PIECE_BYTES + 3, (TWO, TWO), False),
+        (PIECE_BYTES + 4, (ONE, TWO), False),
+        (2 * PIECE_BYTES, (ONE, ONE), True),
+    ],
+)
+def test_files_have_the_sizes_of_their_pieces(size: int, pieces: tuple[str, ...], is_right: bool) -> None:
+    folder = Folder((Entry("a", size=size, pieces=pieces),))
+    check_folder(folder)
+    with nullcontext() if is_right else pytest.raises(InvalidRequest, match="'a' has other content than its size says"):
+        check_sizes(folder, {ONE: PIECE_BYTES, TWO: 3})

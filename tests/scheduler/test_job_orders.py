@@ -353,4 +353,4 @@ def test_quotas_count_what_was_given_even_if_a_node_returns_with_less():
     job = run(cluster, gpus=2)
     cluster.join("n1", 1, at=11.0, tasks=(status(job),))
     cluster.tell(TaskReported(at=20.0, status=ended(job)))
-    assert cluster.state.quotas.counts() == {"jobs": {}, "gpus": {}, "queued": {}, "arrays": {}}
+    assert cluster.state.quotas.counts() == {"jobs": {}, "gpus": {}, "queued": {}, "bytes": {}, "arrays": {}}

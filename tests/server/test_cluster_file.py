@@ -75,6 +75,7 @@ quotas: {bob: {gpus: 4}}
 shares: {ann: 2}
 retention: {max_age_days: 30, max_output_gb: 100}
 health: {every_s: 60, program: [/opt/check]}
+limits: {folder_bytes: 1000, results_bytes: 0}
 """
 )
 
@@ -145,6 +146,7 @@ def test_what_jupyters_own_settings_say_goes_before_and_tables_are_put_together(
     assert (app.timeout, app.heartbeat_interval, app.cluster_name) == (90.0, 30.0, "gpu-cluster")
     assert app.quotas == {"bob": {"gpus": 4}, "ann": {"gpus": 1}}
     assert app.health_checks == {"every_s": 60.0, "program": ["/opt/check"]}
+    assert app.limits == {"folder_bytes": 1000, "results_bytes": 0}
 
 
 @pytest.mark.parametrize(

@@ -80,3 +80,24 @@ async def test_others_are_rerun_and_purged_by_administrators_only(api, app, ask,
     assert await ask("jobs/purge", ann, "POST", {"older_than_s": 0}) == (200, {"jobs": 0, "output_bytes": 0, "dry_run": False})
     status, answer = await ask("jobs/purge", bob, "POST", {"older_than_s": 0, "everybody": True})
     assert (status, answer["jobs"]) == (200, 1)
+
+
+async def test_values_of_an_environment_are_in_no_file_and_no_answer_and_are_dropped_in_time(api, app, state_dir):
+    env = {"HF_TOKEN": "hf_planted_secret"}
+    job_id = await cancelled(api, env=env)
+    files = [path for path in state_dir.rglob("*") if path.is_file() and path.parent.name != "keys"]
+    assert [path for path in files if b"hf_planted_secret" in path.read_bytes()] == []
+    answers = [await api(path) for path in (f"jobs/{job_id}", "jobs", f"jobs/{job_id}/explain", f"jobs/{job_id}/trace", "changes")]
+    assert "hf_planted_secret" not in str(answers)
+
+    headers = {"Idempotency-Key": "mine"}
+    code, body = await api("jobs", "POST", a_spec(env=env), headers=headers)
+    await api(f"jobs/{body['job_id']}/cancel", "POST")
+    assert await app.service.write(lambda store: store.drop_values(app.service.clock() + 1)) == (2, 0)
+    assert (await api("jobs", "POST", a_spec(env=env), headers=headers))[1]["job_id"] == body["job_id"]
+    code, answer = await api(f"jobs/{job_id}/rerun", "POST")
+    assert (code, answer["code"], answer["message"]) == (
+        409,
+        "values-dropped",
+        f"The values of --env of job {job_id} (HF_TOKEN) are kept no longer: submit it anew with them.",
+    )

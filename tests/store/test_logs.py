@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT
 from mgpu_jupyter.master.ports import LogKey
+from mgpu_jupyter.master.shares import Shares
 from mgpu_jupyter.store import logs
-from mgpu_jupyter.store.logs import LogWriter, Run, cut_marker, is_cut, log_path, log_size, read_runs
+from mgpu_jupyter.store.disk_use import output_by_user
+from mgpu_jupyter.store.logs import LogWriter, Run, cut_marker, is_cut, log_path, log_size, read_runs, share_marker
 
 KEY = LogKey(JobId("ABCD1234"), 1, 0)
 
@@ -305,3 +307,31 @@ def test_a_full_disk_leaves_no_half_of_a_record(tmp_path):
     assert read_runs(root, KEY, 0, 100) == whole
     writer.close()
     assert LogWriter(root).received(KEY) == {STDOUT: 3, STDERR: 3}
+
+
+def test_the_output_of_one_user_ends_at_their_share_over_all_jobs_and_restarts(tmp_path):
+    root, owners = tmp_path / "logs", {"MALL0001": "mallory", "MALL0002": "mallory", "ANNN0001": "ann"}
+    first, second, other = (LogKey(JobId(name), 1, 0) for name in owners)
+    writer = LogWriter(root, shares=Shares(100), owner=owners.__getitem__)
+    assert writer.append(first, STDOUT, 0, b"x" * 60) == 60
+    writer.close()
+
+    shares = Shares(100, output_by_user(root, owners))
+    writer = LogWriter(root, shares=shares, owner=owners.__getitem__)
+    assert shares.used("mallory") == 60
+    assert writer.append(second, STDOUT, 0, b"y" * 60) == NOTHING_MORE
+    assert writer.append(first, STDOUT, 60, b"x") == NOTHING_MORE
+    assert writer.append(other, STDOUT, 0, b"z" * 90) == 90
+    assert [log_path(root, key).read_bytes() for key in (first, second, other)] == [
+        b"x" * 60 + share_marker(100),
+        b"y" * 40 + share_marker(100),
+        b"z" * 90,
+    ]
+    writer.close()
+    assert output_by_user(root, owners) == {user: shares.used(user) for user in ("mallory", "ann")}
+
+
+def test_those_who_run_the_cluster_have_no_share(tmp_path):
+    writer = LogWriter(tmp_path / "logs", shares=Shares(10, {}, "root".__eq__), owner=lambda _: "root")
+    assert writer.append(KEY, STDOUT, 0, b"x" * 60) == 60
+    writer.close()

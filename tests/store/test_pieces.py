@@ -106,3 +106,40 @@ def test_the_tray_is_no_way_around_the_cap(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="all of it is in use"):
         store.take_laid("ann", [digest], none_in_use)
     assert store.missing("ann", [digest]) == [digest]
+
+
+def test_one_user_fills_their_share_and_others_go_on(tmp_path: Path) -> None:
+    root = tmp_path / "pieces"
+    options = {"cap_bytes": 1000, "share_bytes": 300, "is_exempt": "root".__eq__}
+    store = PieceStore(root, **options)
+    sent = store.put("mallory", [b"a" * 100, b"b" * 100, b"c" * 100], none_in_use)
+    with pytest.raises(Conflict) as refused:
+        store.put("mallory", [b"d" * 100], none_in_use)
+    assert (refused.value.code, refused.value.message) == (
+        "share-used",
+        (
+            "You have 300 bytes of folders here, and 300 are your share: wait until jobs with --sync or --in are over, "
+            "send less (.mgpuignore), or ask an administrator (limits.user_folders_bytes)."
+        ),
+    )
+    assert store.put("mallory", [b"a" * 100], none_in_use) == sent[:1]
+    store.put("ann", [b"e" * 300], none_in_use)
+    store.put("root", [b"f" * 400], none_in_use)
+
+    again = PieceStore(root, **options)  # counted anew from the files
+    with pytest.raises(Conflict, match="your share"):
+        again.put("mallory", [b"d"], none_in_use)
+    again.forget("mallory", sent[:1], set())
+    age(root, sent[1], 2 * YOUNG_S)
+    again.put("mallory", [b"d" * 200], none_in_use)  # what was forgotten, and what was not used for long, makes room
+    assert again.missing("mallory", sent) == sent[:2]
+    assert again.missing("ann", [digest_of(b"e" * 300)]) == []
+
+
+def test_a_damaged_piece_that_goes_gives_its_room_back(tmp_path: Path) -> None:
+    store = PieceStore(tmp_path / "pieces", share_bytes=100)
+    (digest,) = store.put("ann", [b"a" * 100], none_in_use)
+    (path,) = (tmp_path / "pieces").glob(f"*/*/{digest}")
+    path.write_bytes(b"b" * 100)
+    assert (store.read("ann", digest), store.read("ann", digest)) == (b"b" * 100, None)
+    assert store.put("ann", [b"c" * 100], none_in_use) == [digest_of(b"c" * 100)]

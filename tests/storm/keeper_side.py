@@ -52,6 +52,9 @@ class LedgerInMemory:
         self._disk.ledger = self._disk.ledger[:size]
         self.size = size
 
+    def key(self) -> bytes:
+        return b"k" * 32
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -77,6 +77,7 @@ export interface Cluster {
   strategy: string;
   preemption: boolean;
   quota: QuotaInfo;
+  privacy: 'full' | 'names' | 'none';
 }
 
 /** The cluster over a time. `ended` and the jobs are known over restarts, `gpus` and `busy` since this master started. */

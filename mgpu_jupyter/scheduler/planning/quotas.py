@@ -20,6 +20,8 @@ class Claim(msgspec.Struct, frozen=True):
     qos: str
     array: str | None
     gpus: int
+    request_bytes: int = 0
+    """How long the request is that waits."""
 
 
 class Quotas:
@@ -30,6 +32,8 @@ class Quotas:
         self._jobs: Counter[tuple[str, ...]] = Counter()
         self._gpus: Counter[tuple[str, ...]] = Counter()
         self._queued: Counter[tuple[str, ...]] = Counter()
+        self._bytes: Counter[str] = Counter()
+        """Of requests that wait, by user."""
         self._arrays: Counter[str] = Counter()
         self.throttles: dict[str, int] = {}
         """How many jobs of an array may run at once."""
@@ -40,7 +44,7 @@ class Quotas:
         """Return the counts to try things on."""
         twin = Quotas(self._site)
         twin._jobs, twin._gpus, twin._queued = Counter(self._jobs), Counter(self._gpus), Counter(self._queued)
-        twin._arrays, twin.throttles = Counter(self._arrays), dict(self.throttles)
+        twin._arrays, twin.throttles, twin._bytes = Counter(self._arrays), dict(self.throttles), Counter(self._bytes)
         return twin
 
     def hold(self, claim: Claim, sign: int) -> None:
@@ -55,6 +59,7 @@ class Quotas:
         """Count a job that waits from now on (1), or no more (-1)."""
         for key in keys_of(claim.user, claim.account, claim.qos):
             self._queued[key] += sign
+        self._bytes[claim.user] += sign * claim.request_bytes
 
     def may_start(self, entry: Entry) -> bool:
         """Tell whether nothing but resources keeps a job from starting."""
@@ -87,10 +92,21 @@ class Quotas:
                 return f"{has}{asks}: wait until some have started, or cancel some."
         return ""
 
+    def why_too_much(self, user: str, more_bytes: int) -> str:
+        """Return the sentence about all that the requests of a user may have together; empty when there is room for these."""
+        most, has = self._site.settings.queued_bytes, self._bytes[user]
+        if not most or has + more_bytes <= most:
+            return ""
+        return (
+            f"Your requests that wait may have {most} bytes together and have {has}; this would add {more_bytes}: wait until some have "
+            "started, cancel some, or put scripts into files (limits.user_queued_bytes)."
+        )
+
     def counts(self) -> dict[str, dict[tuple[str, ...], int]]:
         """Return what is counted, without zeros."""
         counters = {"jobs": self._jobs, "gpus": self._gpus, "queued": self._queued}
         counted = {name: {key: number for key, number in counter.items() if number} for name, counter in counters.items()}
+        counted["bytes"] = {(user,): number for user, number in self._bytes.items() if number}
         return {**counted, "arrays": {(name,): number for name, number in self._arrays.items() if number}}
 
     def can_ever(self, user: str, account: str, qos: str, gpus: int) -> str:

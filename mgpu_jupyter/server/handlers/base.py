@@ -23,6 +23,7 @@ from mgpu_jupyter.api.models import MAX_BODY_BYTES
 from mgpu_jupyter.api.nearby import Nearby
 from mgpu_jupyter.api.routes import ROUTES
 from mgpu_jupyter.master.node_views import NodeView
+from mgpu_jupyter.master.privacy import Sight, shown
 from mgpu_jupyter.model.job import PLAIN_PATTERN
 from mgpu_jupyter.server.access import SCHEME, Person
 from mgpu_jupyter.server.errors import answer_for
@@ -240,7 +241,7 @@ class Guarded(JupyterHandler):
             self.set_header("Retry-After", str(body.details["retry_after_s"]))
         if status == 405:
             self.set_header("Allow", ", ".join(sorted(route.method for route in ROUTES if route.path == self.path)))
-        self.finish(msgspec.json.encode(body))
+        self.finish(msgspec.json.encode(self.seen(body)))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Keep expected answers out of the log."""
@@ -265,7 +266,14 @@ class Guarded(JupyterHandler):
         """Send a JSON answer."""
         self.set_status(status)
         self.set_header("Content-Type", JSON)
-        self.finish(msgspec.json.encode(body))
+        self.finish(msgspec.json.encode(self.seen(body)))
+
+    def seen(self, body: object) -> object:
+        """Return an answer as the one who asks may see it."""
+        service = self.extension.service
+        if not isinstance(service, Service) or (person := getattr(self, "person", None)) is None:
+            return body
+        return shown(body, Sight(service.settings.privacy, person.name, person.is_admin, lambda job_id: service.saved_job(job_id).job.user))
 
     def read_body(self, kind: type[_T]) -> _T:
         """Return the request's body as a value, or refuse it with what is wrong."""

@@ -54,6 +54,7 @@ class ClusterHandler(Guarded):
             jobs=self.service.reader.count_active(),
             notice=notice([(node.id, node.facts) for node in nodes]),
             seq=self.service.master.seq,
+            privacy=self.service.settings.privacy,
         )
         self.answer(site_view(cluster, self.service.site, self.person.name))
 

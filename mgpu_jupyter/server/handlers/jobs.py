@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api import models, upkeep
@@ -49,11 +49,16 @@ class JobsHandler(Taking):
     async def get(self) -> None:
         """List a page of jobs, newest first."""
         notebook = self.query("notebook", str, "") or None
+        name = self.query("name", str, "") or None
+        # The jobs of a notebook are those of whoever asks: others may have a notebook of the same name.
+        user = self.query("user", str, "") or (None if notebook is None else self.person.name)
+        if self._would_tell(user, name, notebook):
+            self.answer(models.JobList(jobs=()))
+            return
         wanted = JobFilter(
             states=_states(self.query("state", str, "")),
-            # The jobs of a notebook are those of whoever asks: others may have a notebook of the same name.
-            user=self.query("user", str, "") or (None if notebook is None else self.person.name),
-            name=self.query("name", str, "") or None,
+            user=user,
+            name=name,
             since=self._since(),
             array=self.query("array", str, "") or None,
             notebook=notebook,
@@ -63,6 +68,13 @@ class JobsHandler(Taking):
         page, last = await self.service.jobs(wanted)
         cursor = _write_cursor(last) if last is not None else None
         self.answer(models.JobList(jobs=tuple(page), next_cursor=cursor))
+
+    def _would_tell(self, user: str | None, name: str | None, notebook: str | None) -> bool:
+        """Tell whether what is found would say what is hidden: whose a job is, what it is called, where it came from."""
+        privacy = self.service.settings.privacy
+        if privacy == "full" or self.person.is_admin or user == self.person.name:
+            return False
+        return notebook is not None or (privacy == "none" and (user is not None or name is not None))
 
     def _since(self) -> float | None:
         since = self.query("since", float, 0.0)
@@ -180,8 +192,12 @@ class RerunHandler(Taking):
     async def post(self, job_id: str) -> None:
         """Submit again what was asked for; when it may start is as for a new job, so old waits are left out, and nobody types into it."""
         named = job_id_of(job_id)
-        job = self.service.saved_job(named).job
+        saved = self.service.saved_job(named)
+        job = saved.job
         self.person.check_may_touch(job.user, named)
+        if saved.values_dropped:
+            names = ", ".join(name for name, value in job.spec.env.items() if not value)
+            raise Conflict("values-dropped", f"The values of --env of job {named} ({names}) are kept no longer: submit it anew with them.")
         array = str(job.array.index) if job.array else ""
         await self.take(replace(job.spec, array=array, dependency="", begin_at=0.0, hold=False, stdin=False, interactive_kill=False))
 

@@ -123,7 +123,7 @@ class Socket(WebSocketMixin, WebSocketHandler, Guarded):
         timeout_s = self.service.settings.follower_timeout_s
         try:
             async for frame in frames:
-                await asyncio.wait_for(self.write_message(msgspec.json.encode(frame).decode()), timeout_s)
+                await asyncio.wait_for(self.write_message(msgspec.json.encode(self.seen(frame)).decode()), timeout_s)
         except WebSocketClosedError:
             return
         except TimeoutError:
