@@ -10,11 +10,15 @@ import pytest
 from tests.e2e.cluster import Cluster
 from tests.e2e.notebook import Notebook
 
+TEST_LIMIT_S = 600
+"""For every test with its fixtures: longer than all waits within it, so that a test that fails says itself what it waited for."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,7 +55,7 @@ def two_nodes(shared_cluster: Cluster) -> Iterator[Cluster]:
     yield shared_cluster
     for job in shared_cluster.client.jobs(state="active"):
         job.cancel()
-    shared_cluster.wait_until(lambda: not list(shared_cluster.client.jobs(state="active")), "nothing runs any more", 30)
+    shared_cluster.wait_until(lambda: not list(shared_cluster.client.jobs(state="active")), "nothing runs any more")
 
 
 @pytest.fixture(scope="module")
