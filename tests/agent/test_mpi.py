@@ -36,7 +36,7 @@ def test_hosts_files_and_launcher(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "MGPU_MPI_HOSTS": "n1:2,n2:2", "MGPU_NODE_ID": "n1"}
 
     def launch(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(tmp_path / "launch"), *words], env=env, capture_output=True, text=True, timeout=20, check=False)
+        return subprocess.run([str(tmp_path / "launch"), *words], env=env, capture_output=True, text=True, timeout=120, check=False)
 
     here = launch("-x", "-l", "ada", "n1", "A=b;export", "A;echo", '"$A c"')
     assert (here.returncode, here.stdout) == (0, "b c\n")
@@ -81,8 +81,8 @@ def test_parcels_go_out_with_their_attempt_and_come_in_to_it(office: PostOffice)
     wait_until(lambda: found.extend(office.serve()) or len(found) == 2)
     assert sorted(found, key=lambda post: post.key)[0] == Post(key=KEY, to="n2", data=b"hello")  # type: ignore[arg-type]
     office.deliver(KEY, "n2", b"answer")
-    assert mine.communicate(timeout=20)[0] == "b'answer'\n"
-    assert other.communicate(timeout=20)[0] == "None\n"
+    assert mine.communicate(timeout=120)[0] == "b'answer'\n"
+    assert other.communicate(timeout=120)[0] == "None\n"
     assert office.serve() == []
 
 
@@ -164,7 +164,7 @@ def test_a_process_with_the_wrong_library_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_programs_run_without_being_installed() -> None:
-    done = subprocess.run([*program("first"), "sh", "-c", "exit 3"], env={"PATH": "/bin:/usr/bin"}, timeout=20, check=False, cwd="/")
+    done = subprocess.run([*program("first"), "sh", "-c", "exit 3"], env={"PATH": "/bin:/usr/bin"}, timeout=120, check=False, cwd="/")
     assert done.returncode == 3
-    missing = subprocess.run([*program("first"), "no-such-program"], env={"PATH": "/bin"}, capture_output=True, timeout=20, check=False)
+    missing = subprocess.run([*program("first"), "no-such-program"], env={"PATH": "/bin"}, capture_output=True, timeout=120, check=False)
     assert (missing.returncode, b"no-such-program" in missing.stderr) == (127, True)

@@ -15,7 +15,7 @@ from mgpu_jupyter.scheduler.events import NodeJoined, NodeLeft, TaskReported
 from mgpu_jupyter.scheduler.model import Load
 from tests.builders import ended, facts, status
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 async def read_until(socket, wanted):
