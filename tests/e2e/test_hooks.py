@@ -80,7 +80,19 @@ def test_gpus_are_handed_on_only_after_the_epilog_and_an_agent_that_restarts_kno
     assert first.output() == "tidied\n"
 
 
-def test_an_epilog_that_takes_too_long_is_ended_and_a_cancel_in_a_prolog_starts_nothing(site: Cluster, tmp_path: Path) -> None:
+def test_an_epilog_that_takes_too_long_is_ended_and_the_gpu_handed_on(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.start_master("--MgpuApp.hook_limit=1")
+    cluster.start_node("n1", 1)
+    pid = tmp_path / "pid"
+    first = cluster.client.submit(["true"], gpus=1, epilog=f"echo $$ > {pid}; echo begun; sleep 3600; echo never")
+    second = cluster.client.submit(["true"], gpus=1)
+    assert first.wait(60).state == JobState.COMPLETED, first.info
+    assert first.output() == "begun\n"
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    assert second.wait(60).state == JobState.COMPLETED, second.info
+
+
+def test_a_cancel_in_a_prolog_starts_nothing(site: Cluster, tmp_path: Path) -> None:
     begun, ran = tmp_path / "begun", tmp_path / "ran"
     job = site.client.submit(["touch", str(ran)], gpus=0, prolog=f"touch {begun}; sleep 60")
     site.wait_until(begun.exists, "the prolog runs")
