@@ -16,6 +16,7 @@ from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.cli import queue as queue_module
+from mgpu_jupyter.cli import srun
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.discovery import START_ONE
 from mgpu_jupyter.client.listing import as_text
@@ -96,6 +97,23 @@ def test_an_interrupt_before_the_answer_takes_the_submit_back() -> None:
 
     keys = {request.headers["Idempotency-Key"] for request in mock.requests if request.path == "jobs"}
     assert (len(keys), mock.jobs["MOCK0000"].cancelled.is_set()) == (1, True)
+
+
+def test_an_interrupt_between_the_answer_and_the_first_frame_cancels_the_job(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """It comes while the line with the job's id is printed: the job is there, and nobody would see it end."""
+    told, real = [], srun.note
+
+    def note(text: str) -> None:
+        told.append(text)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+        real(text)
+
+    monkeypatch.setattr(srun, "note", note)
+    mock = plays(hold=True)
+    assert run(entry.mgpu_srun, ["--", "x"], mock) == 130
+    assert (mock.jobs["MOCK0000"].cancelled.is_set(), told[0]) == (True, "Job submitted. ID: MOCK0000 (priority=0)")
+    assert capsys.readouterr().err.splitlines() == ["User interrupted. Canceling job...", "Job MOCK0000 canceled successfully."]
 
 
 @pytest.mark.parametrize(
