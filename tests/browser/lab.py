@@ -14,7 +14,7 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Locator, Page
 
 from tests.e2e.cluster import BIN, Cluster
-from tests.processes import wait_until
+from tests.processes import WaitedTooLong, wait_until
 
 TOKEN = "a-token-for-tests"
 LIMIT_MS = 60_000.0
@@ -26,6 +26,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 
+_RESTORED = """
+() => Promise.race([window.jupyterapp.restored.then(() => true), new Promise(done => setTimeout(() => done(false), 500))])
+"""
 _READY = """
 async () => {
   const panel = window.jupyterapp.shell.currentWidget;
@@ -118,9 +121,18 @@ class LabPage:
 
     def __init__(self, page: Page, theme: str) -> None:
         self.page = page
-        page.wait_for_function("() => window.jupyterapp && document.querySelector('#jp-main-dock-panel')")
-        page.evaluate("async () => { await window.jupyterapp.restored; }")
+        try:
+            self._wait_until_restored()
+        except WaitedTooLong:
+            # On a busy machine JupyterLab now and then waits for ever for its own layout; a person reloads the page, too.
+            page.reload()
+            self._wait_until_restored()
         self.theme(theme)
+
+    def _wait_until_restored(self) -> None:
+        self.page.wait_for_function("() => window.jupyterapp && document.querySelector('#jp-main-dock-panel')")
+        # Asked again and again: the browser drops a promise that nothing can keep any more, and who waits for it alone is told just that.
+        wait_until(lambda: self.page.evaluate(_RESTORED), "JupyterLab has its layout", LAB_LIMIT_S)
 
     def command(self, name: str, **arguments: object) -> Any:
         """Carry out a command of JupyterLab; what it returns must be plain data."""

@@ -23,12 +23,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _end_in_order() -> Iterator[None]:
-    """Make SIGTERM end the session like Ctrl-C, so that every cluster is taken down."""
+    """Make SIGTERM end the session like Ctrl-C, so that every cluster is taken down.
+
+    And take Ctrl-C back: whoever runs this in the background of a script ignores it, and so would every program that is started here.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGTERM, before)
 

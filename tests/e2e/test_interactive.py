@@ -119,7 +119,7 @@ def test_ipython_in_a_terminal_has_the_header_as_lines(open_screen: Callable[...
         seen += screen.see(" running on ")
     go.touch()
     seen += screen.see(" · ")
-    assert re.search(r"mgpu [0-9A-Z]{8} running on n1 ×1\s[^<]*Done in [\d.]+ s on n1, 1 simulated GPU, exit 0 · $", seen)
+    assert re.search(r"mgpu [0-9A-Z]{8} running on n1 ×1\s[^<]*Done in [\d.]+ m?s on n1, 1 simulated GPU, exit 0 · $", seen)
     assert "hello" in seen
     assert re.search(r"mgpu [0-9A-Z]{8} (waiting|starting|running)", screen.see("ing"))
 
