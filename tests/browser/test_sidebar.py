@@ -141,7 +141,6 @@ def test_the_layout_is_found_again_after_a_reload(lab: Lab, context: BrowserCont
     expect(page.page.locator("#mgpu-history")).to_be_hidden()
 
 
-@pytest.mark.timeout(180)  # many requests, one after the other
 def test_hostile_names_are_text(lab: Lab, context: BrowserContext) -> None:
     names = hostile.named(120, HOSTILE)
     page = show(lab, context).page
