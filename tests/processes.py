@@ -14,13 +14,16 @@ from typing import TypeVar
 import psutil
 
 T = TypeVar("T")
+LIMIT_S = 60.0
+"""How long a condition may take. It only has to end at some time what would never end: what is green does not wait for it, and on a
+machine that others keep busy everything takes ten times as long."""
 
 
 class WaitedTooLong(AssertionError):
     """A condition did not come true within its limit."""
 
 
-def wait_until(condition: Callable[[], T | None], what: str, limit_s: float = 20.0, every_s: float = 0.05) -> T:
+def wait_until(condition: Callable[[], T | None], what: str, limit_s: float = LIMIT_S, every_s: float = 0.05) -> T:
     """Return the first true value of `condition`; one that raises counts as not yet."""
     deadline = time.monotonic() + limit_s
     problem: Exception | None = None
@@ -37,13 +40,31 @@ def wait_until(condition: Callable[[], T | None], what: str, limit_s: float = 20
 
 
 def free_port() -> int:
-    """Return a free TCP port of the loopback interface, below those that outgoing connections are given."""
+    """Return a free TCP port of the loopback interface, below those that outgoing connections are given.
+
+    It is this process's until it ends, whatever happens to what listens there: no other test process is given the same one.
+    """
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.randrange(10_240, max(lowest, 20_000))
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _claim(port)
             return port
+
+
+def _claim(port: int) -> None:
+    """Take the name of a port among all test processes of this machine; raise OSError if another has it.
+
+    A name in the abstract namespace leaves no file behind and ends with the process, also when that is killed.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0mgpu-test-port-{port}")
+    except OSError:
+        claim.close()
+        raise
+    claim.detach()  # open until this process ends
 
 
 def processes_of(state: Path) -> list[psutil.Process]:
@@ -74,7 +95,7 @@ def describe(processes: list[psutil.Process]) -> str:
     return "\n".join(lines)
 
 
-def wait_until_gone(state: Path, limit_s: float = 15.0) -> list[psutil.Process]:
+def wait_until_gone(state: Path, limit_s: float = LIMIT_S) -> list[psutil.Process]:
     """Wait until no process of `state` is left; return those that still live at the limit."""
     deadline = time.monotonic() + limit_s
     while (left := processes_of(state)) and time.monotonic() < deadline:
@@ -92,6 +113,6 @@ def end_all(state: Path, grace_s: float = 5.0) -> list[str]:
                 ended.append(describe([process]))
                 process.terminate() if time.monotonic() < deadline else process.kill()
         psutil.wait_procs(left, timeout=1)
-        if time.monotonic() > deadline + 10:
+        if time.monotonic() > deadline + LIMIT_S:
             raise WaitedTooLong(f"These would not end:\n{describe(left)}")
     return ended

@@ -83,14 +83,17 @@ def run(client: Client, spec: JobSpec, viewer: Viewer, beside: Beside | None = N
     except KeyboardInterrupt:
         client.withdraw(spec, key)
         raise
-    viewer.submitted(job)
-    return watch(client, job, viewer, beside)
+    return watch(client, job, viewer, beside, is_new=True)
 
 
-def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None) -> Outcome:
+def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None, *, is_new: bool = False) -> Outcome:
     """Show a job to its end; an interrupt cancels it, a second one stops watching."""
-    frames = frames_for(job, viewer)
+    frames: Follow | Pump | None = None
     try:
+        # An interrupt may come before anything is shown: the job is there already, and must not go on unseen.
+        if is_new:
+            viewer.submitted(job)
+        frames = frames_for(job, viewer)
         if beside is not None:
             beside.begin(job)
         return Outcome(job=show(frames, viewer))
@@ -100,6 +103,7 @@ def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None
             if beside.detached:
                 return Outcome(job=job.info, detached=True)
         viewer.interrupted(job)
+        frames = frames or frames_for(job, viewer)
         return Outcome(job=cancel_and_see(client, job, frames, viewer), interrupted=True)
     except BrokenPipeError:  # nobody reads any more
         job.cancel()
@@ -107,7 +111,8 @@ def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None
     finally:
         if beside is not None:
             beside.end()
-        frames.close()
+        if frames is not None:
+            frames.close()
 
 
 def attach(job: Job, viewer: Viewer, beside: Beside, rank: int | None = None) -> Outcome:

@@ -36,11 +36,11 @@ class Node:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def terminate(self) -> int:
         self.process.terminate()
-        return self.process.wait(15)
+        return self.process.wait(60)
 
     def keepers(self) -> list[psutil.Process]:
         """Return the living keepers of this node."""
@@ -58,7 +58,7 @@ class Node:
         for process in self._running:
             if process.poll() is None:
                 process.terminate()
-            process.wait(15)
+            process.wait(60)
         for keeper in self.keepers():
             keeper.send_signal(signal.SIGTERM)
         wait_until(lambda: not self.keepers())

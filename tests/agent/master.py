@@ -38,7 +38,7 @@ from mgpu_agent.protocol.model import LaunchSpec, OutputMark, TaskSpec, TaskStat
 from mgpu_agent.protocol.places import RuntimeFile, boot_id, host_name, write_runtime_file
 
 T = TypeVar("T")
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class SmallMaster:

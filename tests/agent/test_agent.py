@@ -305,7 +305,7 @@ def test_both_killed_leave_nothing_running_when_the_node_is_offered_again(joined
     (keeper,) = node.keepers()
     node.process.kill()
     keeper.kill()
-    node.process.wait(10)
+    node.process.wait(60)
     node.start()
     joined.wait(lambda: len(joined.hellos) == 2)
     (status,) = joined.hellos[-1].tasks
@@ -349,8 +349,8 @@ def test_readings_come_and_rise_under_load(joined: SmallMaster) -> None:
 
 def test_a_second_agent_says_so(joined: SmallMaster, node: Node, state: Path) -> None:
     words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(state)]
-    plain = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
-    embedded = subprocess.run([*words, "--embedded"], capture_output=True, text=True, timeout=20, check=False)
+    plain = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    embedded = subprocess.run([*words, "--embedded"], capture_output=True, text=True, timeout=120, check=False)
     sentence = "The agent of node n1 is already running.\n"
 
     assert [(run.returncode, run.stderr) for run in (plain, embedded)] == [(1, sentence), (0, sentence)]
@@ -382,7 +382,7 @@ NEEDS_A_LINE = "run `mgpu join-token` there and start mgpu_node with the line it
 def test_without_a_master_there_is_one_sentence(state: Path, arguments: list[str], sentence: str) -> None:
     words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(state), *arguments]
     env = os.environ | {"MGPU_MASTER_WAIT": "0.1"}
-    run = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False, env=env)
+    run = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=env)
 
     assert (run.returncode, run.stderr, run.stdout) == (1, sentence, "")
 

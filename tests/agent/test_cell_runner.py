@@ -33,7 +33,7 @@ print(sorted(name for name in globals() if not name.startswith("__")))
 
 def run(cell: Path, source: str, *, by: tuple[str, ...] = (RUNNER,)) -> subprocess.CompletedProcess[str]:
     cell.write_text(source)
-    return subprocess.run([sys.executable, "-u", *by, str(cell)], capture_output=True, text=True, timeout=50, check=False, cwd=cell.parent)
+    return subprocess.run([sys.executable, "-u", *by, str(cell)], capture_output=True, text=True, timeout=120, check=False, cwd=cell.parent)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,6 @@ print('imported')
 )
 def test_imports_without(package: str, blocked: tuple[str, ...]) -> None:
     program = BLOCK.format(package=package, blocked=blocked)
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
 
     assert (run.returncode, run.stdout, run.stderr) == (0, "imported\n", "")

@@ -91,7 +91,7 @@ def test_a_line_that_is_refused_is_one_sentence_and_is_not_kept(elsewhere: Small
 
 def run_node(state: Path, *words: str, stdin: str = "") -> tuple[int, str]:
     command = [sys.executable, "-m", "mgpu_agent.cli", "--state-dir", str(state), "--fake-gpus", "1", *words]
-    run = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
     return run.returncode, run.stderr
 
 
@@ -191,6 +191,6 @@ def test_a_keeper_refuses_to_start_on_what_others_can_read(tmp_path: Path, name:
     path.chmod(mode)
 
     command = [sys.executable, "-m", "mgpu_agent.keeper", "--dir", str(directory)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     assert (run.returncode, run.stderr.count("\n"), run.stderr.endswith(f"you alone: run  chmod {fix} {path}\n")) == (1, 1, True)

@@ -143,7 +143,7 @@ class Keepers:
         for keeper in self.running:
             if keeper.poll() is None:
                 keeper.terminate()
-            keeper.wait(15)
+            keeper.wait(60)
 
 
 @pytest.fixture
@@ -371,7 +371,7 @@ def test_an_idle_keeper_ends_by_itself(keepers: Keepers) -> None:
     alone = keepers.start()
     keepers.talk().close()
 
-    assert alone.wait(10) == 0
+    assert alone.wait(60) == 0
 
 
 def test_a_keeper_ends_at_once_when_told(keepers: Keepers) -> None:
@@ -381,7 +381,7 @@ def test_a_keeper_ends_at_once_when_told(keepers: Keepers) -> None:
     talk.wait_started(a_key())
     talk.say(StopTasks(key=a_key(), grace_s=5.0), Leave())
 
-    assert keeper.wait(10) == 0
+    assert keeper.wait(60) == 0
 
 
 def test_empty_spool_files_are_used_again(talk: Conversation) -> None:

@@ -25,7 +25,7 @@ def link() -> Iterator[Link]:
 
 
 def first_event(link: Link) -> LinkEvent:
-    return wait_until(lambda: next(iter(link.events()), None), "something happened to the connection", 20)
+    return wait_until(lambda: next(iter(link.events()), None), "something happened to the connection")
 
 
 def test_a_connection_that_breaks_before_the_handshake_was_not_refused(link: Link) -> None:

@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -43,7 +42,7 @@ def a_meet(peers: dict[str, Offer], secret: bytes = b"secret", limit_s: float = 
 
 
 def answer(node: Meetings) -> Met:
-    return wait_until(lambda: next(iter(node.take()), None), "the node tells whom it reached", 10.0)
+    return wait_until(lambda: next(iter(node.take()), None), "the node tells whom it reached")
 
 
 def meet_all(nodes: list[Meetings], offers: dict[str, Offer]) -> list[Met]:
@@ -86,11 +85,9 @@ def test_a_node_that_never_comes_is_silent_and_one_that_left_refuses(nodes: list
     offers = {"n2": nodes[1].open(SPEC), "n3": nodes[2].open(SPEC)}
     nodes[2].leave(KEY)
     nodes[0].open(SPEC)
-    began = time.monotonic()
     nodes[0].meet(a_meet(offers, limit_s=1.0))
     found = {one.node_id: one.why for one in answer(nodes[0]).unreached}
     assert found == {"n2": "no answer", "n3": "connection refused"}
-    assert time.monotonic() - began < 5.0
 
 
 def test_when_all_are_reached_nobody_waits_for_ways_that_lead_nowhere(nodes: list[Meetings], monkeypatch: pytest.MonkeyPatch) -> None:

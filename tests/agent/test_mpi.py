@@ -30,7 +30,7 @@ def test_hosts_files_and_launcher(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "MGPU_MPI_HOSTS": "n1:2,n2:2", "MGPU_NODE_ID": "n1"}
 
     def launch(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(tmp_path / "launch"), *words], env=env, capture_output=True, text=True, timeout=20, check=False)
+        return subprocess.run([str(tmp_path / "launch"), *words], env=env, capture_output=True, text=True, timeout=120, check=False)
 
     here = launch("-x", "-l", "ada", "n1", "A=b;export", "A;echo", '"$A c"')
     assert (here.returncode, here.stdout) == (0, "b c\n")
@@ -118,7 +118,7 @@ def test_a_process_with_the_wrong_library_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_programs_run_without_being_installed() -> None:
-    done = subprocess.run([*program("first"), "sh", "-c", "exit 3"], env={"PATH": "/bin:/usr/bin"}, timeout=20, check=False, cwd="/")
+    done = subprocess.run([*program("first"), "sh", "-c", "exit 3"], env={"PATH": "/bin:/usr/bin"}, timeout=120, check=False, cwd="/")
     assert done.returncode == 3
-    missing = subprocess.run([*program("first"), "no-such-program"], env={"PATH": "/bin"}, capture_output=True, timeout=20, check=False)
+    missing = subprocess.run([*program("first"), "no-such-program"], env={"PATH": "/bin"}, capture_output=True, timeout=120, check=False)
     assert (missing.returncode, b"no-such-program" in missing.stderr) == (127, True)

@@ -128,7 +128,7 @@ def test_blocks_are_given_back_beside_the_agents_own_work(tmp_path: Path) -> Non
 
     assert (punch("a", 1, 2), punch("b", 3, 4), punched.empty()) == (True, True, True)
     may_go_on.set()
-    assert [punched.get(timeout=30), punched.get(timeout=30)] == [("a", 1, 2), ("b", 3, 4)]
+    assert [punched.get(timeout=120), punched.get(timeout=120)] == [("a", 1, 2), ("b", 3, 4)]
     assert os.listdir(tmp_path) == []
 
 
@@ -146,7 +146,7 @@ def test_one_that_can_no_longer_is_asked_no_more(tmp_path: Path) -> None:
         return path != "broken"
 
     punch = Puncher(str(tmp_path), breaks)
-    asked.get(timeout=30)
+    asked.get(timeout=120)
     assert punch("broken", 0, 1) is True
-    assert asked.get(timeout=30) == "broken"
-    wait_until(lambda: not punch("next", 0, 1), "it is known that it cannot", 30)
+    assert asked.get(timeout=120) == "broken"
+    wait_until(lambda: not punch("next", 0, 1), "it is known that it cannot")

@@ -117,7 +117,7 @@ def run(directory: Path, source: str, *out: str, env: dict[str, str] | None = No
     cell = directory / "cell.py"
     cell.write_text(source)
     words = [sys.executable, RUNNER, "--values", str(directory), *out, str(cell)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=50, check=False, env={**os.environ, **(env or {})})
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **(env or {})})
 
 
 def test_a_cell_finds_its_variables_and_leaves_others(tmp_path: Path) -> None:

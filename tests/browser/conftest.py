@@ -6,10 +6,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.browser.lab import Lab, LabPage
+from tests.browser.lab import LIMIT_MS, Lab, LabPage
 from tests.e2e.cluster import Cluster
+from tests.e2e.conftest import TEST_LIMIT_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = [
@@ -22,12 +23,14 @@ ARGUMENTS = [
     "--no-first-run",
 ]
 SIZE = {"width": 1280, "height": 900}
+expect.set_options(timeout=LIMIT_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason="There is no Chromium: install your system's chromium package."))
 
@@ -62,7 +65,7 @@ def lab(shared_lab: Lab) -> Iterator[Lab]:
     yield shared_lab
     for job in shared_lab.client.jobs(state="active"):
         job.cancel()
-    shared_lab.wait_until(lambda: not list(shared_lab.client.jobs(state="active")), "nothing runs any more", 30)
+    shared_lab.wait_until(lambda: not list(shared_lab.client.jobs(state="active")), "nothing runs any more")
 
 
 @pytest.fixture

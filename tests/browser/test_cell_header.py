@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import BrowserContext, Locator
 
 from tests.browser.lab import Lab, LabPage
 
 RUNS = """%%mgpu_srun --nodes 2 --gpus-per-node 2 --name train-7b -t 03:00:00
 import os, signal, time
-signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2.5), os._exit(1)))  # saves its state first
+def save(*_):
+    while not os.path.exists("MARK"):
+        time.sleep(0.05)
+    os._exit(1)
+signal.signal(signal.SIGTERM, save)
 rank = os.environ["MGPU_NODE_RANK"]
 print("2 ranks on 2 nodes, ring over eth1")
 if rank == "0":
@@ -67,9 +70,9 @@ def back(page: LabPage, name: str) -> None:
     page.page.locator(f".lm-TabBar-tabLabel:text-is('{name}.ipynb')").click()
 
 
-@pytest.mark.timeout(240)
 def test_a_header_that_lives(lab: Lab, context: BrowserContext, pictures: Path) -> None:
-    page = notebook(lab, context, "cell", RUNS, DONE, FAILS)
+    saved = lab.directory / "saved"
+    page = notebook(lab, context, "cell", RUNS.replace("MARK", str(saved)), DONE, FAILS)
     page.run(1, wait=False)
     output = page.output(1)
     output.locator(".mgpu-running").wait_for()
@@ -97,6 +100,7 @@ def test_a_header_that_lives(lab: Lab, context: BrowserContext, pictures: Path) 
     pressed(output, "Cancel")
     output.locator(".mgpu-stopping", has_text="if it does not end").wait_for()
     both(page, pictures, "cell-stopping", output)
+    saved.touch()
     page.wait_for_cell(1)
     assert "JobCancelled" in page.text(1)
     assert "Cancelled" in output.locator(".mgpu-head").inner_text()
@@ -129,7 +133,6 @@ def test_a_header_that_lives(lab: Lab, context: BrowserContext, pictures: Path) 
     assert len(list(lab.client.jobs(name="finetune-13b"))) == 2
 
 
-@pytest.mark.timeout(240)
 def test_a_header_that_waits(lab: Lab, context: BrowserContext, pictures: Path) -> None:
     lab.client.submit(["sleep", "600"], nodes=2, gpus_per_node=4, name="before", time_limit=3600.0)
     page = notebook(lab, context, "waits", WAITS)

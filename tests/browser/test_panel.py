@@ -10,12 +10,11 @@ from playwright.sync_api import Browser, Locator, expect
 
 from mgpu_jupyter.client.job import Job
 from tests.browser.conftest import SIZE
-from tests.browser.lab import Lab, LabPage
+from tests.browser.lab import LIMIT_MS, Lab, LabPage
 from tests.processes import wait_until
 
 CELLS = ["%load_ext mgpu_jupyter", "%mgpu_panel", "%mgpu_panel gpus", "%mgpu_panel submit", "%mgpu_panel job"]
 QUEUE, GPUS, SUBMIT, JOB = 1, 2, 3, 4
-LIMIT_MS = 30_000
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def shown(page: LabPage, number: int) -> Locator:
     return panel
 
 
-def submit(lab: Lab, name: str, gpus: int = 1, seconds: float = 120.0, **keywords: object) -> Job:
+def submit(lab: Lab, name: str, gpus: int = 1, seconds: float = 3600.0, **keywords: object) -> Job:
     return lab.client.submit(["sleep", str(seconds)], gpus=gpus, name=name, **keywords)  # type: ignore[arg-type]
 
 
@@ -92,15 +91,15 @@ def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: P
             button.click()
         return also.refresh().reason_code == "held"
 
-    wait_until(is_held, "it is held", 30, every_s=0.6)
+    wait_until(is_held, "it is held", every_s=0.6)
     assert waits.refresh().reason_code != "held"
     expect(row(panel, also)).to_contain_text("held; starts only when released", timeout=LIMIT_MS)
     lab.wait_until(lambda: "Release after-it" in panel.inner_html(), "its button says so")
-    wait_until(lambda: _pressed(panel, "Release after-it") and also.refresh().reason_code != "held", "it is released", 30, every_s=0.6)
+    wait_until(lambda: _pressed(panel, "Release after-it") and also.refresh().reason_code != "held", "it is released", every_s=0.6)
 
     # A counter-offer is taken by its button: one GPU is free.
     wait_until(
-        lambda: _pressed(panel, "Why does it wait: after-it") and "1 GPU instead of 2" in panel.inner_text(), "an offer", 30, every_s=0.6
+        lambda: _pressed(panel, "Why does it wait: after-it") and "1 GPU instead of 2" in panel.inner_text(), "an offer", every_s=0.6
     )
     page.screenshot(pictures / "panel-explain-light.png", panel)
     panel.get_by_role("button", name="Start now").first.click()
@@ -109,9 +108,7 @@ def test_the_queue_is_live_and_takes_orders(lab: Lab, page: LabPage, pictures: P
     lab.wait_until(lambda: taken.refresh().state == "running" and taken.refresh().gpus == 1, "the changed one runs")
     expect(panel).to_contain_text(f"after-it starts as {taken.id}", timeout=LIMIT_MS)
 
-    wait_until(
-        lambda: _pressed(panel, "Cancel train-0") and "Cancel “train-0” of me" in panel.inner_text(), "it is asked for", 30, every_s=0.6
-    )
+    wait_until(lambda: _pressed(panel, "Cancel train-0") and "Cancel “train-0” of me" in panel.inner_text(), "it is asked for", every_s=0.6)
     expect(panel.locator(".mgpu-card")).to_contain_text("Cancel “train-0” of me")
     panel.get_by_role("button", name="Cancel the job").click()
     lab.wait_until(lambda: runs[0].refresh().state == "cancelled", "the job is cancelled")
@@ -163,8 +160,10 @@ def test_the_form_is_answered_while_it_is_filled_in(lab: Lab, page: LabPage, pic
     expect(panel).to_contain_text("Time limit is not a time", timeout=LIMIT_MS)
     panel.get_by_label("Time limit").fill("00:10:00")
     panel.get_by_label("Name").fill("from the form")
-    panel.get_by_label("Command").fill("sleep 60")
-    expect(panel.locator(".mgpu-line")).to_have_text("%mgpu_srun --gpus 1 -t 00:10:00 --name 'from the form' -- sleep 60", timeout=LIMIT_MS)
+    panel.get_by_label("Command").fill("sleep 3600")
+    expect(panel.locator(".mgpu-line")).to_have_text(
+        "%mgpu_srun --gpus 1 -t 00:10:00 --name 'from the form' -- sleep 3600", timeout=LIMIT_MS
+    )
     expect(panel).to_contain_text("Starts now", timeout=LIMIT_MS)
     node = sorted(lab.node_states())[0]
     panel.get_by_role("button", name=f"Ask for GPU 2 of {node}").click()
@@ -205,8 +204,8 @@ def test_the_form_is_answered_while_it_is_filled_in(lab: Lab, page: LabPage, pic
 
 
 def test_a_job_is_followed(lab: Lab, page: LabPage, pictures: Path) -> None:
-    script = "import time\nfor n in range(400):\n print('step', n, '<script>alert(1)</script>', flush=True); time.sleep(0.3)"
-    job = lab.client.submit(["python3", "-c", script], gpus=2, name="followed", time_limit=600)
+    script = "import time\nfor n in range(4000):\n print('step', n, '<script>alert(1)</script>', flush=True); time.sleep(0.3)"
+    job = lab.client.submit(["python3", "-c", script], gpus=2, name="followed", time_limit=3600)
     lab.wait_until(lambda: job.refresh().state == "running", "it runs")
     panel = shown(page, JOB)
     panel.get_by_role("combobox").select_option(f"followed · {job.id}")

@@ -17,7 +17,6 @@ from tests.browser.lab import Lab, LabPage
 from tests.processes import wait_until
 
 SLEEP = ["sleep", "600"]
-expect.set_options(timeout=30_000)
 
 
 def show(lab: Lab, context: BrowserContext, workspace: str = "auto", theme: str = "light") -> LabPage:
@@ -136,13 +135,12 @@ def test_the_layout_is_found_again_after_a_reload(lab: Lab, context: BrowserCont
     page.page.locator("#mgpu-panel .jp-AccordionPanel-title").nth(2).click(position={"x": 12, "y": 14})
     expect(page.page.locator("#mgpu-history")).to_be_hidden()
     saved = "async () => JSON.stringify(await window.jupyterapp.serviceManager.workspaces.fetch('layout'))"
-    wait_until(lambda: "true,true,false" in page.page.evaluate(saved).replace(" ", ""), "the layout is saved", 30)
+    wait_until(lambda: "true,true,false" in page.page.evaluate(saved).replace(" ", ""), "the layout is saved")
     page.page.reload()
     expect(page.page.locator("#mgpu-cluster .mgp-headline")).to_be_visible()
     expect(page.page.locator("#mgpu-history")).to_be_hidden()
 
 
-@pytest.mark.timeout(180)  # many requests, one after the other
 def test_hostile_names_are_text(lab: Lab, context: BrowserContext) -> None:
     names = hostile.named(120, HOSTILE)
     page = show(lab, context).page
@@ -214,7 +212,6 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.mark.timeout(180)  # two starts of JupyterLab
 def test_the_server_is_lost_and_comes_back(own_lab: Lab, context: BrowserContext) -> None:
     page = show(own_lab, context).page
     job = own_lab.client.submit(SLEEP, gpus=1, name="goes-on")

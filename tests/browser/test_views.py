@@ -134,7 +134,7 @@ def test_run_a_file_from_its_menu_and_a_terminal_on_a_node(lab: Lab, context: Br
     page.command("mgpu:open-node", id="node-2")
     page.page.locator("[data-node-view=node-2]").get_by_role("button", name="Terminal").click()
     expect(page.page.locator(".jp-Terminal")).to_be_visible()
-    lab.wait_until(lambda: any(has_shell(job, "node-2") for job in lab.client.jobs(state="running")), "a shell on node-2", 30)
+    lab.wait_until(lambda: any(has_shell(job, "node-2") for job in lab.client.jobs(state="running")), "a shell on node-2")
 
 
 def has_shell(job: Job, node: str) -> bool:

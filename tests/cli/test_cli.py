@@ -16,6 +16,7 @@ from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.cli import queue as queue_module
+from mgpu_jupyter.cli import srun
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.discovery import START_ONE
 from mgpu_jupyter.client.listing import as_text
@@ -96,6 +97,23 @@ def test_an_interrupt_before_the_answer_takes_the_submit_back() -> None:
 
     keys = {request.headers["Idempotency-Key"] for request in mock.requests if request.path == "jobs"}
     assert (len(keys), mock.jobs["MOCK0000"].cancelled.is_set()) == (1, True)
+
+
+def test_an_interrupt_between_the_answer_and_the_first_frame_cancels_the_job(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """It comes while the line with the job's id is printed: the job is there, and nobody would see it end."""
+    told, real = [], srun.note
+
+    def note(text: str) -> None:
+        told.append(text)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+        real(text)
+
+    monkeypatch.setattr(srun, "note", note)
+    mock = plays(hold=True)
+    assert run(entry.mgpu_srun, ["--", "x"], mock) == 130
+    assert (mock.jobs["MOCK0000"].cancelled.is_set(), told[0]) == (True, "Job submitted. ID: MOCK0000 (priority=0)")
+    assert capsys.readouterr().err.splitlines() == ["User interrupted. Canceling job...", "Job MOCK0000 canceled successfully."]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +376,7 @@ def program(name: str, *words: str, state: Path) -> subprocess.CompletedProcess[
         "XDG_CONFIG_HOME": str(state / "config"),
     }
     path = Path(sys.executable).parent / name
-    return subprocess.run([str(path), *words], env=env, capture_output=True, text=True, timeout=50, check=False)
+    return subprocess.run([str(path), *words], env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_programs_end_with_one_sentence_where_there_is_no_master(tmp_path: Path) -> None:
@@ -375,7 +393,7 @@ def test_the_command_line_imports_no_jupyter() -> None:
         "import sys; from mgpu_jupyter.cli import main, srun, queue, cancel, nodes, logs, master;"
         "print(sorted({'asyncio', 'tornado', 'IPython', 'jupyter_server', 'zmq'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "[]\n"
 
 
@@ -389,5 +407,5 @@ def test_specs_of_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_master_imports_nothing_that_takes_longer_than_its_whole_start() -> None:
     program = "import sys; from mgpu_jupyter.cli.master import leave_out_slow_imports as leave; leave(); import jupyter_server.serverapp"
     program += "; print(sorted(name for name in ('lark', 'IPython', 'torch') if name in sys.modules))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert run.stdout == "[]\n"

@@ -124,7 +124,7 @@ def test_help_has_a_line_for_each_flag_and_an_example(command: str, capsys: Capt
 
 @pytest.mark.parametrize("program", SCRIPTS)
 def test_every_program_has_help(program: str) -> None:
-    done = subprocess.run([str(BIN / program), "--help"], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run([str(BIN / program), "--help"], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout[:6], done.stderr) == (0, "usage:", "")
 
 
@@ -154,7 +154,7 @@ def _in_terminal(words: list[str], env: dict[str, str]) -> str:
             if not data:
                 break
             parts.append(data)
-        program.wait(20)
+        program.wait(60)
         return b"".join(parts).decode()
     finally:
         os.close(ours)

@@ -114,7 +114,7 @@ def test_an_array_in_the_hand_of_a_user() -> None:
     assert isinstance(array, JobArray)
     assert repr(array) == "<JobArray ARRA0000 of 2 jobs>"
     assert [job.id for job in array.jobs] == ["MOCK0000", "MOCK0001"]
-    assert array.wait(5).state is JobState.COMPLETED
+    assert array.wait(60).state is JobState.COMPLETED
     assert array.output() == "hello\nhello\n"
     for refused in (array.follow, array.output_bytes):
         with pytest.raises(InvalidRequest, match="is an array"):
@@ -131,7 +131,7 @@ def test_an_array_in_the_hand_of_a_user() -> None:
 def test_one_who_waits_for_a_failed_array_sees_that() -> None:
     codes = iter([0, 3, 0])
     mock = MockTransport(lambda _: Play(exit_code=next(codes)))
-    array = Client(transport=mock).submit(["x"], array="0-2").wait(5)
+    array = Client(transport=mock).submit(["x"], array="0-2").wait(60)
     assert (array.state, array.exit_code) == (JobState.FAILED, 3)
 
 

@@ -190,7 +190,7 @@ def test_a_job_in_the_hand() -> None:
     client = Client(transport=mock)
     job = client.submit(["x"])
     assert repr(job) == f"<Job {job.id}>"
-    assert (job.wait(5) is job, job.state, job.exit_code, job.output()) == (True, JobState.FAILED, 3, "one\nerr\n")
+    assert (job.wait(60) is job, job.state, job.exit_code, job.output()) == (True, JobState.FAILED, 3, "one\nerr\n")
     assert repr(job) == f"<Job {job.id} failed>"
     assert client.job(job.id.lower()).id == job.id
     with pytest.raises(NotFound):
@@ -205,7 +205,7 @@ def test_cancel_ends_a_job_that_runs_on() -> None:
     assert job.state is JobState.RUNNING
     mock.failures = [lost()]
     assert job.cancel() == models.CancelAnswer(job_id=job.id, state=JobState.CANCELLED)
-    assert job.wait(5).state is JobState.CANCELLED
+    assert job.wait(60).state is JobState.CANCELLED
 
 
 def test_output_of_several_ranks_is_labelled() -> None:

@@ -287,7 +287,7 @@ def test_wait_sees_the_end_and_times_out(scripted: Start) -> None:
     server = scripted(answer(200, a_view()), frames(out(b"noise", 0), END))
     with Client(server.url, "t", timeouts=QUICK) as client:
         job = Job(client.caller, "AAAA1111")
-        assert job.wait(5).state is JobState.COMPLETED
+        assert job.wait(60).state is JobState.COMPLETED
         assert job.exit_code == 0
     assert server.seen[1].path.endswith("follow=1&rank=100000")  # to wait is not to read all that is printed
     assert len(server.seen) == 2  # what is final is not asked for again

@@ -25,9 +25,9 @@ from tests.demo.server import ROOT, SIMULATED, JupyterProgram, StopRequested, en
 from tests.processes import WaitedTooLong, free_port, wait_until
 
 NOTEBOOKS = ROOT / "notebooks"
-START_LIMIT_S = 40.0
-CELL_LIMIT_S = 60
-LIMIT_S = 115
+START_LIMIT_S = 180.0
+CELL_LIMIT_S = 180
+LIMIT_S = 500
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 

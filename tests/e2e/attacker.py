@@ -15,6 +15,7 @@ from mgpu_agent.protocol.places import RuntimeFile, boot_id, host_name
 
 KeyPair = tuple[bytes, bytes]
 SILENCE_MS = 2_000
+ANSWER_MS = 60_000
 
 
 class Connection:
@@ -35,6 +36,10 @@ class Connection:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
         self._socket.close()
         self._context.term()
 
@@ -52,9 +57,9 @@ class Connection:
             return []
         return [decode_to_agent(frame)[1] for frame in self._socket.recv_multipart()]
 
-    def receive_all(self, limit_ms: int = SILENCE_MS) -> list[ToAgent]:
-        """Return everything up to the first silence."""
-        messages: list[ToAgent] = []
+    def receive_all(self, limit_ms: int = SILENCE_MS, *, first_ms: int = 0) -> list[ToAgent]:
+        """Return everything up to the first silence; where an answer must come, `first_ms` is how long it may take."""
+        messages = self.receive(first_ms) if first_ms else []
         while batch := self.receive(limit_ms):
             messages += batch
         return messages
@@ -83,6 +88,6 @@ def enrol(runtime: RuntimeFile, node_id: str) -> KeyPair:
     enrolment = (runtime.enrol_public_key.encode(), runtime.enrol_secret_key.encode())
     with Connection(runtime.link_address, enrolment, runtime.link_public_key.encode()) as connection:
         connection.send(Enrol(node_id=NodeId(node_id), public_key=keys[0].decode()))
-        answer = connection.receive(10_000)
+        answer = connection.receive(ANSWER_MS)
     assert answer == [Enrolled(node_id=NodeId(node_id))]
     return keys

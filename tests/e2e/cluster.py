@@ -15,11 +15,11 @@ from typing import Self, TypeVar
 
 from mgpu_agent.protocol.places import RuntimeFile, find_runtime_file
 from mgpu_jupyter import Client
-from tests.processes import describe, end_all, free_port, processes_of, wait_until
+from tests.processes import LIMIT_S, describe, end_all, free_port, processes_of, wait_until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-START_LIMIT_S = 90.0
+START_LIMIT_S = 180.0
 T = TypeVar("T")
 
 
@@ -51,7 +51,7 @@ class Cluster:
                 program.terminate()
         end_all(self.state)
         for program in self._programs.values():
-            program.wait(10)
+            program.wait(60)
         assert processes_of(self.state) == []
 
     # --- programs ------------------------------------------------------------------------------------
@@ -112,23 +112,30 @@ class Cluster:
         return self._start_agent(node_id, [str(BIN / "mgpu_node"), "--node-id", node_id, "--master-port", str(self.port)], env)
 
     def _start_agent(self, node_id: str, command: list[str], env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        before = self._joins(node_id)
         program = self.start(node_id, command, env=env)
-        self.wait_until(lambda: self.node_states().get(node_id) == "online", f"{node_id} is online", START_LIMIT_S)
+        # The master may not have noticed yet that the agent before this one is gone: that this one joined, only its log says.
+        self.wait_until(
+            lambda: self._joins(node_id) > before and self.node_states().get(node_id) == "online", f"{node_id} is online", START_LIMIT_S
+        )
         return program
+
+    def _joins(self, node_id: str) -> int:
+        return self.log(node_id).count(" joined ")
 
     def kill(self, name: str) -> None:
         """End a program as a crash does (SIGKILL), and only that one process."""
         self._programs[name].send_signal(signal.SIGKILL)
-        self._programs[name].wait(10)
+        self._programs[name].wait(60)
 
     def stop(self, name: str) -> int:
         """End a program as an administrator does (SIGTERM); return its exit code."""
         self._programs[name].terminate()
-        return self._programs[name].wait(20)
+        return self._programs[name].wait(60)
 
     def wait(self, name: str) -> int:
         """Wait until a program ends by itself; return its exit code."""
-        return self._programs[name].wait(20)
+        return self._programs[name].wait(60)
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -164,7 +171,7 @@ class Cluster:
         path = self.log_path(name)
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait_until(self, condition: Callable[[], T | None], what: str, limit_s: float = 20.0) -> T:
+    def wait_until(self, condition: Callable[[], T | None], what: str, limit_s: float = LIMIT_S) -> T:
         """Wait for a condition."""
         return wait_until(condition, what, limit_s)
 

@@ -10,21 +10,30 @@ import pytest
 from tests.e2e.cluster import Cluster
 from tests.e2e.notebook import Notebook
 
+TEST_LIMIT_S = 600
+"""For every test with its fixtures: longer than all waits within it, so that a test that fails says itself what it waited for."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _end_in_order() -> Iterator[None]:
-    """Make SIGTERM end the session like Ctrl-C, so that every cluster is taken down."""
+    """Make SIGTERM end the session like Ctrl-C, so that every cluster is taken down.
+
+    And take Ctrl-C back: whoever runs this in the background of a script ignores it, and so would every program that is started here.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGTERM, before)
 
@@ -51,7 +60,7 @@ def two_nodes(shared_cluster: Cluster) -> Iterator[Cluster]:
     yield shared_cluster
     for job in shared_cluster.client.jobs(state="active"):
         job.cancel()
-    shared_cluster.wait_until(lambda: not list(shared_cluster.client.jobs(state="active")), "nothing runs any more", 30)
+    shared_cluster.wait_until(lambda: not list(shared_cluster.client.jobs(state="active")), "nothing runs any more")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ set -u
 
 fail() { echo "FAILED: $*"; exit 1; }
 expect() { grep -qF -- "$1" <<<"$2" || fail "no '$1' in: $2"; }
-settle() { for _ in $(seq 60); do "$@" && return 0; sleep 0.5; done; fail "waited too long for: $*"; }
+settle() { for _ in $(seq 120); do "$@" && return 0; sleep 0.5; done; fail "waited too long for: $*"; }
 online() { mgpu_queue 2>/dev/null | grep -q "Node $1: online"; }
 state_is() { mgpu_queue | grep -A4 "ID: $1 " | grep -q "Status: $2"; }
 

@@ -71,7 +71,7 @@ class Network:
         """Let a host drop what comes from or goes to an address, as a firewall does."""
         for words in (("INPUT", "-s"), ("OUTPUT", "-d")):
             command = self.inside(name, ["iptables", "-w", "-A", words[0], words[1], address, "-j", "DROP"])
-            subprocess.run(command, check=True, capture_output=True, timeout=20)
+            subprocess.run(command, check=True, capture_output=True, timeout=120)
 
     def _namespace(self, name: str) -> str:
         return f"{self._mark}-{name}"
@@ -103,4 +103,4 @@ class Network:
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=20)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=120)

@@ -15,6 +15,8 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
+CELL_LIMIT_S = 150.0
+
 
 class Piece(msgspec.Struct, frozen=True):
     """One message of a cell, with the time at which it arrived."""
@@ -56,10 +58,10 @@ class Attached:
     def __enter__(self) -> Self:
         self._client.load_connection_file()
         self._client.start_channels()
-        deadline = time.monotonic() + 40.0
+        deadline = time.monotonic() + CELL_LIMIT_S
         while True:
             try:
-                self._client.wait_for_ready(timeout=30)
+                self._client.wait_for_ready(timeout=120)
             except RuntimeError:
                 # A client without the process takes a kernel that is not up yet for a dead one.
                 if time.monotonic() > deadline:
@@ -70,7 +72,7 @@ class Attached:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._client.stop_channels()
 
-    def run(self, code: str, limit_s: float = 40.0, watch: Callable[[str], None] | None = None) -> Ran:
+    def run(self, code: str, limit_s: float = CELL_LIMIT_S, watch: Callable[[str], None] | None = None) -> Ran:
         """Run a cell to its end; `watch` is given all of stdout so far at every message."""
         message_id = self._client.execute(code)
         deadline = time.monotonic() + limit_s
@@ -99,7 +101,7 @@ class Attached:
         reply = self._reply(self._client.execute(code))
         return "".join(one["data"]["text/plain"] for one in reply["payload"] if one["source"] == "page")
 
-    def updates(self, display_id: str, until: str, limit_s: float = 40.0) -> str:
+    def updates(self, display_id: str, until: str, limit_s: float = CELL_LIMIT_S) -> str:
         """Return the first text with `until` that a display is updated to while the kernel is idle."""
         deadline = time.monotonic() + limit_s
         while True:
@@ -109,7 +111,7 @@ class Attached:
                 if until in text:
                     return text
 
-    def _reply(self, message_id: str, limit_s: float = 40.0) -> dict[str, Any]:
+    def _reply(self, message_id: str, limit_s: float = CELL_LIMIT_S) -> dict[str, Any]:
         deadline = time.monotonic() + limit_s
         while True:
             message = self._client.get_shell_msg(timeout=max(0.1, deadline - time.monotonic()))
@@ -131,7 +133,7 @@ class Notebook(Attached):
         self._manager.start_kernel(env=self._env, cwd=str(self._directory))
         self._client = self._manager.blocking_client()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=30)
+        self._client.wait_for_ready(timeout=120)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -143,7 +145,7 @@ class Notebook(Attached):
         """Do what the stop button does."""
         self._manager.interrupt_kernel()
 
-    def run_and_interrupt(self, code: str, when: str, limit_s: float = 40.0) -> Ran:
+    def run_and_interrupt(self, code: str, when: str, limit_s: float = CELL_LIMIT_S) -> Ran:
         """Run a cell and press stop as soon as `when` was printed."""
         pressed = threading.Event()
 

@@ -20,7 +20,7 @@ from typing import Self
 import psutil
 
 from mgpu_jupyter import Client
-from tests.e2e.cluster import BIN, Cluster
+from tests.e2e.cluster import BIN, START_LIMIT_S, Cluster
 from tests.processes import end_all, free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ class OsUser:
     def __enter__(self) -> Self:
         self.home.mkdir(mode=0o700)
         command = ["useradd", "--no-create-home", "--home-dir", str(self.home), "--shell", "/bin/bash", "--user-group", self.name]
-        subprocess.run(command, check=True, capture_output=True)
+        _change_users(command)
         self.uid, self.gid = pwd.getpwnam(self.name).pw_uid, pwd.getpwnam(self.name).pw_gid
         os.chown(self.home, self.uid, self.gid)
         return self
@@ -114,12 +114,16 @@ class OsUser:
             self.stop_server()
         end_all(self.home)
         # A kernel may outlive a server that was killed: what runs under this name was started here.
-        for process in psutil.process_iter():
+        wait_until(self._kill_all, f"no process of {self.name} is left")
+        _change_users(["userdel", self.name])
+
+    def _kill_all(self) -> bool:
+        """Kill what this user runs; tell whether there was nothing."""
+        left = processes_of_user(self.uid)
+        for process in left:
             with contextlib.suppress(psutil.Error):
-                if process.uids().real == self.uid:
-                    process.send_signal(signal.SIGKILL)
-                    process.wait(5)
-        subprocess.run(["userdel", self.name], check=True, capture_output=True)
+                process.send_signal(signal.SIGKILL)
+        return not left
 
     @property
     def env(self) -> dict[str, str]:
@@ -141,7 +145,7 @@ class OsUser:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert not check or done.returncode == 0, (module, words[:1], done.stdout, done.stderr)
@@ -179,7 +183,7 @@ class OsUser:
             with self.client(port) as client:
                 return client.health().status == "ok"
 
-        wait_until(ready, f"the server of {self.name} answers", 40)
+        wait_until(ready, f"the server of {self.name} answers", START_LIMIT_S)
         return server
 
     def stop_server(self) -> None:
@@ -187,7 +191,7 @@ class OsUser:
         assert self._server is not None
         if self._server.poll() is None:
             self._server.terminate()
-        self._server.wait(20)
+        self._server.wait(60)
 
     def client(self, port: int | None = None) -> Client:
         """Return a client that speaks to this user's own server with the token that its kernels have."""
@@ -196,6 +200,27 @@ class OsUser:
     def log(self) -> str:
         """Return what the servers of this user logged."""
         return "\n".join(path.read_text(errors="replace") for path in sorted(self._directory.glob(f"{self.name}-*.log")))
+
+
+def processes_of_user(uid: int) -> list[psutil.Process]:
+    """Return what runs under a uid; others come and go meanwhile."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.uids().real == uid and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _change_users(command: list[str]) -> None:
+    """Run a program that changes the list of users, of which one at a time can: other tests and other people do the same."""
+
+    def done() -> bool:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        return True
+
+    wait_until(done, " ".join(command[:1]), every_s=0.5)
 
 
 def _others_may_enter(path: Path) -> bool:

@@ -12,7 +12,7 @@ import termios
 import time
 from pathlib import Path
 
-from tests.processes import WaitedTooLong
+from tests.processes import LIMIT_S, WaitedTooLong
 
 
 class Screen:
@@ -38,7 +38,7 @@ class Screen:
         """Make the window larger or smaller; the kernel tells the program."""
         fcntl.ioctl(self._near, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
-    def see(self, text: str, limit_s: float = 30.0) -> str:
+    def see(self, text: str, limit_s: float = LIMIT_S) -> str:
         """Wait until this is shown; return all up to its end, which is looked at only once."""
         wanted, deadline = text.encode(), time.monotonic() + limit_s
         while (at := self._shown.find(wanted)) < 0:
@@ -51,7 +51,7 @@ class Screen:
         """Return how the terminal treats what is typed."""
         return list(termios.tcgetattr(self._near))
 
-    def wait(self, limit_s: float = 30.0) -> int:
+    def wait(self, limit_s: float = LIMIT_S) -> int:
         """Read to the end of the program; return its exit code."""
         deadline = time.monotonic() + limit_s
         while self._code is None:

@@ -41,10 +41,10 @@ def needed(*names: str) -> dict[str, Distribution]:
 def base_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment of its own: `pip install .`, and what that and ipykernel need, which is here already."""
     venv = tmp_path_factory.mktemp("base") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=50)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=120)
     own_site = next((venv / "lib").glob("python*/site-packages"))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", str(own_site), str(ROOT)]
-    subprocess.run(command, check=True, timeout=100)
+    subprocess.run(command, check=True, timeout=120)
     mine = [Requirement(text) for text in distribution("mgpu-jupyter").requires or ()]
     base = [one.name for one in mine if one.marker is None or one.marker.evaluate({"extra": ""})]
     for package in needed("ipykernel", *base).values():
@@ -61,7 +61,7 @@ def kernel(shared_cluster: Cluster, base_python: Path) -> Iterator[Notebook]:
     prefix = base_python.parents[2] / "registered"
     env = {name: value for name, value in shared_cluster.env.items() if not name.startswith("PYTHON")}
     command = [str(base_python), "-m", "ipykernel", "install", "--prefix", str(prefix), "--name", "base"]
-    subprocess.run(command, env=env, check=True, capture_output=True, timeout=50)
+    subprocess.run(command, env=env, check=True, capture_output=True, timeout=120)
     env["JPY_SESSION_NAME"] = str(shared_cluster.directory / "base.ipynb")
     with Notebook(env, shared_cluster.directory, kernel="base", kernel_dirs=(prefix / "share/jupyter/kernels",)) as notebook:
         yield notebook

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, bash
 from tests.e2e.notebook import Notebook, Ran
 
 FIGURE = """%%mgpu_srun --nodes 2 --gpus-per-node 1 --name figure
@@ -138,9 +139,18 @@ def test_what_a_job_only_passes_on_is_text(notebook: Notebook) -> None:
     assert [data for data in data_of(ran, "text/html") if "alert" in data["text/html"]] == []
 
 
-def test_the_header_tells_how_it_goes(notebook: Notebook, two_nodes: Cluster) -> None:
-    two_nodes.client.submit(command=["sleep", "3"], nodes=2, gpus_per_node=4, name="before")
-    ran = notebook.run("%%mgpu_srun --gpus 2 --name patient\nprint('done')")
+def test_the_header_tells_how_it_goes(notebook: Notebook, two_nodes: Cluster, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    two_nodes.client.submit(bash("until [ -e {go} ]; do sleep 0.05; done", go=go), nodes=2, gpus_per_node=4, name="before")
+    shown: list[str] = []
+
+    def watch(_: str) -> None:
+        """Let the other job end as soon as the cell has shown that it waits."""
+        shown.append("")
+        if len(shown) > 1:  # the first message is the cell's own text
+            go.touch()
+
+    ran = notebook.run("%%mgpu_srun --gpus 2 --name patient\nprint('done')", watch=watch)
     assert (ran.error, ran.text()) == (None, "done\n")
     headers = [piece.content["data"] for piece in ran.pieces if "mgpu" in piece.content.get("metadata", {})]
     lines = [data["text/plain"] for data in headers]

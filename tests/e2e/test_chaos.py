@@ -16,7 +16,6 @@ from tests.chaos.rows.table import ROWS
 SEED = 1
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [number for number, row in sorted(ROWS.items()) if row.small])
 def test_row(number: int, tmp_path: Path) -> None:
     if number == 8 and not can_mount():

@@ -77,13 +77,11 @@ def check(row: Row, done: Done) -> None:
     assert "Traceback" not in done.stderr, told
 
 
-@pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("row", TOGETHER, ids=lambda row: row.line[:60])
 def test_a_line(row: Row, answers: dict[str, Future[Done]]) -> None:
     check(row, answers[row.line].result())
 
 
-@pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("row", ALONE, ids=lambda row: row.line[:60])
 def test_a_line_that_changes_the_cluster(row: Row, stage: Stage, answers: dict[str, Future[Done]]) -> None:
     for future in answers.values():

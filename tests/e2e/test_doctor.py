@@ -28,7 +28,7 @@ Found = dict[str, list[tuple[str, str, str]]]
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("clinic") / "cluster") as cluster:
-        cluster.start_master("--MgpuApp.heartbeat_interval=0.3", "--MgpuApp.timeout=2", "--MgpuApp.health_checks={'every_s': 0.3}")
+        cluster.start_master("--MgpuApp.heartbeat_interval=0.3", "--MgpuApp.timeout=6", "--MgpuApp.health_checks={'every_s': 0.3}")
         cluster.start_node("n1", 1)
         yield cluster
 
@@ -36,7 +36,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def doctor(cluster: Cluster, **env: str) -> tuple[int, Found]:
     """Run `mgpu doctor --json`; return its exit code and what it found, by check."""
     words = [str(BIN / "mgpu"), "doctor", "--json"]
-    done = subprocess.run(words, env=cluster.env | env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, env=cluster.env | env, capture_output=True, text=True, timeout=120, check=False)
     assert done.stderr == ""
     found: Found = {}
     for one in json.loads(done.stdout)["findings"]:
@@ -68,7 +68,7 @@ def removed(cluster: Cluster, node: str) -> Iterator[None]:
 
 
 def _remove(cluster: Cluster, node: str) -> bool:
-    done = subprocess.run([str(BIN / "mgpu"), "node", "remove", node], env=cluster.env, capture_output=True, timeout=30, check=False)
+    done = subprocess.run([str(BIN / "mgpu"), "node", "remove", node], env=cluster.env, capture_output=True, timeout=120, check=False)
     return done.returncode == 0
 
 
@@ -77,7 +77,7 @@ def test_a_cluster_that_is_well_has_no_finding(clinic: Cluster) -> None:
 
     assert (code, {level for one in found.values() for level, _, _ in one}) == (0, {"ok"}), found
     assert found["nodes"] == [("ok", "n1 is online.", "")]
-    text = subprocess.run([str(BIN / "mgpu"), "doctor"], env=clinic.env, capture_output=True, text=True, timeout=60, check=True).stdout
+    text = subprocess.run([str(BIN / "mgpu"), "doctor"], env=clinic.env, capture_output=True, text=True, timeout=120, check=True).stdout
     assert text.endswith("ok    n1 is online.\nAll is well.\n")
 
 
@@ -99,11 +99,9 @@ def test_2_a_wrong_key_of_a_person_and_of_a_node(clinic: Cluster, tmp_path: Path
     runtime = clinic.runtime()
     with Connection(runtime.link_address, zmq.curve_keypair(), runtime.link_public_key.encode()) as stranger:
         stranger.send(Hello(node_id=NodeId("n7"), facts=facts("n7")))
-        clinic.wait_until(lambda: clinic.client.health().warnings, "the stranger was turned away")
-    _, found = doctor(clinic)
-    text = "A program at 127.0.0.1 was turned away from the link, since its key is not enrolled."
-    fix = "if it is a node of yours, start its mgpu_node with a line of `mgpu join-token`"
-    assert ("warning", text, fix) in found["server"]
+        text = "A program at 127.0.0.1 was turned away from the link, since its key is not enrolled."
+        fix = "if it is a node of yours, start its mgpu_node with a line of `mgpu join-token`"
+        clinic.wait_until(lambda: ("warning", text, fix) in doctor(clinic)[1]["server"], "the stranger was turned away")
 
 
 @pytest.mark.skipif(not can_preload(), reason="there is no gcc to build the clock with")
@@ -111,7 +109,7 @@ def test_3_a_clock_that_is_wrong(clinic: Cluster, tmp_path: Path) -> None:
     clock = Clock(tmp_path / "clock")
     command = [str(BIN / "mgpu_node"), "--node-id", "late", "--fake-gpus", "1", "--master-port", str(clinic.port)]
     clinic.start("late", command, env=clock.env)
-    clinic.wait_until(lambda: clinic.node_states().get("late") == "online", "the node is online", 30)
+    clinic.wait_until(lambda: clinic.node_states().get("late") == "online", "the node is online")
     with removed(clinic, "late"):
         clock.jump(-3600)
         code, found = wait_for(clinic, "health")
@@ -214,7 +212,7 @@ def test_10_an_interpreter_that_is_gone(clinic: Cluster, tmp_path: Path) -> None
     packages = [str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))]
     words = [str(python), "-m", "mgpu_agent.cli", "--node-id", "bald", "--fake-gpus", "1", "--master-port", str(clinic.port)]
     clinic.start("bald", words, env={"PYTHONPATH": os.pathsep.join(packages)})
-    clinic.wait_until(lambda: clinic.node_states().get("bald") == "online", "the node is online", 30)
+    clinic.wait_until(lambda: clinic.node_states().get("bald") == "online", "the node is online")
     with removed(clinic, "bald"):
         python.unlink()
         code, found = wait_for(clinic, "health")

@@ -39,13 +39,12 @@ def run_script(tmp_path: Path, state: Path, programs: Path) -> str:
     home = tmp_path / "home"
     home.mkdir()
     env = {"PATH": f"{programs}:{SYSTEM}", "HOME": str(home), "PORT": str(free_port()), "MGPU_STATE_DIR": str(state), "LANG": "C.UTF-8"}
-    done = subprocess.run(["bash", str(SCRIPT)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(["bash", str(SCRIPT)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     logs = "".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(tmp_path.glob("*.log")))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{logs}"
     return done.stdout
 
 
-@pytest.mark.timeout(200)
 def test_with_the_commands_on_the_path(tmp_path: Path, state: Path) -> None:
     only = tmp_path / "bin"
     only.mkdir()
@@ -54,7 +53,6 @@ def test_with_the_commands_on_the_path(tmp_path: Path, state: Path) -> None:
     assert run_script(tmp_path, state, only).splitlines()[-1] == "ALL WELL"
 
 
-@pytest.mark.timeout(200)
 def test_with_the_files_of_make_dist(tmp_path: Path, state: Path, dist: Path) -> None:
     """The machine's own python3 runs them: nothing of this environment is on the path."""
     assert run_script(tmp_path, state, dist).splitlines()[-1] == "ALL WELL"

@@ -14,8 +14,6 @@ from mgpu_jupyter.model.job import JobState
 from tests.e2e.cluster import Cluster, bash
 from tests.processes import processes_of
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -60,7 +58,7 @@ def test_an_epilog_runs_once_after_success_failure_timeout_and_cancel(site: Clus
         "timeout 143": site.client.submit(["sleep", "60"], gpus=0, time_limit=1),
         "cancelled 143": (cancelled := site.client.submit(["sleep", "60"], gpus=0)),
     }
-    site.wait_until(lambda: cancelled.refresh().state == JobState.RUNNING, "it runs", 30)
+    site.wait_until(lambda: cancelled.refresh().state == JobState.RUNNING, "it runs")
     cancelled.cancel()
     for job in ends.values():
         job.wait(60)
@@ -71,7 +69,7 @@ def test_gpus_are_handed_on_only_after_the_epilog_and_an_agent_that_restarts_kno
     go, begun = tmp_path / "go", tmp_path / "begun"
     first = site.client.submit(["true"], gpus=1, epilog=f"touch {begun}; until test -e {go}; do sleep 0.05; done; echo tidied")
     second = site.client.submit(bash("test -e {go}", go=go), gpus=1)
-    site.wait_until(begun.exists, "the epilog runs", 30)
+    site.wait_until(begun.exists, "the epilog runs")
     site.kill("n1")
     site.start_node("n1", 1)
     assert not first.refresh().state.is_final
@@ -82,10 +80,22 @@ def test_gpus_are_handed_on_only_after_the_epilog_and_an_agent_that_restarts_kno
     assert first.output() == "tidied\n"
 
 
-def test_an_epilog_that_takes_too_long_is_ended_and_a_cancel_in_a_prolog_starts_nothing(site: Cluster, tmp_path: Path) -> None:
+def test_an_epilog_that_takes_too_long_is_ended_and_the_gpu_handed_on(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.start_master("--MgpuApp.hook_limit=1")
+    cluster.start_node("n1", 1)
+    pid = tmp_path / "pid"
+    first = cluster.client.submit(["true"], gpus=1, epilog=f"echo $$ > {pid}; echo begun; sleep 3600; echo never")
+    second = cluster.client.submit(["true"], gpus=1)
+    assert first.wait(60).state == JobState.COMPLETED, first.info
+    assert first.output() == "begun\n"
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    assert second.wait(60).state == JobState.COMPLETED, second.info
+
+
+def test_a_cancel_in_a_prolog_starts_nothing(site: Cluster, tmp_path: Path) -> None:
     begun, ran = tmp_path / "begun", tmp_path / "ran"
     job = site.client.submit(["touch", str(ran)], gpus=0, prolog=f"touch {begun}; sleep 60")
-    site.wait_until(begun.exists, "the prolog runs", 30)
+    site.wait_until(begun.exists, "the prolog runs")
     job.cancel()
     assert job.wait(60).state == JobState.CANCELLED
     assert wait_for_notes(site, job) == ["cancelled 1"]
@@ -95,7 +105,7 @@ def test_an_epilog_that_takes_too_long_is_ended_and_a_cancel_in_a_prolog_starts_
 def test_after_a_lost_node_the_epilog_runs_at_its_return(site: Cluster) -> None:
     """Agent, keeper and what watches over them are killed at once, as when the machine is reset."""
     job = site.client.submit(["sleep", "300"], gpus=1, requeue=False)
-    site.wait_until(lambda: job.refresh().state == JobState.RUNNING, "it runs", 30)
+    site.wait_until(lambda: job.refresh().state == JobState.RUNNING, "it runs")
     mine = [process for process in processes_of(site.state) if str(site.state / "nodes") in " ".join(process.cmdline())]
     for process in [psutil.Process(site.pid("n1")), *mine]:
         process.send_signal(signal.SIGSTOP)

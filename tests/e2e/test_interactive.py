@@ -68,7 +68,7 @@ def open_screen(shared: Cluster) -> Iterator[Callable[..., Screen]]:
         screen.close()
     for job in shared.client.jobs(state="active"):
         job.cancel()
-    shared.wait_until(lambda: not list(shared.client.jobs(state="active")), "nothing runs any more", 30)
+    shared.wait_until(lambda: not list(shared.client.jobs(state="active")), "nothing runs any more")
 
 
 def _running(cluster: Cluster, name: str) -> str:
@@ -94,10 +94,11 @@ def test_a_shell_in_a_terminal(open_screen: Callable[..., Screen]) -> None:
     screen.type("\x03")
     screen.see("^C")
     screen.see("shell> ")
-    screen.type("python3 -c 'print(chr(9731))'; cat\r")
+    # Who says that it is there is who reads: what is typed between two programs may be either's.
+    screen.type("python3 -c 'import sys; print(chr(9731)); print(\"read\", sys.stdin.read())'\r")
     screen.see("\N{SNOWMAN}")
     screen.type("typed line\r\x04")
-    screen.see("typed line\r\ntyped line")
+    screen.see("read typed line")
     screen.see("shell> ")
     screen.type("exit 9\r")
     assert screen.wait() == 9
@@ -109,11 +110,16 @@ def test_one_line_says_how_a_job_went(open_screen: Callable[..., Screen]) -> Non
     assert re.search(r"hello\s[^<]*mgpu [0-9A-Z]{8}: Done in [\d.]+ m?s on n1, 1 simulated GPU, exit 0$", seen)
 
 
-def test_ipython_in_a_terminal_has_the_header_as_lines(open_screen: Callable[..., Screen]) -> None:
-    code = "%load_ext mgpu_jupyter\n%mgpu_srun --gpus 1 --name plain -- bash -c 'echo hello; sleep 1'\n%mgpu_srun --background -- sleep 1"
-    screen = open_screen("ipython", "--no-banner", "--colors=NoColor", "-c", code)
-    seen = screen.see(" · ")
-    assert re.search(r"mgpu [0-9A-Z]{8} running on n1 ×1\s[^<]*Done in [\d.]+ s on n1, 1 simulated GPU, exit 0 · $", seen)
+def test_ipython_in_a_terminal_has_the_header_as_lines(open_screen: Callable[..., Screen], tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    code = f"%load_ext mgpu_jupyter\n%mgpu_srun --gpus 1 --name plain -- bash -c 'echo hello; until [ -e {go} ]; do sleep 0.05; done'\n"
+    screen = open_screen("ipython", "--no-banner", "--colors=NoColor", "-c", f"{code}%mgpu_srun --background -- sleep 1")
+    seen = screen.see("hello")
+    if " running on " not in seen:  # output and states come by different ways
+        seen += screen.see(" running on ")
+    go.touch()
+    seen += screen.see(" · ")
+    assert re.search(r"mgpu [0-9A-Z]{8} running on n1 ×1\s[^<]*Done in [\d.]+ m?s on n1, 1 simulated GPU, exit 0 · $", seen)
     assert "hello" in seen
     assert re.search(r"mgpu [0-9A-Z]{8} (waiting|starting|running)", screen.see("ing"))
 
@@ -221,7 +227,7 @@ def test_nothing_that_is_piped_is_lost_or_comes_twice(shared: Cluster) -> None:
         shared.wait_until(lambda: writer.written > 300_000, "it flows")
         shared.kill("n1")
         shared.start_node("n1")
-        shared.wait_until(lambda: writer.written > 700_000, "it flows again", 40)
+        shared.wait_until(lambda: writer.written > 700_000, "it flows again")
         shared.kill("master")
         shared.start_master("--MgpuApp.client_grace=2", "--MgpuApp.kill_grace=2")
         assert program.stdout.read().decode().strip() == hashlib.sha256(INPUT).hexdigest()
@@ -236,7 +242,7 @@ def test_a_job_with_interactive_kill_ends_with_its_client(shared: Cluster) -> No
         bound_job, free_job = (shared.client.job(_running(shared, name)) for name in ("bound", "free"))
         for client in (bound, free):
             client.send_signal(signal.SIGKILL)
-            client.wait(10)
+            client.wait(60)
         shared.wait_until(lambda: bound_job.state == "cancelled", "the job ended with its client")
         assert "its client was gone" in bound_job.info.reason
         assert free_job.state == "running"
@@ -247,8 +253,8 @@ def test_ctrl_c_cancels_a_streamed_job(shared: Cluster) -> None:
     with _piped(shared, "-J", "stopped", "--", "sleep", "600") as program:
         job = shared.client.job(_running(shared, "stopped"))
         program.send_signal(signal.SIGINT)
-        assert program.wait(30) == 130
-        assert job.wait(20).state == "cancelled"
+        assert program.wait(60) == 130
+        assert job.wait(60).state == "cancelled"
 
 
 def _run(cluster: Cluster, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -259,21 +265,17 @@ def _run(cluster: Cluster, *words: str, env: dict[str, str] | None = None) -> su
         cwd=cluster.directory,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         stdin=subprocess.DEVNULL,
         check=False,
     )
 
 
 def test_a_warning_comes_before_the_limit(shared: Cluster) -> None:
-    script = "import signal, time\nbegan = time.monotonic()\n"
-    script += "def warned(*_): print('warned after', round(time.monotonic() - began, 1), flush=True)\n"
-    script += "signal.signal(signal.SIGUSR1, warned); print('ready', flush=True)\nwhile True: time.sleep(0.1)"
-    # The shell around it does not handle the signal, and lives on.
-    done = _run(shared, "--signal", "USR1@5", "--time-limit", "7", "--", "bash", "-c", f'python3 -c "{script}"; true')
-    lines = done.stdout.splitlines()
-    assert lines[0] == "ready"
-    assert [line.split(" after ")[0] for line in lines[1:]] == ["warned"], done
+    script = "trap 'echo warned' USR1; echo ready; while :; do sleep 0.1; done"
+    # The shell around it does not handle the signal, and lives on. The one inside has five seconds to say that it does.
+    done = _run(shared, "--signal", "USR1@3", "--time-limit", "8", "--", "bash", "-c", f'bash -c "{script}"; true')
+    assert done.stdout.splitlines() == ["ready", "warned"], done
     assert "Time limit" in done.stderr
     assert next(iter(shared.client.jobs(limit=1))).state == "timeout"
 

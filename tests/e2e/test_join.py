@@ -18,7 +18,7 @@ from mgpu_agent.protocol.join import read_join, write_join
 from mgpu_agent.protocol.messages import Check, Enrol, Enrolled, Heartbeat, Refuse, Welcome
 from mgpu_jupyter.client.job import Job
 from tests.e2e import network
-from tests.e2e.attacker import Connection, hello
+from tests.e2e.attacker import ANSWER_MS, Connection, hello
 from tests.e2e.cluster import BIN, Cluster, bash
 from tests.processes import processes_of
 
@@ -26,7 +26,7 @@ WAITS = "echo {name} $$; while [ ! -e {go} ]; do sleep 0.05; done; echo done"
 
 
 def mgpu(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(BIN / "mgpu"), *words], env=cluster.env, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([str(BIN / "mgpu"), *words], env=cluster.env, capture_output=True, text=True, timeout=120, check=False)
 
 
 def join_line(cluster: Cluster, *words: str) -> str:
@@ -52,12 +52,12 @@ class Hosts:
     def start(self, name: str, line: str, *words: str) -> None:
         """Run the pasted line and wait until its node is online."""
         self.cluster.start(name, self.command(name, line, *words))
-        self.cluster.wait_until(lambda: self.cluster.node_states().get(name) == "online", f"{name} is online", 30)
+        self.cluster.wait_until(lambda: self.cluster.node_states().get(name) == "online", f"{name} is online")
 
     def refused(self, name: str, line: str) -> str:
         """Run the pasted line to its end and return the last thing that it says."""
         answer = subprocess.run(
-            self.command(name, line, "--fake-gpus", "1"), env=self.cluster.env, capture_output=True, text=True, timeout=30, check=False
+            self.command(name, line, "--fake-gpus", "1"), env=self.cluster.env, capture_output=True, text=True, timeout=120, check=False
         )
         assert answer.returncode == 1, answer
         assert "Traceback" not in answer.stderr
@@ -84,7 +84,6 @@ def running(cluster: Cluster, job: Job, node: str) -> int:
 
 
 @network.NEEDS
-@pytest.mark.timeout(120)
 def test_two_machines_join_a_third_is_refused_and_a_revoked_ones_job_runs_elsewhere(hosts: Hosts, tmp_path: Path) -> None:
     cluster, net = hosts.cluster, hosts.net
     cluster.start_master("--MgpuApp.heartbeat_interval=0.5")
@@ -95,7 +94,7 @@ def test_two_machines_join_a_third_is_refused_and_a_revoked_ones_job_runs_elsewh
 
     nodes = {node.id: (node.address, node.address_method) for node in cluster.client.nodes()}
     assert nodes == {"east": (net.hosts["east"], "way-to-master"), "west": (net.hosts["west"], "way-to-master")}
-    where = {name: cluster.client.submit(["bash", "-c", "echo $MGPU_NODE_ID"], gpus=1, nodelist=[name]).wait(20).output() for name in nodes}
+    where = {name: cluster.client.submit(["bash", "-c", "echo $MGPU_NODE_ID"], gpus=1, nodelist=[name]).wait(60).output() for name in nodes}
     assert where == {"east": "east\n", "west": "west\n"}
     assert "mgpu1." not in _command_lines(cluster)
 
@@ -120,18 +119,18 @@ def test_two_machines_join_a_third_is_refused_and_a_revoked_ones_job_runs_elsewh
     assert (running(cluster, stays, "west"), stays.refresh().attempt) == (stays_pid, 1)
     assert cluster.log("west").count("joined") == 1
     go.touch()
-    assert [str(job.wait(20).state) for job in (lost, stays)] == ["completed", "completed"]
+    assert [str(job.wait(60).state) for job in (lost, stays)] == ["completed", "completed"]
 
     cluster.stop("west")
     hosts.start("west", "mgpu_node --node-id west", "--fake-gpus", "3")
     hosts.start("east", join_line(cluster, "--node-id", "east"), "--fake-gpus", "1")
-    assert cluster.client.submit(["bash", "-c", "echo $MGPU_NODE_ID"], gpus=1, nodelist=["east"]).wait(20).output() == "east\n"
+    assert cluster.client.submit(["bash", "-c", "echo $MGPU_NODE_ID"], gpus=1, nodelist=["east"]).wait(60).output() == "east\n"
     assert mgpu(cluster, "nodes").stdout.count("(its end of the way to the master)") == 2
 
     cluster.kill("master")
     cluster.start_master()
     both = {"east": "online", "west": "online"}
-    cluster.wait_until(lambda: cluster.node_states() == both, "both find the master again where it listened before", 30)
+    cluster.wait_until(lambda: cluster.node_states() == both, "both find the master again where it listened before")
     assert [address.rpartition(":")[0] for address in cluster.client.health().link_addresses] == [f"tcp://{net.master}"]
 
 
@@ -157,12 +156,10 @@ def _assert_bad_lines_are_refused(hosts: Hosts, used: str) -> None:
     forged = write_join(replace(read_join(line), public_key=public, secret_key=secret))
     assert hosts.refused("third", fresh.replace(line, forged)).startswith(refused)
 
-    log = cluster.log("master")  # a machine that is refused by the line's key also tries its own, once per machine
-    assert {what: log.count(what) for what in ("join line was used already", "join line has expired", "key is not enrolled")} == {
-        "join line was used already": 1,
-        "join line has expired": 1,
-        "key is not enrolled": 2,
-    }
+    # A machine that is refused by the line's key also tries its own, once per machine.
+    told = {"join line was used already": 1, "join line has expired": 1, "key is not enrolled": 2}
+    cluster.wait_until(lambda: all(cluster.log("master").count(what) >= count for what, count in told.items()), "all is in the log")
+    assert {what: cluster.log("master").count(what) for what in told} == told
     assert "third" not in cluster.node_states()
 
 
@@ -177,15 +174,15 @@ def test_the_next_frame_of_a_revoked_key_is_refused_and_a_second_use_of_a_line(t
     pair = (line.public_key.encode(), line.secret_key.encode())
     with Connection(line.addresses[0], pair, line.server_key.encode()) as door:
         door.send(Enrol(node_id=NodeId("eve"), public_key=keys[0].decode()))
-        assert door.receive(10_000) == [Enrolled(node_id=NodeId("eve"))]
+        assert door.receive(ANSWER_MS) == [Enrolled(node_id=NodeId("eve"))]
         door.send(Enrol(node_id=NodeId("eve2"), public_key=zmq.curve_keypair()[0].decode()))
-        assert [(type(answer), answer.code) for answer in door.receive(10_000)] == [(Refuse, "join-refused")]  # type: ignore[union-attr]
+        assert [(type(answer), answer.code) for answer in door.receive(ANSWER_MS)] == [(Refuse, "join-refused")]  # type: ignore[union-attr]
     with Connection(line.addresses[0], keys, line.server_key.encode()) as eve:
         eve.send(hello("eve"))
-        assert [type(answer) for answer in eve.receive(10_000)] == [Welcome, Check]
+        assert [type(answer) for answer in eve.receive(ANSWER_MS)] == [Welcome, Check]
         two_nodes.client.revoke_node("eve", "test")
         eve.send(Heartbeat(at=0.0))
-        (refusal,) = eve.receive(10_000)
+        (refusal,) = eve.receive(ANSWER_MS)
         assert isinstance(refusal, Refuse)
         assert refusal.code == "revoked"
     states = two_nodes.node_states()

@@ -40,8 +40,8 @@ def test_readings_rise_on_the_gpus_of_the_job_as_its_processes_want(cluster: Clu
     view = reader.view
     pid = view.jobs[job.id].placements[0].pid
     first = view.gpus("n1")[0]
-    cluster.wait_until(lambda: job.usage().hint != "" or None, "there is something to say", 60)
-    running = job.usage()
+    told = "GPUs 2 and 3 are idle so far. --gpus 2 would do."
+    running = cluster.wait_until(lambda: (usage := job.usage()).hint == told and (usage.used or 0.0) > 0.5 and usage, f"it is said: {told}")
     job.cancel()
     over = cluster.wait_until(lambda: (seen := reader.view.jobs[job.id]).state.is_final and seen, "the mirror shows the end")
     kept = job.usage()
@@ -52,17 +52,15 @@ def test_readings_rise_on_the_gpus_of_the_job_as_its_processes_want(cluster: Clu
     assert busy_of(view, "n2") == [0, 0, 0, 0]
     assert (first.job_id, first.rank, first.simulated, [process.pid for process in first.processes]) == (job.id, 0, True, [pid])
     assert first.processes[0].name.startswith("python")
-    assert running.hint == "GPUs 2 and 3 are idle so far. --gpus 2 would do."
-    assert (running.asked, 0.5 < (running.used or 0.0) < 1.4) == (4, True)
+    assert [(usage.asked, 0.5 < (usage.used or 0.0) < 1.4) for usage in (running, kept)] == [(4, True)] * 2
     assert over.state == "cancelled"
     assert (kept.hint, [gpu.idle for gpu in kept.gpus]) == (
         "GPUs 2 and 3 were idle. --gpus 2 would have done.",
         [False, False, True, True],
     )
-    assert (kept.used or 0.0) == pytest.approx(running.used or 0.0, abs=0.3)
     assert max(value or 0 for value in history.gpus[0].busy) > 70
     assert max(value or 0 for value in history.gpus[3].busy) == 0
-    assert past.ended["cancelled"][-1] == 1
+    assert sum(past.ended["cancelled"]) == 1
     assert max(past.in_use) > 0
     assert job.summary().gpu_utilisation_percent is not None
 
@@ -90,8 +88,12 @@ def test_the_queue_as_everybody_sees_it(cluster: Cluster, reader: Reader) -> Non
     holder = cluster.client.submit(SLEEP, nodes=2, gpus_per_node=4, time_limit=600)
     waiting = [cluster.client.submit(SLEEP, gpus=1, name=f"w{number}").id for number in range(20)]
     cluster.wait_until(lambda: list(reader.view.queue) == waiting, "all stand in the queue")
-    cluster.wait_until(lambda: (told := reader.view.waiting(waiting[0])) and told.code == "busy", "the first knows why")
-    view = reader.view
+
+    def all_know() -> View | None:
+        view = reader.view
+        return view if all((told := view.waiting(job_id)) and told.code == "busy" for job_id in waiting) else None
+
+    view = cluster.wait_until(all_know, "each knows why")
     told = view.waiting(waiting[4])
     cluster.client.job(waiting[19]).update(priority=1_000)
     cluster.wait_until(lambda: reader.view.queue[0] == waiting[19], "the last is the first")

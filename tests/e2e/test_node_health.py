@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from mgpu_jupyter.api.models import Node
 from tests.e2e.cluster import BIN, Cluster, bash
 
@@ -21,11 +19,10 @@ def the_node(cluster: Cluster) -> Node:
 
 def mgpu_node(cluster: Cluster, *words: str) -> tuple[int, str]:
     """Run `mgpu node …`; return its exit code and all that it said."""
-    done = subprocess.run([str(BIN / "mgpu"), "node", *words], env=cluster.env, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([str(BIN / "mgpu"), "node", *words], env=cluster.env, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(120)
 def test_three_failed_starts_put_a_node_out_and_a_trial_brings_it_back_once_it_is_mended(cluster: Cluster) -> None:
     cluster.start_master(*QUICK)
     cluster.start_node("n1")
@@ -47,12 +44,11 @@ def test_three_failed_starts_put_a_node_out_and_a_trial_brings_it_back_once_it_i
     away.rename(scratch)
     cluster.wait_until(lambda: the_node(cluster).state == "online", "a trial worked")
     for job in jobs:
-        job.wait(30)
+        job.wait(60)
     assert {(str(job.state), job.output().rpartition("\n")[0].rpartition("\n")[2]) for job in jobs} == {("completed", "ran")}
     assert the_node(cluster).failures == 0
 
 
-@pytest.mark.timeout(120)
 def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start_master(*QUICK)
     cluster.start_node("n1")
@@ -64,7 +60,7 @@ def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(clu
     assert (code, said) == (0, "n1: It takes no new jobs; the job on it goes on to its end.\n")
     waiting = cluster.client.submit(["true"], gpus=1)
     go.touch()
-    running.wait(20)
+    running.wait(60)
     assert (str(running.state), running.exit_code) == ("completed", 0)
     cluster.stop("master")
     cluster.start_master(*QUICK)
@@ -72,7 +68,7 @@ def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(clu
     assert (node.orders.reason, str(waiting.state)) == ("new memory", "queued")
     assert mgpu_node(cluster, "remove", "n1")[0] == 1
     assert mgpu_node(cluster, "resume", "n1") == (0, "n1: It takes jobs again.\n")
-    waiting.wait(20)
+    waiting.wait(60)
 
     assert str(waiting.state) == "completed"
     cluster.wait_until(lambda: the_node(cluster).cpu_percent is not None, "the machine's load is shown")
@@ -84,7 +80,6 @@ def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(clu
     assert the_node(cluster).orders.by == ""
 
 
-@pytest.mark.timeout(120)
 def test_a_program_of_the_site_takes_a_gpu_or_the_node_out_and_brings_it_back(cluster: Cluster, tmp_path: Path) -> None:
     verdict = tmp_path / "verdict"
     verdict.write_text("")
@@ -104,6 +99,6 @@ def test_a_program_of_the_site_takes_a_gpu_or_the_node_out_and_brings_it_back(cl
     cluster.wait_until(lambda: the_node(cluster).state == "unhealthy", "the node is out")
     assert the_node(cluster).reason == "The site's health check sh says: the coolant is low."
     verdict.write_text("")
-    waiting.wait(30)
+    waiting.wait(60)
 
     assert (str(waiting.state), the_node(cluster).state, the_node(cluster).reason) == ("completed", "online", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import os
 from pathlib import Path
 
 import psutil
@@ -15,19 +15,20 @@ import os; print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["MGPU_NODE_ID"])
 """
 
 TEN_LINES = """%%mgpu_srun --gpus 1
-import time
+import os, time
 for number in range(10):
-    print("line", number, time.time())
-    time.sleep(0.2)
+    while not os.path.exists(f"{place}/go.{{number}}"):
+        time.sleep(0.01)
+    print("line", number)
 """
 
 TREE = """%%mgpu_srun --gpus 1
 import os, subprocess, time
-marks = [subprocess.Popen(["sleep", "4321.5"]), subprocess.Popen(["setsid", "sleep", "4321.5"])]
+marks = [subprocess.Popen(["sleep", "{seconds}"]), subprocess.Popen(["setsid", "sleep", "{seconds}"])]
 with open({path!r}, "w") as file:
     file.write(os.environ["MGPU_JOB_ID"])
 print("up", flush=True)
-time.sleep(4321.5)
+time.sleep({seconds})
 """
 
 
@@ -57,35 +58,26 @@ except Exception as error:
     assert (ran.error, ran.text()) == (None, "3\n")
 
 
-def test_lines_are_shown_as_they_come(notebook: Notebook) -> None:
-    """Each line reaches the notebook well before the next one is printed, not at the end."""
-    seen: list[tuple[float, int]] = []
-    ran = notebook.run(TEN_LINES, watch=lambda text: seen.append((time.time(), text.count("\n"))))
+def test_lines_are_shown_as_they_come(notebook: Notebook, tmp_path: Path) -> None:
+    """Each line reaches the notebook before the next one is printed, which waits for that: a line that came only with others would be
+    waited for in vain."""
+    ran = notebook.run(TEN_LINES.format(place=tmp_path), watch=lambda text: (tmp_path / f"go.{text.count('line')}").touch())
     assert ran.error is None
-    lines = [line.split() for line in ran.text().splitlines()]
-    assert [(word, int(number)) for word, number, _ in lines] == [("line", number) for number in range(10)]
-    printed_at = [float(at) for _, _, at in lines]
-    shown_at = [next(at for at, count in seen if count > number) for number in range(10)]
-    delays = [round(shown - printed, 3) for shown, printed in zip(shown_at, printed_at, strict=True)]
-    assert sorted(delays)[4] < 0.15, delays
-    assert shown_at[8] < printed_at[9], delays
-    assert len({round(at, 2) for at in shown_at}) >= 9, delays
+    assert ran.text() == "".join(f"line {number}\n" for number in range(10))
 
 
 def test_interrupt_ends_the_whole_tree(notebook: Notebook, two_nodes: Cluster, tmp_path: Path) -> None:
-    path = tmp_path / "job_id"
+    path, seconds = tmp_path / "job_id", f"4321.{os.getpid()}"  # no other run of the tests has sleeps of this length
 
     def sleepers() -> list[int]:
-        return [process.pid for process in psutil.process_iter(["cmdline"]) if "4321.5" in " ".join(process.info["cmdline"] or [])]
+        return [process.pid for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", seconds]]
 
-    started = time.monotonic()
-    ran = notebook.run_and_interrupt(TREE.format(path=str(path)), when="up")
+    ran = notebook.run_and_interrupt(TREE.format(path=str(path), seconds=seconds), when="up")
     assert ran.error is not None
     assert ran.error.startswith("KeyboardInterrupt: Cancelled by you")
     job_id = path.read_text()
     two_nodes.wait_until(lambda: two_nodes.client.job(job_id).state == "cancelled", "the job is cancelled")
     two_nodes.wait_until(lambda: sleepers() == [], "no sleep is left")
-    assert time.monotonic() - started < 30
     again = notebook.run(PLACE)
     assert again.error is None
 
@@ -98,12 +90,12 @@ def test_tables(notebook: Notebook) -> None:
     assert [sum(row.startswith(node) for row in rows) for node in ("n1", "n2")] == [4, 4]
     text = jobs.shown()
     assert [line for line in ("--- Running Jobs ---", "  Name: waits", "--- Queue ---", "--- Cluster Status ---") if line not in text] == []
-    cancelled = notebook.run("job_id = job.id\n%mgpu_cancel $job_id\njob.wait(timeout=30)\nprint(job.state)")
+    cancelled = notebook.run("job_id = job.id\n%mgpu_cancel $job_id\njob.wait(timeout=120)\nprint(job.state)")
     assert (cancelled.error, cancelled.text().splitlines()[-1]) == (None, "cancelled")
 
 
 def test_background_job_is_an_object(notebook: Notebook) -> None:
     ran = notebook.run("job = %mgpu_srun --background --gpus 1 -- bash -c 'echo hello; exit 0'")
     assert ran.error is None
-    ran = notebook.run("job.wait(timeout=30); print(job.state, job.exit_code, repr(job.output()))")
+    ran = notebook.run("job.wait(timeout=120); print(job.state, job.exit_code, repr(job.output()))")
     assert (ran.error, ran.text()) == (None, "completed 0 'hello\\n'\n")

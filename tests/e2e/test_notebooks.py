@@ -13,7 +13,6 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OTHERS = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb") if path.stem != "quickstart")  # `make demo` runs that one
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", OTHERS)
 def test_notebook_runs(name: str) -> None:
     done = subprocess.run(

@@ -92,7 +92,7 @@ def test_inventory_readings_and_a_job_that_uses_a_gpu(lab: Lab, tmp_path: Path) 
     assert (gpu.nvlinks, lab.gpu(1).nvlinks) == ({"GPU-00000001": 4}, {"GPU-00000000": 4})
     lab.change(compute={}, used=GIB, utilisation=0)
     go.touch()
-    job.wait(20)
+    job.wait(60)
     assert (str(job.state), job.output()) == ("completed", "0\n")
 
 
@@ -121,7 +121,7 @@ def test_a_gpu_that_someone_uses_outside_mgpu_is_not_handed_out(lab: Lab) -> Non
         stranger.kill()
         stranger.wait()
     lab.change(1, compute={}, used=GIB)
-    job.wait(20)
+    job.wait(60)
     assert (str(job.state), job.output()) == ("completed", "1\n")
     assert lab.gpu(0).state == "outside"
 
@@ -130,7 +130,7 @@ def test_the_job_of_a_lost_gpu_fails_with_that_reason(lab: Lab, tmp_path: Path) 
     job = lab.client.submit(bash("sleep 600 & wait", go=tmp_path), gpus=1)
     pid = lab.cluster.wait_until(lambda: job.info.placements and job.info.placements[0].pid, "it runs")
     lab.change(0, fault=LOST)
-    job.wait(20)
+    job.wait(60)
 
     reason = "GPU 0 of n1 was lost: NVIDIA's driver says: GPU is lost."
     assert (str(job.state), job.info.reason, job.info.reason_code) == ("failed", reason, "gpu-lost")
@@ -149,14 +149,16 @@ def test_the_job_of_a_lost_gpu_fails_with_that_reason(lab: Lab, tmp_path: Path) 
     lab.wait_state("free", 0)
 
 
-def test_memory_that_is_not_back_keeps_the_next_job_off(lab: Lab) -> None:
+def test_memory_that_is_not_back_keeps_the_next_job_off(lab: Lab, tmp_path: Path) -> None:
     lab.change(1, fault=LOST)
     lab.wait_state("unhealthy", 1)
-    first = lab.client.submit(bash("sleep 0.5"), gpus=1)
+    go = tmp_path / "go"
+    first = lab.client.submit(bash(WAIT, go=go), gpus=1)
     lab.cluster.wait_until(lambda: str(first.state) == "running", "it runs")
     second = lab.client.submit(["true"], gpus=1)  # waits already when the first one ends
     lab.change(0, used=9 * GIB)
-    first.wait(20)
+    go.touch()
+    first.wait(60)
     gpu = lab.cluster.wait_until(lambda: one if "not back" in (one := lab.gpu(0)).reason else None, "the memory is missed")
     reason = "8.6 GB of its last job's memory is not back: end what holds it, or restart mgpu_node."
 
@@ -164,7 +166,7 @@ def test_memory_that_is_not_back_keeps_the_next_job_off(lab: Lab) -> None:
     lab.cluster.wait_until(lambda: f"GPU 0 of n1: {reason}" in second.info.reason, "the job that waits says so")
     assert (str(second.state), second.info.attempt) == ("queued", 0)
     lab.change(0, used=GIB)
-    second.wait(20)
+    second.wait(60)
     assert str(second.state) == "completed"
 
 
@@ -185,7 +187,7 @@ def test_a_driver_that_restarts_is_found_again_and_jobs_go_on(lab: Lab, tmp_path
     lab.stand_in.restart_driver()
     lab.wait_state("free", 1)
     go.touch()
-    job.wait(20)
+    job.wait(60)
     assert (str(job.state), job.output()) == ("completed", "0\n")
 
 
@@ -197,7 +199,7 @@ def test_mig_instances_and_what_is_not_supported(module_lab: Lab) -> None:
     try:
         start(lab, parent, small, states=("free",), denied=("nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature"))
         job = lab.client.submit(bash("echo $CUDA_VISIBLE_DEVICES $MGPU_GPUS"), gpus=1)
-        job.wait(20)
+        job.wait(60)
         gpu = lab.gpu()
 
         assert (str(job.state), job.output()) == ("completed", "MIG-1 MIG-1\n")
@@ -226,7 +228,7 @@ def test_busy_gpus_are_shared_where_the_site_says_so(cluster: Cluster, tmp_path:
         cluster.start_master(PACE, "--MgpuApp.share_busy_gpus=True")
         cluster.start_real_node("n1", lab.stand_in.env)
         job = lab.client.submit(["true"], gpus=1)
-        job.wait(20)
+        job.wait(60)
         gpu = lab.wait_state("free")
     finally:
         stranger.kill()

@@ -16,18 +16,19 @@ def pieces():
 def panels():
     return sum(thread.name == "mgpu-panel" for thread in threading.enumerate())
 
-def wait_for(text, limit_s=30):
+def until(condition, limit_s=60):
     ends = time.monotonic() + limit_s
-    while time.monotonic() < ends:
-        if any(text in piece for piece in pieces()):
-            return True
+    while not condition() and time.monotonic() < ends:
         time.sleep(0.05)
-    return False
+    return condition()
+
+def wait_for(*texts):
+    return until(lambda: any(text in piece for piece in pieces() for text in texts))
 """
 WATCH = """
 job = Client().submit(["sleep", "60"], gpus=4, name="<i>seen</i>")
-print(wait_for("n1: 4 mine") or wait_for("n2: 4 mine"))
-job.cancel(); job.wait(30)
+print(wait_for("n1: 4 mine", "n2: 4 mine"))
+job.cancel(); job.wait(60)
 print(wait_for("n1: 4 free") and wait_for("n2: 4 free"))
 """
 
@@ -46,11 +47,10 @@ def test_the_panel_in_a_kernel(notebook: Notebook, two_nodes: Cluster) -> None:
     assert {piece.kind for piece in watched.pieces} <= {"execute_input", "stream", "comm_msg"}
 
     # A cell that runs again has one panel, and one that is closed has none.
-    again = notebook.run("%mgpu_panel queue\nprint(panels())")
-    assert (again.error, again.text()) == (None, "1\n")
-    script = "time.sleep(0.5)\nmade.Widget.close_all()\ntime.sleep(1.0)\nprint(panels())"
-    closed = notebook.run(script)
-    assert (closed.error, closed.text()) == (None, "0\n")
+    again = notebook.run("%mgpu_panel queue\nprint(until(lambda: panels() == 1))")
+    assert (again.error, again.text()) == (None, "True\n")
+    closed = notebook.run("made.Widget.close_all()\nprint(until(lambda: panels() == 0))")
+    assert (closed.error, closed.text()) == (None, "True\n")
 
 
 def test_the_panel_without_widgets_is_text(notebook: Notebook) -> None:

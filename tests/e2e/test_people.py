@@ -26,7 +26,7 @@ from tests.processes import free_port, wait_until
 
 SECRET = "CANARY-ENV-7f3a9c"
 
-pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def two(shared: Shared, place: Path, lines: dict[str, str]) -> Iterator[tuple[Os
 
 def jupyter_request(person: OsUser, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
     """Ask a server as its owner's browser does, over a connection of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", person.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", person.port, timeout=120)
     with contextlib.closing(connection):
         headers = {"Authorization": f"token {person.jupyter_token}", "Content-Type": "application/json"}
         connection.request(method, f"/{path}", body or None, headers)
@@ -109,6 +109,7 @@ def test_every_job_carries_the_right_user_over_ten_fresh_requests(two: tuple[OsU
 
 
 def test_neither_can_touch_the_others_job_and_both_see_the_same_queue(shared: Shared, two: tuple[OsUser, OsUser]) -> None:
+    wait_until(lambda: not list(shared.client.jobs(state="active")), "nothing of the test before runs")
     jobs = {}
     for person in two:
         with person.client() as client:
@@ -141,7 +142,7 @@ def test_neither_can_touch_the_others_job_and_both_see_the_same_queue(shared: Sh
     for person, job_id in jobs.items():
         with person.client() as client:
             client.cancel(job_id)
-            assert client.job(job_id).wait(30) is not None
+            assert client.job(job_id).wait(60) is not None
 
 
 def test_kernels_and_terminals_speak_to_their_own_server(two: tuple[OsUser, OsUser], lines: dict[str, str]) -> None:
@@ -180,9 +181,9 @@ def test_the_master_restarts_and_both_go_on(shared: Shared, two: tuple[OsUser, O
         assert other.health().status == "degraded"
         shared.start_shared_master()
         second = other.submit(["echo", "by", bob.name], gpus=1)
-        assert second.wait(30).output() == f"by {bob.name}\n"
+        assert second.wait(60).output() == f"by {bob.name}\n"
         (shared.directory / "go").touch()
-        assert job.wait(30).output() == "before\nafter\n"
+        assert job.wait(60).output() == "before\nafter\n"
         assert (job.info.user, second.info.user) == (ann.name, bob.name)
 
 
@@ -199,11 +200,11 @@ def test_the_second_server_of_a_user_relays_to_the_first_and_takes_its_place(pla
                 assert (one.health().relays_to, two.health().relays_to) == ("", f"http://127.0.0.1:{eve.port}/")
                 eve.stop_server()
                 assert first.returncode == 0
-                wait_until(lambda: two.health().relays_to == "" and two.health().status == "ok", "the second holds the master", 30)
+                wait_until(lambda: two.health().relays_to == "" and two.health().status == "ok", "the second holds the master")
                 assert [(found.id, found.info.user) for found in two.jobs()] == [(job.id, eve.name)]
         finally:
             second.terminate()
-            second.wait(20)
+            second.wait(60)
 
 
 def test_canary_secrets_appear_nowhere(shared: Shared, two: tuple[OsUser, OsUser], lines: dict[str, str]) -> None:
@@ -238,7 +239,7 @@ def test_canary_secrets_appear_nowhere(shared: Shared, two: tuple[OsUser, OsUser
             assert _holding(canaries, b"\n".join(pages)) == []
         finally:
             shell.send_signal(signal.SIGINT)
-            shell.communicate(timeout=40)
+            shell.communicate(timeout=120)
     readable = [path for path in shared.state.rglob("*") if path.is_file() and _others_can_read(path, shared.state)]
     assert readable == []
     logs = [
@@ -270,7 +271,9 @@ def _holding(canaries: list[str], text: bytes) -> list[str]:
 
 def _others_can_read(path: Path, root: Path) -> bool:
     way = [path, *[parent for parent in path.parents if parent == root or root in parent.parents]]
-    return all(one.stat().st_mode & (stat.S_IROTH | stat.S_IXOTH | stat.S_IRGRP | stat.S_IXGRP) for one in way)
+    with contextlib.suppress(FileNotFoundError):  # the master removes files while it runs
+        return all(one.stat().st_mode & (stat.S_IROTH | stat.S_IXOTH | stat.S_IRGRP | stat.S_IXGRP) for one in way)
+    return False
 
 
 def _error_pages(person: OsUser, canaries: list[str]) -> Iterator[tuple[int, bytes]]:
@@ -286,7 +289,7 @@ def _error_pages(person: OsUser, canaries: list[str]) -> Iterator[tuple[int, byt
         ):
             assert page[0] >= 400, page
             yield page
-        connection = http.client.HTTPConnection("127.0.0.1", person.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", person.port, timeout=120)
         with contextlib.closing(connection):
             connection.request("GET", f"/{PREFIX}/jobs", headers={"Authorization": f"mgpu {canary}"})
             answer = connection.getresponse()

@@ -17,7 +17,7 @@ from mgpu_jupyter.model.job import JobState
 from tests.e2e.cluster import BIN
 from tests.e2e.people import OsUser, Shared, open_directory, python_for_all, why_not
 
-pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 LIBRARY = """
 #include <stdio.h>

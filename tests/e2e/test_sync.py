@@ -12,8 +12,6 @@ from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_jupyter.model.job import JobSpec, JobState
 from tests.e2e.cluster import BIN, Cluster, bash
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -45,7 +43,7 @@ def test_a_folder_is_the_directory_of_its_job_and_only_what_changed_is_sent(two_
     assert lines[:4] == [f"run {node}", "run.sh 750", "weights.bin", digest.strip()]
     assert "notes.txt" not in lines
     assert lines[-2] == f"one {place}"
-    two_nodes.wait_until(lambda: not Path(place).exists(), "the copy is gone with the job", 30)
+    two_nodes.wait_until(lambda: not Path(place).exists(), "the copy is gone with the job")
     assert not (project / "new").exists()
 
     (project / "lib" / "model.py").write_text("NAME = 'two'\n")
@@ -60,7 +58,7 @@ def test_a_folder_is_the_directory_of_its_job_and_only_what_changed_is_sent(two_
 
 def test_all_nodes_of_a_job_get_the_folder_from_the_command_line(two_nodes: Cluster, project: Path) -> None:
     words = [BIN / "mgpu_srun", "-N", "2", "--gpus-per-node", "1", "--sync", str(project), "--", "./run.sh"]
-    done = subprocess.run(words, env=two_nodes.env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, env=two_nodes.env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert sorted(line.split("run ")[-1] for line in done.stdout.splitlines() if "run n" in line) == ["n1", "n2"]
 
@@ -70,7 +68,7 @@ def test_a_folder_that_was_never_sent_is_refused_and_a_big_one_names_its_biggest
         two_nodes.client.submit_spec(JobSpec(command=("true",), gpus=0, sync="0" * 64))
     env = two_nodes.env | {"MGPU_SYNC_LIMIT": "1"}
     words = [BIN / "mgpu_srun", "--gpus", "0", "--sync", ".", "--", "true"]
-    done = subprocess.run(words, env=env, cwd=project, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, env=env, cwd=project, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "over the limit of 1 MiB; the biggest are weights.bin (3 MiB)" in done.stderr
     with pytest.raises(InvalidRequest, match="there is no such folder"):

@@ -20,28 +20,28 @@ LISTENER = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); pri
 def run(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = words
     return subprocess.run(
-        [str(BIN / program), *arguments], env=cluster.env, cwd=cluster.directory, capture_output=True, text=True, timeout=60, check=False
+        [str(BIN / program), *arguments], env=cluster.env, cwd=cluster.directory, capture_output=True, text=True, timeout=120, check=False
     )
 
 
 def start_liar(cluster: Cluster, lie: str, node_id: str) -> None:
     words = [sys.executable, "-m", "tests.e2e.liar", lie, "--node-id", node_id, "--fake-gpus", "1", "--master-port", str(cluster.port)]
     cluster.start(node_id, words, cwd=ROOT)
-    cluster.wait_until(lambda: cluster.node_states().get(node_id) == "online", f"{node_id} is online", 30)
+    cluster.wait_until(lambda: cluster.node_states().get(node_id) == "online", f"{node_id} is online")
 
 
 def traced(cluster: Cluster, job, last: str = "collected"):
-    """Return the trace once its last step is noted, which may be a second after the end."""
+    """Return the trace once the last step of every rank is noted, which may be a second after the end."""
 
     def look():
-        trace = job.trace()
-        return trace if trace.attempts[-1].steps[-1].step == last else None
+        attempt = (trace := job.trace()).attempts[-1]
+        return trace if [step.step for step in attempt.steps].count(last) == len(attempt.ranks) else None
 
-    return cluster.wait_until(look, f"the trace of {job.id} has its last step")
+    return cluster.wait_until(look, f"the trace of {job.id} has its last step of every rank")
 
 
 def test_a_job_on_two_nodes_shows_every_step_of_every_rank(two_nodes: Cluster) -> None:
-    job = two_nodes.client.submit(bash("echo $$; pwd"), nodes=2, gpus_per_node=1).wait(30)
+    job = two_nodes.client.submit(bash("echo $$; pwd"), nodes=2, gpus_per_node=1).wait(60)
     trace = traced(two_nodes, job)
 
     (attempt,) = trace.attempts
@@ -81,7 +81,7 @@ def test_a_running_job_is_looked_at_where_it_is(two_nodes: Cluster) -> None:
     assert all(check.ok for check in job.trace(verify=True).checks)
     os.kill(job.info.placements[0].pid or 0, 18)
     job.cancel()
-    job.wait(30)
+    job.wait(60)
     assert run(two_nodes, "debug_job_tracking", job.id).returncode == 0
 
 
@@ -121,7 +121,7 @@ def test_the_banner_is_told_by_the_process_itself(two_nodes: Cluster) -> None:
 )
 def test_a_planted_mismatch_is_found_and_shown_by_trace_log_and_api(two_nodes: Cluster, lie: str, node_id: str, sentence: str) -> None:
     start_liar(two_nodes, lie, node_id)
-    job = two_nodes.client.submit(["true"], gpus=1, nodelist=node_id).wait(30)
+    job = two_nodes.client.submit(["true"], gpus=1, nodelist=node_id).wait(60)
     assert job.exit_code == 0
 
     (text,) = two_nodes.client.job(job.id).info.mismatches
@@ -143,7 +143,7 @@ def test_a_trace_outlives_a_master_that_was_killed(two_nodes: Cluster) -> None:
     job = two_nodes.client.submit(bash("echo 1"), gpus=1, nodelist="n1")
     two_nodes.wait_until(lambda: len(job.trace().attempts[0].waits) > 1 or job.trace().attempts[0].waits[0].code == "busy", "it waits")
     holder.cancel()
-    job.wait(30)
+    job.wait(60)
     before = traced(two_nodes, job)
     two_nodes.kill("master")
     two_nodes.start_master()

@@ -17,7 +17,7 @@ from tests.builders import Cluster, facts
 AT = 50.0
 WALL = 1.0
 EPOCH = 3
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 CHECKS = HealthChecks(min_free_bytes=16_000_000)
 
 

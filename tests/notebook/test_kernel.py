@@ -29,7 +29,7 @@ def test_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [SET_UP, "%load_ext mgpu_jupyter", "%mgpu_srun -- 0", "%mgpu_queue --all", "%mgpu_srun -- 3"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     with pytest.raises(CellExecutionError, match="exit code 3"):
-        NotebookClient(notebook, timeout=30, kernel_name="python3").execute(cwd=str(tmp_path))
+        NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
 
     ran, queue, failed = (cell.outputs for cell in notebook.cells[2:])
     assert [(output.output_type, output.get("text") or output.data["text/plain"]) for output in ran] == [

@@ -158,7 +158,7 @@ def test_background_returns_the_job(shell: Shell) -> None:
     result = shell.run("%mgpu_srun --background --as job -- x").result
     assert isinstance(result, Job)
     assert shell.shell.user_ns["job"] is result
-    assert shell.run("job.wait(5).output()").result == "hi\n"
+    assert shell.run("job.wait(60).output()").result == "hi\n"
     assert shell.run("%mgpu_srun --background --json -- x").result == {"job_id": "MOCK0001", "state": "completed"}
     assert shell.run("%mgpu_srun --as second -- x").success
     assert shell.shell.user_ns["second"].id == "MOCK0002"

@@ -58,7 +58,7 @@ def settle(panel: Panel) -> None:
     """Wait until all that was handed over is done."""
     done = threading.Event()
     panel.loop.post(done.set)
-    assert done.wait(10)
+    assert done.wait(60)
 
 
 def texts(panel: Panel) -> list[str]:

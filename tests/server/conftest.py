@@ -14,7 +14,7 @@ from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import read_line
 from tests.processes import free_port
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
 

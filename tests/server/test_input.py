@@ -17,7 +17,7 @@ from mgpu_jupyter.server.presence import Presence
 from tests.builders import ended
 from tests.server.test_jobs import run_job as run_job  # noqa: PLC0414 - a fixture
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 WRITER = "writer01"
 
 

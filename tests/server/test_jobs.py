@@ -21,7 +21,7 @@ from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
 from mgpu_jupyter.store.logs import LogWriter, cut_marker
 from tests.builders import a_spec, ended, facts, status
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 async def submit(api, **spec):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from tornado.httpclient import HTTPClientError
 
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.messages import Heartbeat, Hello
 from mgpu_agent.protocol.model import GpuSample
+from mgpu_agent.protocol.places import find_runtime_file
 from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.scheduler.events import NodeJoined, NodeLeft, TaskReported
-from mgpu_jupyter.scheduler.model import Load
 from tests.builders import ended, facts, status
+from tests.e2e.attacker import Connection, enrol
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 async def read_until(socket, wanted):
@@ -32,34 +36,52 @@ def is_a(kind):
     return lambda frame: frame["type"] == kind
 
 
-@pytest.fixture
-def read(app):
-    """Let the master hear a reading of a node as if its agent had told it."""
+class Agent:
+    """What the master hears of one node, over the real link; it starts nothing."""
 
-    async def read(node_id, busy, cpu=10.0):
-        service = app.service
-        facts_ = service.master.node(NodeId(node_id)).facts
+    def __init__(self, service, node_id, gpus):
+        self._service, self._id, self._facts = service, NodeId(node_id), facts(node_id, gpus)
+        runtime = find_runtime_file(service.place.path)
+        self._link = Connection(runtime.link_address, enrol(runtime, node_id), runtime.link_public_key.encode())
+
+    async def join(self):
+        self._link.send(Hello(node_id=self._id, facts=self._facts))
+        await self._until(lambda node: node.state is NodeState.ONLINE)
+
+    async def read(self, busy, cpu=10.0):
+        """Tell of one reading, and wait until the master has it."""
         samples = tuple(
             GpuSample(uuid=gpu.uuid, utilisation_percent=busy[gpu.index], memory_used_bytes=2**30, temperature_c=50.0, power_w=100.0)
-            for gpu in facts_.gpus
+            for gpu in self._facts.gpus
         )
-        done = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        before = self._service.master.node(self._id).samples
+        self._link.send(Heartbeat(at=time.time(), samples=samples, cpu_percent=cpu, memory_available_bytes=2**30))
+        await self._until(lambda node: node.samples == samples and node.samples is not before)
 
-        def call(master, turn):
-            master.engine._samples[NodeId(node_id)] = samples
-            master.engine._loads._newest[NodeId(node_id)] = Load(cpu_percent=cpu, memory_available_bytes=2**30)
-            master.engine._news.sampled.add(NodeId(node_id))
-            turn.replies.append(done.set)
+    async def _until(self, holds):
+        async def look():
+            while (node := self._service.master.node(self._id)) is None or not holds(node):
+                await asyncio.sleep(0.01)
 
-        before = service.master.node(NodeId(node_id)).samples
-        service.master.post(call, lambda error: loop.call_soon_threadsafe(done.set))
-        await asyncio.wait_for(done.wait(), LIMIT_S)
-        service.master.engine.wake()
-        while service.master.node(NodeId(node_id)).samples is before:
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(look(), LIMIT_S)
 
-    return read
+    def close(self):
+        self._link.close()
+
+
+@pytest.fixture
+def joined(app):
+    """Let a node join that tells of its GPUs as an agent does."""
+    agents = []
+
+    async def join(node_id, gpus):
+        agents.append(Agent(app.service, node_id, gpus))
+        await agents[-1].join()
+        return agents[-1]
+
+    yield join
+    for agent in agents:
+        agent.close()
 
 
 async def submit(api, **more):
@@ -68,14 +90,13 @@ async def submit(api, **more):
     return body["job_id"]
 
 
-async def test_readings_come_as_differences_and_nodes_only_when_more_changed(api, jp_ws_fetch, tell, read):
-    await tell(
-        NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 2)), NodeJoined(at=1.0, node_id=NodeId("n2"), facts=facts("n2", 2))
-    )
-    await read("n1", [0.0, 0.0])
+async def test_readings_come_as_differences_and_nodes_only_when_more_changed(api, jp_ws_fetch, tell, joined):
+    node = await joined("n1", 2)
+    await tell(NodeJoined(at=1.0, node_id=NodeId("n2"), facts=facts("n2", 2)))
+    await node.read([0.0, 0.0])
     socket = await jp_ws_fetch(PREFIX, "events", params={"samples": "1"})
     first = await read_until(socket, is_a("ready"))
-    await read("n1", [50.4, 0.0])
+    await node.read([50.4, 0.0])
     (changed,) = await read_until(socket, is_a("samples"))
     await tell(NodeLeft(at=2.0, node_id=NodeId("n2"), reason="stopped"))
     (left,) = await read_until(socket, is_a("node"))
@@ -159,19 +180,19 @@ async def test_wrong_wishes_are_refused_before_the_upgrade(jp_ws_fetch, query):
     assert refused.value.code == 400
 
 
-async def test_histories_of_nodes_jobs_and_the_cluster(app, api, tell, read):
+async def test_histories_of_nodes_jobs_and_the_cluster(app, api, tell, joined):
     live, clock = app.service.live, app.service.clock
-    await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
+    node = await joined("n1", 4)
     job_id = await submit(api, gpus=4)
     job = app.service.saved_job(job_id).job
     await tell(TaskReported(at=clock(), status=status(job)))
     start = clock() + 10.0
     for second in range(0, 20, 2):
-        await read("n1", [90.0, 40.0, 0.0, 0.0])
+        await node.read([90.0, 40.0, 0.0, 0.0])
         live.feed(start + second)
     _, running = await api(f"jobs/{job_id}/usage")
     live._master.clock = lambda: start + 30.0
-    _, node = await api("nodes/n1/history", params={"span": "60", "points": "5"})
+    _, past = await api("nodes/n1/history", params={"span": "60", "points": "5"})
     await tell(TaskReported(at=start + 20.0, status=ended(job, at=start + 20.0)))
     _, over = await api(f"jobs/{job_id}/usage", params={"points": "3"})
     _, cluster = await api("cluster/history", params={"span": "600", "points": "4"})
@@ -187,8 +208,8 @@ async def test_histories_of_nodes_jobs_and_the_cluster(app, api, tell, read):
     ]
     assert len(over["times"]) <= 3
     assert over["gpus"][1]["busy"] == [40] * len(over["times"])
-    assert 1 <= len(node["times"]) <= 5
-    assert (set(node["cpu"]), set(node["gpus"][0]["busy"]), set(node["gpus"][1]["power"])) == ({10}, {90}, {100})
+    assert 1 <= len(past["times"]) <= 5
+    assert (set(past["cpu"]), set(past["gpus"][0]["busy"]), set(past["gpus"][1]["power"])) == ({10}, {90}, {100})
     assert cluster["ended"] == {"cancelled": [0] * 4, "completed": [0, 0, 0, 1], "failed": [0] * 4, "timeout": [0] * 4}
     assert (cluster["succeeded_percent"], cluster["ended_total"]) == (100.0, 1)
     assert 0 < cluster["gpus"][-1] <= 4

@@ -265,7 +265,7 @@ async def test_a_slow_reader_holds_the_master_back(far, app, base, jp_http_port,
     # What lies in socket buffers of the system is all that is under way.
     assert before < 300 * len(CHUNK)
     writer.close()
-    await asyncio.wait_for(far.closed.wait(), 10)
+    await asyncio.wait_for(far.closed.wait(), 60)
 
 
 async def test_a_flood_arrives_whole(far, jp_fetch):
@@ -292,7 +292,7 @@ async def test_sockets_speak_both_ways_and_close_as_the_master_does(far, base, j
 async def test_a_viewer_who_leaves_is_gone_for_the_master_too(far, base, jp_auth_header):
     socket = await websocket_connect(HTTPRequest(f"ws://{base}/events", headers=jp_auth_header))
     socket.close()
-    await asyncio.wait_for(far.closed.wait(), 10)
+    await asyncio.wait_for(far.closed.wait(), 60)
 
 
 async def test_a_refused_socket_is_refused_in_the_masters_words(far, base, jp_auth_header):

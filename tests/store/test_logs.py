@@ -125,13 +125,19 @@ def test_an_index_without_records_covers_nothing(tmp_path):
 def test_few_files_are_open_however_many_jobs_write(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "MAX_OPEN_LOGS", 3)
     writer = LogWriter(tmp_path / "logs")
+    one = LogKey(JobId("ABCD9999"), 1, 0)
+    before = len(os.listdir("/proc/self/fd"))
+    writer.append(one, STDOUT, 0, b"x")
+    writer.append(one, STDERR, 0, b"y")
+    each = len(os.listdir("/proc/self/fd")) - before
     keys = [LogKey(JobId(f"ABCD123{number}"), 1, 0) for number in range(6)]
     for turn in range(3):
         for key in keys:
             writer.append(key, STDOUT, turn, b"x")
             writer.append(key, STDERR, turn, b"y")
 
-    assert len(writer._open) == 3
+    assert each > 0
+    assert len(os.listdir("/proc/self/fd")) == before + 3 * each
     assert [writer.received(key) for key in keys] == [{STDOUT: 3, STDERR: 3}] * 6
     writer.close()
 

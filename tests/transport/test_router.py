@@ -11,7 +11,7 @@ import zmq
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 from mgpu_jupyter.transport.router import Router
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 def keys():

@@ -114,7 +114,7 @@ class Hall:
         """The node greets, is welcomed, and the scheduler works."""
         hello = Hello(node_id=NodeId("n1"), facts=facts("n1"))
         self.node.send(codec.encode(hello, 0))
-        give_up_at = time.monotonic() + 20
+        give_up_at = time.monotonic() + 60
         while True:
             self.master.turn(0.01)
             assert (self.master.problem, time.monotonic() < give_up_at) == ("", True)
@@ -149,7 +149,6 @@ def hall(tmp_path: Path) -> Iterator[Hall]:
 TO_MASTER_FRAMES = [codec.encode(message, 0) for message in TO_MASTER.values()]
 
 
-@pytest.mark.timeout(120)
 def test_the_master(hall: Hall, flat_memory: None, caplog: pytest.LogCaptureFixture) -> None:
     hall.is_well()
 
@@ -225,7 +224,6 @@ def joined(tmp_path: Path) -> Iterator[tuple[SmallMaster, Node]]:
         master.close()
 
 
-@pytest.mark.timeout(120)
 def test_a_real_agent(joined: tuple[SmallMaster, Node]) -> None:
     master, node = joined
     first = master.launch("true")
@@ -298,7 +296,6 @@ def test_the_keepers_channel(flat_memory: None) -> None:
     assert counts[1] > 100
 
 
-@pytest.mark.timeout(120)
 def test_a_real_keeper(tmp_path: Path) -> None:
     directory = tmp_path / "node"
     keepers = Keepers(directory)

@@ -53,7 +53,7 @@ def leave_alone(directory: Path, times: int, rng: random.Random) -> Findings:
             stage.kill("master")
             time.sleep(away_s)
             away.append(away_s + _start_server(stage))
-            stage.drain(60)
+            stage.drain(180)
             lines += sum(_compare(stage, job) for job in jobs)
         stage.survey()
         runs = read(stage.record).runs

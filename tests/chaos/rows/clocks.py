@@ -23,7 +23,7 @@ SOURCE = ROOT / "tests" / "chaos" / "clock.c"
 JUMPS_S = (3_600, -3_600, 86_400, -86_400)
 NODES = 2
 LIMIT_S = 1.5
-SLOW_S = 6.0
+SLOW_S = 30.0
 """Signals and reports of a machine with other work come late; an end before its time is what this row is about."""
 GRACE_S = 1.0
 LIMITED, FREE = "limited", "free"

@@ -25,7 +25,7 @@ BULKY = "x" * 100_000  # no page that happens to be free takes this
 REFUSED = (503, 507)
 TRIES = 5
 GOES_ON_S = 60.0
-QUIET_S = 20.0
+QUIET_S = 60.0
 SIZES = {"database": "48m", "logs": "64m", "agent": "16m"}
 
 

@@ -36,7 +36,7 @@ TRAITS = (
     "--MgpuApp.node_failures=1000",
     "--MgpuApp.max_failed_starts=1000",
 )
-GANG_LIMIT_S = FENCE_S + 10.0
+GANG_LIMIT_S = 60.0
 LIVES_S = 0.6
 OVER_S = 60.0
 SETTLE_S = 60.0
@@ -168,7 +168,7 @@ def hurt_gangs(directory: Path, times: int, rng: random.Random, shape: Shape | N
             _wait_until_free(stage, f"{kind}, {moment}")
         stage.wait_online(names, SETTLE_S)
         _use_all(stage, shape, len(names))
-        stage.drain(60)
+        stage.drain(180)
         stage.survey()
         history = read(stage.record)
         figures: dict[str, object] = {"gangs": times, "ranks": shape.ranks, "hurt": dict(sorted(done.items()))}

@@ -37,7 +37,7 @@ SELDOM = frozenset({"store.setting.before", "store.setting.after", "master.enrol
 ROWS_OF_PAST = 100_000
 ROWS_TO_PURGE = 400
 READY_LIMIT_S = 3.0
-SLOW_MACHINE = 4.0  # in `make test` other work may take most of the machine
+SLOW_MACHINE = 20.0  # in `make test` other work may take most of the machine
 GRACE_S = 2.0
 GRACE = f"--MgpuApp.kill_grace={GRACE_S}"
 DRAIN_S = 180.0
