@@ -15,7 +15,7 @@ from mgpu_jupyter.model.job import FINAL_STATES, JobState
 from mgpu_jupyter.scheduler.transitions import TRANSITIONS
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "DECISIONS.md", "CONTRIBUTING.md", "CHANGELOG.md")
+DOCUMENTS = ("README.md", "SECURITY.md", "ARCHITECTURE.md", "DECISIONS.md", "CONTRIBUTING.md", "CHANGELOG.md")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
