@@ -10,6 +10,8 @@ import resource
 from mgpu_agent.run_as.account import Account, Confinement
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 LIMITS = {name.removeprefix("RLIMIT_").lower(): value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
 """Resource limits by the name under which they are set."""
 
@@ -32,7 +34,9 @@ def become(account: Account, confinement: Confinement) -> None:
     os.setgroups(account.groups)
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    library = ctypes.CDLL(None, use_errno=True)
+    _leave_keyring(library)
+    prctl = library.prctl
     # Else processes of the same account could read its memory and take its descriptors.
     _check(prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "it can be looked into")
     if confinement.no_new_privs:
@@ -44,6 +48,16 @@ def become(account: Account, confinement: Confinement) -> None:
             os.setuid(0)
             _check(False, "it can be root again")
         _check(not _capabilities(), "it has capabilities left")
+
+
+def _leave_keyring(library: ctypes.CDLL) -> None:
+    """Take a new keyring for the session: the one that the agent was started with would be shared by the jobs of all users.
+
+    A system that has none, or lets nobody use them, has nothing to share.
+    """
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        library.syscall(ctypes.c_long(number), ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def _capabilities() -> int:
