@@ -106,9 +106,13 @@ def secrets_of_ann(street: Street) -> Iterator[dict[str, Any]]:
         distributed=True,
     )
     terminal = client.submit(["bash", "-c", "tty; sleep 600"], gpus=0, nodelist=["n1"], pty=True)
+    ring = client.submit(
+        ["bash", "-c", 'echo "$MGPU_JOB_SOCKET $MGPU_TASK"; sleep 600'], nodes=2, gpus_per_node=1, mpi=True, env=street.env
+    )
     facts = json.loads(whole_line(job))
     port, values, source, runner = whole_line(cell).split()
-    tty = whole_line(terminal).strip()
+    tty, (socket, task) = whole_line(terminal).strip(), whole_line(ring).split()[-2:]
+    assert task.count("/") == 2, "Ann's MPI job says where the agent's socket is"
     state, node = street.cluster.state, street.cluster.state / "nodes" / "n1"
     agent = street.cluster.pid("n1")
     facts |= {
@@ -123,6 +127,8 @@ def secrets_of_ann(street: Street) -> Iterator[dict[str, Any]]:
         "cells": str(Path(source).parent),
         "runner": runner,
         "terminal": tty,
+        "mpi_socket": socket,
+        "mpi_task": task,
         "state": str(state),
         "node": str(node),
         "place": str(street.place),
@@ -134,9 +140,9 @@ def secrets_of_ann(street: Street) -> Iterator[dict[str, Any]]:
     try:
         yield facts
     finally:
-        for one in (job, cell, terminal):
+        for one in (job, cell, terminal, ring):
             one.cancel()
-        for one in (job, cell, terminal):
+        for one in (job, cell, terminal, ring):
             one.wait(30)
         clean_up(facts)
 

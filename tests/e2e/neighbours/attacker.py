@@ -14,7 +14,9 @@ import resource
 import signal
 import socket
 import ssl
+import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -219,6 +221,43 @@ def _() -> object:
             if len(said) > 64:
                 return repr(said[64:])
     raise Denied("hung up after the greeting")
+
+
+def forged(task: str) -> str:
+    """Speak to the agent's socket for jobs as a process that says to be one of hers; return the first answer."""
+    script = """
+import os, socket, sys
+place, name = os.path.split(os.environ["MGPU_JOB_SOCKET"])
+# By its directory's descriptor: the path of a socket may have 108 bytes only.
+address = f"/proc/self/fd/{os.open(place, os.O_PATH)}/{name}" if place else "\\0" + name
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+    connection.settimeout(3)
+    connection.connect(address)
+    sys.stdout.write("connected\\n")
+    sys.stdout.flush()
+    # Parcel(to, data) of msgpack, and in it an order to run a program on the other node.
+    order = b"\\x83\\xa4type\\xa3run\\xa6number\\xa1x\\xa4text" + bytes((0xA0 + len(TEXT),)) + TEXT
+    connection.send(b"\\x82\\xa2to\\xa2n2\\xa4data\\xc4" + bytes((len(order),)) + order)
+    print(connection.recv(4096))
+""".replace("TEXT", repr(f"id>/tmp/bob-{ANN['mark']}".encode()))
+    env = {**os.environ, "MGPU_TASK": task, "MGPU_JOB_SOCKET": ANN["mpi_socket"]}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=20, check=False)
+    if "b'" not in done.stdout or done.stdout.endswith("b''\n"):
+        raise Denied((done.stdout + done.stderr).strip().splitlines()[-1][:60])
+    return done.stdout
+
+
+way("MPI: her attempt named on the agent's socket")(lambda: forged(ANN["mpi_task"]))
+
+
+@way("MPI: a program of his as her")
+def _() -> object:
+    path = f"/tmp/bob-{ANN['mark']}"
+    for _ in range(5):
+        if os.path.exists(path):
+            return read(path)
+        time.sleep(0.2)
+    raise Denied("nothing ran")
 
 
 # --- files ------------------------------------------------------------------------------------------------
