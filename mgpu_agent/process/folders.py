@@ -171,7 +171,7 @@ class Folders:
         if data is None:
             return None, [spec.folder]
         folder = decode_folder(data)
-        limit = getattr(spec, "folder_limit_bytes", 0) or FOLDER_LIMIT_BYTES
+        limit = spec.folder_limit_bytes or FOLDER_LIMIT_BYTES
         if folder.size > limit:
             raise InvalidRequest("folder-too-large", f"it has {folder.size} bytes, and {limit} are allowed")
         return folder, [digest for digest in folder.pieces if not self._touch(digest)]

@@ -143,7 +143,7 @@ class Inputs:
     def _begin(self, ask: Ask, wish: _Wish, data: memoryview) -> None:
         """Read the list and make an empty file of the right size."""
         entry = values_of(decode_folder(data))
-        limit = getattr(wish.command.spec, "folder_limit_bytes", 0)
+        limit = wish.command.spec.folder_limit_bytes
         if limit and entry.size > limit:
             raise Trouble(f"they have {entry.size} bytes, and {limit} are allowed", "request")
         place, wish.account = wish.find(wish.command.spec)

@@ -239,7 +239,7 @@ def look_for(users: UserFiles, places: Preparation, spec: LaunchSpec) -> Version
 
 def _collect(spec: LaunchSpec, account: Account | None, values: str) -> Collect:
     uid = -1 if account is None else account.uid
-    limit = getattr(spec, "results_limit_bytes", 0) or RESULTS_LIMIT_BYTES
+    limit = spec.results_limit_bytes or RESULTS_LIMIT_BYTES
     return Collect(spec.results, len(spec.tasks), uid, values if spec.outputs else "", spec.user, limit)
 
 
