@@ -23,7 +23,6 @@ from mgpu_agent.identity import Enrolment, Identity
 from mgpu_agent.keeper import messages as keeper
 from mgpu_agent.outbox import Outbox
 from mgpu_agent.parts import Parts
-from mgpu_agent.process import sight
 from mgpu_agent.process.files import Files
 from mgpu_agent.process.preparation import Unprepared
 from mgpu_agent.process.status import status_of
@@ -75,7 +74,7 @@ class Agent:
         self._host, self._address = parts.host, parts.address
         self._look, self._describe = parts.look, parts.describe
         self._outbox = Outbox(self._link, self._shipper)
-        self._files = Files(config.directory, self._outbox.put, self._wake_writer, self._preparation)
+        self._files = Files(config.directory, self._outbox.put, self._wake_writer, self._preparation, parts.users)
         self._usage = Usage()
         self._stems: dict[AttemptKey, dict[int, str]] = {}
         self._events: deque[happened.Event] = deque()
@@ -175,7 +174,7 @@ class Agent:
         self._keeper.put(keeper.Leave())
         self._keeper.flush()
         self._keeper.detach()
-        own = (self._link, self._sampler, self._checks, self._meetings, self._jobs, self._watch, self._files, self._spool)
+        own = (self._link, self._sampler, self._checks, self._meetings, self._jobs, self._watch, self._spool, self._files)
         for part in (*own, self._wake, self._wake_writer):
             if part is not None:
                 part.close()
@@ -228,7 +227,7 @@ class Agent:
                     self._handle(happened.TaskChanged(at=now, status=self._status(record)))
                 case keeper.StartRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
                     self._meetings.forget(key)
-                    self._spool.delete_attempts((key,))
+                    self._files.discard(key)
                     self._handle(happened.LaunchFailed(at=now, key=key, code=code, message=text, fault=fault, exit_code=exit_code))
                 case InputAck():
                     self._handle(happened.InputTaken(at=now, ack=message))
@@ -346,8 +345,8 @@ class Agent:
                 self._shipper.follow(status, self._stems[status.key][status.rank])
                 log.debug("task key=%s rank=%d pid=%d exit_code=%s", status.key, status.rank, status.pid, status.exit_code)
             case do.TellWho(number=number, statuses=statuses, cell=cell):
-                told = None if cell is None else self._preparation.python_for(cell)
-                self._outbox.put(sight.answer(number, self._config.node_id, self._address, self._where.target.address, statuses, cell=told))
+                who = (number, self._config.node_id, self._address, self._where.target.address, statuses)
+                self._files.tell_who(who, cell)
             case do.ReadGpus():
                 self._sampler.set_held(self._machine.held_gpus())
                 self._sampler.hurry()

@@ -27,12 +27,14 @@ from mgpu_agent.process.job_secrets import JobSecrets
 from mgpu_agent.process.job_socket import JobSocket
 from mgpu_agent.process.keeper_client import KeeperClient
 from mgpu_agent.process.output import OutputShipper
-from mgpu_agent.process.preparation import Preparation
-from mgpu_agent.process.spool import Spool, make_passage
+from mgpu_agent.process.passage import make_passage
+from mgpu_agent.process.preparation import Preparation, look_for
+from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
 from mgpu_agent.protocol.join import JoinString
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_agent.protocol.places import host_name
+from mgpu_agent.run_as.user_files import UserFiles
 from mgpu_agent.whereabouts import Whereabouts, describe_node, find_master
 
 log = logging.getLogger("mgpu.agent")
@@ -61,13 +63,16 @@ class Parts(NamedTuple):
     """Says what this machine is, under this boot id and incarnation."""
     jobs: JobSocket | None = None
     """The socket for processes of jobs, where there is one."""
+    users: UserFiles | None = None
+    """Works with files as users do."""
 
 
 def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Parts:
     """Open all parts of an agent on this machine."""
     base = base_environment(os.environb)
     gpus = source.gpus[: config.gpu_count]
-    spool = Spool(config.directory, config.passage)
+    users = UserFiles(config.confinement)
+    spool = Spool(config.directory, config.passage, users)
     found = find_address(config.address, where.target.address)
     log.info("address=%s found_by=%s (%s)", found.address, found.by, FOUND_BY_WORDS[found.by])
     wake, wake_writer = socket.socketpair()
@@ -82,30 +87,32 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     def describe(boot_id: str, incarnation: str) -> NodeFacts:
         return describe_node(config, boot_id=boot_id, incarnation=incarnation, found=found, gpus=gpus, gpu_note=source.note)
 
+    preparation = Preparation(
+        config.node_id,
+        spool,
+        gpus,
+        base,
+        Accounts(config.user_map) if config.run_as_user else None,
+        master=where.target.address,
+        runner=RUNNER if config.passage is None else copy_runner(config.passage),
+        jobs=jobs,
+    )
     return Parts(
         spool=spool,
         watch=ModifiedFiles(spool.path),
         keeper=KeeperClient(config.directory, base, confinement=config.confinement),
-        preparation=Preparation(
-            config.node_id,
-            spool,
-            gpus,
-            base,
-            Accounts(config.user_map) if config.run_as_user else None,
-            master=where.target.address,
-            runner=RUNNER if config.passage is None else copy_runner(config.passage),
-            jobs=jobs,
-        ),
+        preparation=preparation,
         shipper=OutputShipper(str(spool.path), Puncher(str(spool.path))),
         link=Link(),
         sampler=Sampler(source, frozenset(gpu.uuid for gpu in gpus), tick_soon),
         gauge=Gauge(),
         checks=Checks(config.node_id, config.directory, found, gpus),
-        meetings=Meetings(config.node_id, found.address, tick_soon),
+        meetings=Meetings(config.node_id, found.address, tick_soon, partial(look_for, users, preparation)),
         wake=(wake, wake_writer),
         host=host_name(),
         address=found.address,
         look=partial(find_master, config),
         describe=describe,
         jobs=jobs,
+        users=users,
     )

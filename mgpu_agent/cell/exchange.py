@@ -20,13 +20,16 @@ class Exchange:
     def __init__(self, wish: dict[str, str], names: dict[str, object], values: Any) -> None:
         self._directory = wish["--values"]
         self._wanted = [name for name in wish.get("--out", "").split(",") if name]
+        self._version = wish.get("--version", "")
         self._limit = int(wish.get("--limit", 0))
         self._names = names
         self._values = values
         self._pid = os.getpid()
 
     def bring(self) -> None:
-        """Give the cell what was sent for it."""
+        """Give the cell what was sent for it; what one Python pickles another need not be able to read."""
+        if self._version not in ("", self._values.PYTHON):
+            sys.exit(f"mgpu: The variables come from Python {self._version}, and {sys.executable} on this node is {self._values.PYTHON}.")
         path = os.path.join(self._directory, "in")
         if not os.path.exists(path):
             return

@@ -1,4 +1,5 @@
-"""Runs the source of a Python cell as `python SOURCE` would: `python runner.py [--values DIRECTORY [--out NAMES] [--limit BYTES]] SOURCE`.
+"""Runs the source of a Python cell as `python SOURCE` would: `python runner.py [--values DIRECTORY [--version PYTHON] [--out NAMES]
+[--limit BYTES]] SOURCE`.
 
 The source is `__main__`, so what it defines can be pickled and found by child processes, whichever way those start. A traceback
 shows frames of the cell and of what it called, never of this file. What cells get beyond that is loaded from beside this file,

@@ -25,6 +25,9 @@ class Collect(msgspec.Struct, frozen=True, array_like=True):
     """Whose files they must be; -1 for anybody's."""
     values: str = ""
     """The directory in which its ranks leave variables; empty for none."""
+    user: str = ""
+    limit_bytes: int = 0
+    """How much is collected at most; 0 for no limit."""
 
 
 class TaskRecord(msgspec.Struct, frozen=True, array_like=True):

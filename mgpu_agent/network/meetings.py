@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from mgpu_agent.network.fingerprint import fingerprint_of
+from mgpu_agent.network.fingerprint import Look, fingerprint_of
 from mgpu_agent.network.handshake import Strange, receive_visit, visit
 from mgpu_agent.network.interfaces import ways_here
 from mgpu_agent.network.ports import KeptPorts
@@ -41,8 +41,10 @@ log = logging.getLogger("mgpu.meeting")
 class Meetings:
     """The meetings that this node takes part in. Owns their sockets and threads."""
 
-    def __init__(self, node_id: NodeId, announced: str, wake: Callable[[], None]) -> None:
+    def __init__(self, node_id: NodeId, announced: str, wake: Callable[[], None], look: Look = lambda _: None) -> None:
+        """`look` says what the processes of a launch will find."""
         self._node_id = node_id
+        self._look = look
         self._announced = announced
         self._wake = wake
         self._ports = KeptPorts()
@@ -53,7 +55,7 @@ class Meetings:
         """Begin to wait for the other nodes of an attempt, and return what they must know; the same when asked again."""
         lobby = self._waiting.get(spec.key)
         if lobby is None:
-            lobby = self._waiting[spec.key] = _Lobby(self._node_id, spec)
+            lobby = self._waiting[spec.key] = _Lobby(self._node_id, spec, self._look)
         has_first = any(task.rank == 0 for task in spec.tasks)
         return Offer(ways=ways_here(self._announced), port=lobby.port, master_port=self._ports.keep(spec.key) if has_first else 0)
 
@@ -95,8 +97,9 @@ class Meetings:
 class _Lobby:
     """One meeting on this node: where visitors are received, and from where the peers are visited."""
 
-    def __init__(self, node_id: NodeId, spec: LaunchSpec) -> None:
+    def __init__(self, node_id: NodeId, spec: LaunchSpec, look: Look) -> None:
         self._node_id = node_id
+        self._look = look
         self._spec = spec
         self._listener = _listen()
         self.port: int = self._listener.getsockname()[1]
@@ -132,7 +135,7 @@ class _Lobby:
 
     def _visit_all(self, message: Meet, until: float, tell: Callable[[Met], None]) -> None:
         """Go all ways at once; when every peer was reached by one, those that still lead nowhere get a last moment."""
-        prints = _in_thread(lambda: fingerprint_of(self._spec))
+        prints = _in_thread(lambda: fingerprint_of(self._spec, self._look))
         ways = [(peer, way) for peer in message.peers for way in peer.ways]
         todo: queue.SimpleQueue[tuple[Peer, Way]] = queue.SimpleQueue()
         for one in ways:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
-import subprocess
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -20,7 +18,6 @@ FIRST_PERSON_UID = 1000  # below are root and services, on every distribution th
 TRIAL_USER = ""
 """The user of a trial start, which belongs to nobody."""
 _TRIAL_ACCOUNT = "nobody"
-_LOOK_S = 5.0
 
 
 class NoAccount(msgspec.Struct, frozen=True):
@@ -62,30 +59,3 @@ def _trial_account() -> Account | NoAccount:
         return _account(pwd.getpwnam(_TRIAL_ACCOUNT))
     except KeyError:
         return NoAccount(f"This node has no account {_TRIAL_ACCOUNT!r}, as which a trial start would run.")
-
-
-def run_as(account: Account | None) -> dict[str, Any]:
-    """Return what makes `subprocess` run a program as this account; nothing for the agent's own."""
-    if account is None:
-        return {}
-    return {"user": account.uid, "group": account.gid, "extra_groups": account.groups}
-
-
-def can_enter(path: str, account: Account) -> bool:
-    """Tell whether this account can enter a directory; asked by a process of its own, because root may enter everything that is local."""
-    words = ["/bin/sh", "-c", 'cd -- "$1"', "sh", path]
-    try:
-        answer = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_LOOK_S,
-            check=False,
-            cwd="/",
-            env={},
-            **run_as(account),
-        )
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return False
-    return answer.returncode == 0

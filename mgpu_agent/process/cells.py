@@ -5,10 +5,11 @@ Jobs of the agent's own user run it where mgpu is installed; users of their own 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-from mgpu_agent.process.spool import make_passage
+from mgpu_agent.process.passage import open_passage
 
 _HOME = Path(__file__).resolve().parents[1] / "cell"
 _PROGRAM = "runner.py"
@@ -17,10 +18,18 @@ RUNNER = str(_HOME / _PROGRAM)
 
 def copy_runner(passage: Path) -> str:
     """Write the runner and what it loads to where all users of this machine can read it, and return its path."""
-    directory = make_passage(passage / "runner")
-    for source in _HOME.glob("*.py"):
-        temporary = directory / f".{source.name}"
-        temporary.write_bytes(source.read_bytes())
-        os.chmod(temporary, 0o644)
-        temporary.replace(directory / source.name)
-    return str(directory / _PROGRAM)
+    place = passage / "runner"
+    directory = open_passage(place)
+    try:
+        for source in _HOME.glob("*.py"):
+            temporary = f".{source.name}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(source.read_bytes())
+                os.fchmod(descriptor, 0o644)
+            os.replace(temporary, source.name, src_dir_fd=directory, dst_dir_fd=directory)
+    finally:
+        os.close(directory)
+    return str(place / _PROGRAM)

@@ -75,8 +75,9 @@ def hook_facts(spec: LaunchSpec, *, node_id: NodeId, devices: str) -> dict[bytes
 def _exchange_words(spec: LaunchSpec, values: str) -> tuple[str, ...]:
     if not values:
         return ()
+    wanted = ("--version", spec.python.kernel_version) if spec.python.kernel_version else ()
     left = ("--out", ",".join(spec.outputs), "--limit", str(spec.outputs_limit_bytes)) if spec.outputs else ()
-    return ("--values", values, *left)
+    return ("--values", values, *wanted, *left)
 
 
 def visible_devices(wanted: tuple[GpuUuid, ...], gpus: Mapping[GpuUuid, GpuInfo], *, by_uuid: bool = False) -> str:

@@ -1,51 +1,75 @@
-"""Files of jobs on this node, there and back: folders and variables that came with them, results that they leave. Only joins these."""
+"""Files of jobs on this node, there and back: folders and variables that came with them, what can only be seen as their user, results
+that they leave. Only joins these.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from mgpu_agent.core.events import LaunchFailed
-from mgpu_agent.process import inputs
-from mgpu_agent.process.folders import GONE, Folders
+from mgpu_agent.process import sight
+from mgpu_agent.process.folders import Folders
 from mgpu_agent.process.inputs import Inputs
-from mgpu_agent.process.preparation import Preparation
+from mgpu_agent.process.preparation import Place, Preparation, Unprepared
 from mgpu_agent.process.results import Results
-from mgpu_agent.process.wishes import Waiting
-from mgpu_agent.protocol.errors import MgpuError
-from mgpu_agent.protocol.ids import AttemptKey
+from mgpu_agent.process.wishes import TOO_MUCH, Problem, Waiting
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Piece, ToMaster
-from mgpu_agent.protocol.model import LaunchSpec
+from mgpu_agent.protocol.model import CellPython, CellWish, LaunchSpec, TaskStatus
+from mgpu_agent.run_as.user_files import Ask, UserFiles
+
+Who = tuple[int, NodeId, str, str, Sequence[TaskStatus]]
+"""What `sight.answer` is told."""
 
 
 class Files:
     """What an agent's loop asks about files. `waker` ends a wait of that loop."""
 
-    def __init__(self, directory: Path, send: Callable[[ToMaster], None], waker: socket.socket, places: Preparation) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        send: Callable[[ToMaster], None],
+        waker: socket.socket,
+        places: Preparation,
+        users: UserFiles | None = None,
+    ) -> None:
         self._waker = waker
+        self._send = send
         self._places = places
-        self._failed: list[tuple[Waiting, str]] = []
-        self.folders = Folders(directory, send, self._wake)
-        self.inputs = Inputs(send, self._wake)
-        self.results = Results(send, self._wake)
+        self._users = users or UserFiles()
+        self._settling: set[AttemptKey] = set()
+        self._settled: SimpleQueue[tuple[Waiting, Place | Unprepared]] = SimpleQueue()
+        self._told: SimpleQueue[tuple[Who, CellPython]] = SimpleQueue()
+        self.folders = Folders(directory, send, self._wake, self._users)
+        self.inputs = Inputs(send, self._wake, self._users)
+        self.results = Results(send, self._wake, self._users)
 
     def has(self, spec: LaunchSpec) -> bool:
         """Tell whether a launch need not wait for files."""
-        return self.folders.has(spec) and self.inputs.has(spec)
+        return self.folders.has(spec) and self.inputs.has(spec) and self._places.is_settled(spec)
 
     def want(self, command: Waiting) -> None:
-        """Begin to fetch what a launch waits for; `turn` brings it back when all is there."""
-        if not self.folders.has(command.spec):
-            self.folders.want(command, *self._places.place_of(command.spec))
-            return
-        try:
-            place, account = self._places.values_for(command.spec)
-        except (OSError, MgpuError) as error:
-            self._failed.append((command, f"The job's variables have no place here: {error}."))
-        else:
-            self.inputs.want(command, place, account)
+        """Begin to fetch or find out what a launch waits for; `turn` brings it back when all is there."""
+        spec = command.spec
+        if not self.folders.has(spec):
+            self.folders.want(command, self._places.folder_for)
+        elif not self.inputs.has(spec):
+            self.inputs.want(command, self._places.values_for)
+        elif spec.key not in self._settling:
+            self._settling.add(spec.key)
+            if not self._users.submit(spec.user, lambda ask: self._settle(ask, command)):
+                self._settled.put((command, Unprepared("too-much", TOO_MUCH, "job")))
+
+    def tell_who(self, who: Who, cell: CellWish | None) -> None:
+        """Send who this node is, with the Python that a cell would get here once that is known."""
+        if cell is None:
+            self._send(sight.answer(*who))
+        elif not self._users.submit(cell.user, lambda ask: self._find_python(ask, who, cell)):
+            self._send(sight.answer(*who, cell=CellPython()))
 
     def take(self, piece: Piece) -> None:
         """Take in a piece of whatever is waited for."""
@@ -63,20 +87,33 @@ class Files:
         self.inputs.ask_again(all_of_them=all_of_them)
 
     def turn(self, now: float, *, may_tell: bool) -> tuple[list[Waiting], list[LaunchFailed]]:
-        """Tell what was found, and return the launches whose folder is there, and those for which there is none."""
+        """Tell what was found, and return the launches that need wait no longer, and those that cannot be."""
         self.results.turn(may_tell=may_tell)
+        with contextlib.suppress(Empty):
+            while True:
+                who, python = self._told.get_nowait()
+                self._send(sight.answer(*who, cell=python))
         ready: list[Waiting] = []
         failed: list[LaunchFailed] = []
-        early, self._failed = self._failed, []
-        for command, problem in (*early, *self.folders.take_done(), *self.inputs.take_done()):
-            if problem:
-                fault = "request" if problem in (GONE, inputs.GONE) else "node"
-                code = "no-inputs" if self.folders.has(command.spec) else "no-folder"
-                failed.append(LaunchFailed(at=now, key=command.spec.key, code=code, message=problem, fault=fault))
-            elif self.has(command.spec):
-                ready.append(command)
-            else:
-                self.want(command)
+        for code, done in (("no-folder", self.folders.take_done()), ("no-inputs", self.inputs.take_done())):
+            for command, problem in done:
+                if problem is not None:
+                    failed.append(self._failed(now, command, _unprepared(code, problem)))
+                elif self.has(command.spec):
+                    ready.append(command)
+                else:
+                    self.want(command)
+        with contextlib.suppress(Empty):
+            while True:
+                command, place = self._settled.get_nowait()
+                if command.spec.key not in self._settling:
+                    continue
+                self._settling.discard(command.spec.key)
+                if isinstance(place, Unprepared):
+                    failed.append(self._failed(now, command, place))
+                else:
+                    self._places.keep(command.spec.key, place)
+                    ready.append(command)
         return ready, failed
 
     def forget(self, keys: Iterable[AttemptKey]) -> None:
@@ -84,13 +121,38 @@ class Files:
         self.folders.drop(keys)
         self.inputs.drop(keys)
         self.results.forget(keys)
+        self._places.forget(keys)
+        self._settling.difference_update(keys)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and helpers."""
+        self._users.close()
         self.folders.close()
-        self.inputs.close()
-        self.results.close()
+
+    def discard(self, key: AttemptKey) -> None:
+        """Forget a launch that came to nothing, and delete what was made for it."""
+        self.forget((key,))
+        self._places.discard(key)
+
+    def _failed(self, now: float, command: Waiting, why: Unprepared) -> LaunchFailed:
+        key = command.spec.key
+        self.discard(key)
+        return LaunchFailed(at=now, key=key, code=why.code, message=why.message, fault=why.fault, exit_code=why.exit_code)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
+
+    # --- on the thread of a user ---------------------------------------------------------------------
+
+    def _settle(self, ask: Ask, command: Waiting) -> None:
+        self._settled.put((command, self._places.settle(command.spec, ask)))
+        self._wake()
+
+    def _find_python(self, ask: Ask, who: Who, cell: CellWish) -> None:
+        self._told.put((who, self._places.python_for(cell, ask)))
+        self._wake()
+
+
+def _unprepared(code: str, problem: Problem) -> Unprepared:
+    return Unprepared(code, problem.message, problem.fault)

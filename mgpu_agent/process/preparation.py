@@ -1,25 +1,36 @@
-"""A launch as the master asked for it becomes a start as the keeper can carry it out: directory, interpreter, words, environment."""
+"""A launch as the master asked for it becomes a start as the keeper can carry it out: directory, interpreter, words, environment.
+
+What can only be seen or written as the job's user is settled before, by `settle`: on the thread of that user where jobs run as their
+users, and else at once.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from mgpu_agent.keeper.messages import Collect, Hook, RankStart, StartTasks
 from mgpu_agent.process.accounts import Accounts, NoAccount
 from mgpu_agent.process.banner import introduced
 from mgpu_agent.process.cells import RUNNER
 from mgpu_agent.process.environment import command_words, hook_facts, interpreter_words, task_environment, visible_devices
-from mgpu_agent.process.interpreter import Interpreters, NoPython
 from mgpu_agent.process.job_socket import JobSocket
-from mgpu_agent.process.spool import Spool
+from mgpu_agent.process.spool import SCRATCH_DAYS, Spool
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.model import CellPython, CellWish, GpuInfo, LaunchSpec
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.model import CellPython, CellWish, GpuInfo, LaunchSpec, PythonWish
 from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.file_requests import Around, Compare, Failed, FileAnswer, FileTask, LookAround, Versions
+from mgpu_agent.run_as.file_work import carry_out
 from mgpu_agent.run_as.spawn import NOT_EXECUTABLE, NOT_FOUND
+from mgpu_agent.run_as.user_files import Ask, Trouble, UserFiles
+
+LOOK_S = 3.0
+RESULTS_LIMIT_BYTES = 20 * 1024**3  # where the master names none
 
 
 class Unprepared(msgspec.Struct, frozen=True):
@@ -29,6 +40,17 @@ class Unprepared(msgspec.Struct, frozen=True):
     message: str
     fault: str
     exit_code: int | None = None
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a launch runs and with what, as its user finds it."""
+
+    account: Account | None = None
+    cwd: str
+    note: str = ""
+    python: str = ""
+    script: str = ""
+    values: str = ""
 
 
 class Preparation:
@@ -53,62 +75,129 @@ class Preparation:
         self._runner = runner
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
         self._base = base
-        self._interpreters = Interpreters()
         self._accounts = accounts
         self._jobs = jobs
+        self._places: dict[AttemptKey, Place] = {}
 
     def prepare(self, spec: LaunchSpec, *, by_uuid: bool = False) -> StartTasks | Unprepared:
         """Return what the keeper should start, or why not; `by_uuid` when numbers of GPUs cannot be relied on."""
+        place = self._places.get(spec.key) or self.settle(spec, _at_once)
+        if isinstance(place, Unprepared):
+            return place
+        try:
+            return self._start(spec, place, by_uuid=by_uuid)
+        except ValueError as error:
+            return Unprepared("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
+
+    def is_settled(self, spec: LaunchSpec) -> bool:
+        """Tell whether nothing more must be seen as the user of a launch."""
+        return self._accounts is None or spec.key in self._places
+
+    def keep(self, key: AttemptKey, place: Place) -> None:
+        """Take in what was settled."""
+        self._places[key] = place
+
+    def forget(self, keys: Iterable[AttemptKey]) -> None:
+        """Know these no more."""
+        for key in keys:
+            self._places.pop(key, None)
+
+    def discard(self, key: AttemptKey) -> None:
+        """Delete what was made for a launch that came to nothing."""
+        self._places.pop(key, None)
+        self._spool.delete_attempts((key,))
+
+    def account_of(self, user: str) -> Account | None:
+        """Return the account of a user, None for the agent's own; raises `Trouble` where there is none."""
+        account = None if self._accounts is None else self._accounts.of(user)
+        if isinstance(account, NoAccount):
+            raise Trouble(account.message, "request")
+        return account
+
+    def folder_for(self, spec: LaunchSpec) -> tuple[Path, Account | None]:
+        """Return an own directory for the folder of a launch, and for whom."""
+        account = self.account_of(spec.user)
+        self._spool.scratch_of(str(spec.key), account)
+        return self._spool.folder_of(spec.key), account
+
+    def values_for(self, spec: LaunchSpec) -> tuple[Path, Account | None]:
+        """Return where the variables of a launch are put, and for whom."""
+        account = self.account_of(spec.user)
+        return self._spool.values_of(spec.key, account), account
+
+    def python_for(self, cell: CellWish, ask: Ask) -> CellPython:
+        """Return which interpreter a cell would get here."""
+        try:
+            around = ask(self.account_of(cell.user), self._question(cell.python))
+        except OSError:
+            return CellPython()
+        return CellPython(path=around.python, version=around.version) if isinstance(around, Around) and around.python else CellPython()
+
+    def comparison_of(self, spec: LaunchSpec) -> Compare:
+        """Return the question what the processes of a launch will find."""
+        wished = spec.python.path or spec.python.kernel_path or ""
+        return Compare(argv=spec.argv, is_cell=spec.script is not None, wished=wished, search=spec.env.get("PATH", self._search))
+
+    def settle(self, spec: LaunchSpec, ask: Ask) -> Place | Unprepared:
+        """Find out where a launch runs and with what, and make what it needs there."""
         if not spec.argv and spec.script is None:
             return Unprepared("no-command", "The launch names no command.", "request", NOT_EXECUTABLE)
         try:
-            return self._prepare(spec, by_uuid=by_uuid)
+            account = self.account_of(spec.user)
+        except Trouble as error:
+            return Unprepared("no-account", str(error), "request", NOT_EXECUTABLE)
+        try:
+            return self._settle(spec, account, ask)
+        except Trouble as error:
+            return Unprepared("node-files", f"The node could not prepare the job's files: {error}.", error.fault)
         except (OSError, MgpuError) as error:
             return Unprepared("node-files", f"The node could not prepare the job's files: {error}.", "node")
         except ValueError as error:
             return Unprepared("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
 
-    def values_for(self, spec: LaunchSpec) -> tuple[Path, Account | None]:
-        """Return where the variables of a launch are put, and for whom."""
-        account = None if self._accounts is None else self._accounts.of(spec.user)
-        owner = None if isinstance(account, NoAccount) else account
-        return self._spool.values_of(spec.key, owner), owner
+    def _settle(self, spec: LaunchSpec, account: Account | None, ask: Ask) -> Place | Unprepared:
+        is_cell = spec.script is not None and not interpreter_words(spec.script)
+        task = self._question(spec.python) if is_cell else LookAround()
+        task = replace(task, needs_python=is_cell, directory=None if spec.folder else spec.cwd)
+        script = ""
+        if spec.script is not None and account is not None:
+            script = self._spool.write_script(spec.key, spec.script, account)
+            task = replace(task, script=script, source=spec.script)
+        around = ask(account, task) if is_cell or script or task.directory is not None else Around()
+        assert isinstance(around, Around)
+        if around.problem:
+            return Unprepared("no-python", around.problem, "node", NOT_FOUND)
+        if is_cell and (other := _other_python(spec, around)) is not None:
+            return other
+        if spec.script is not None and account is None:
+            script = self._spool.write_script(spec.key, spec.script)
+        cwd, note = self._directory_for(spec, around, account)
+        values = str(self._spool.values_of(spec.key, account)) if spec.inputs or spec.outputs else ""
+        return Place(account=account, cwd=cwd, note=note, python=around.python, script=script, values=values)
 
-    def python_for(self, cell: CellWish) -> CellPython:
-        """Return which interpreter a cell would get here."""
-        account = None if self._accounts is None else self._accounts.of(cell.user)
-        if isinstance(account, NoAccount):
-            return CellPython()
-        chosen = self._interpreters.choose(cell.python, account)
-        return (
-            CellPython() if isinstance(chosen, NoPython) else CellPython(path=chosen, version=self._interpreters.version(chosen, account))
+    def _directory_for(self, spec: LaunchSpec, around: Around, account: Account | None) -> tuple[str, str]:
+        """Return where a job runs and a line about it: its folder, the directory it wants if that can be entered, else its scratch."""
+        if spec.folder:
+            return str(self._spool.folder_of(spec.key)), ""
+        if spec.cwd is not None and around.is_open:
+            return spec.cwd, ""
+        path = self._spool.scratch_of(spec.key.job_id, account)
+        if spec.cwd is None:
+            return str(path), ""
+        return str(path), f"{spec.cwd} cannot be entered on this node: the job runs in {path}, which is kept for {SCRATCH_DAYS} days."
+
+    @property
+    def _search(self) -> str:
+        return os.fsdecode(self._base.get(b"PATH", b"")) or os.defpath
+
+    def _question(self, wish: PythonWish) -> LookAround:
+        return LookAround(
+            needs_python=True, python=wish.path, kernel=wish.kernel_path, kernel_version=wish.kernel_version, search=self._search
         )
 
-    def place_of(self, spec: LaunchSpec) -> tuple[Path, Account | None]:
-        """Return where the folder of a launch is laid out, and for whom; one without an account is refused when it is prepared."""
-        account = None if self._accounts is None else self._accounts.of(spec.user)
-        return self._spool.folder_of(spec.key), None if isinstance(account, NoAccount) else account
-
-    def _prepare(self, spec: LaunchSpec, *, by_uuid: bool) -> StartTasks | Unprepared:
-        account = None if self._accounts is None else self._accounts.of(spec.user)
-        if isinstance(account, NoAccount):
-            return Unprepared("no-account", account.message, "request", NOT_EXECUTABLE)
-        if spec.folder:
-            cwd, note = str(self._spool.folder_of(spec.key)), ""
-        else:
-            cwd, note = self._spool.directory_for(spec.key.job_id, spec.cwd, account)
-        python, script_path = "", ""
-        if spec.script is not None:
-            if not interpreter_words(spec.script):
-                chosen = self._interpreters.choose(spec.python, account)
-                if isinstance(chosen, NoPython):
-                    return Unprepared("no-python", chosen.message, "node", NOT_FOUND)
-                python = chosen
-                if (other := self._other_python(spec, chosen, account)) is not None:
-                    return other
-            script_path = self._spool.write_script(spec.key, spec.script, account)
-        values = str(self._spool.values_of(spec.key, account)) if spec.inputs or spec.outputs else ""
-        words = command_words(spec, script_path, python, self._runner, values)
+    def _start(self, spec: LaunchSpec, place: Place, *, by_uuid: bool) -> StartTasks:
+        account, cwd, python, values = place.account, place.cwd, place.python, place.values
+        words = command_words(spec, place.script, python, self._runner, values)
         devices = visible_devices(spec.gpus, self._gpus, by_uuid=by_uuid)
         ranks = tuple(
             RankStart(
@@ -126,7 +215,7 @@ class Preparation:
             cwd=cwd,
             gpus=spec.gpus,
             python=python,
-            note=note,
+            note=place.note,
             lease_s=spec.lease_s,
             grace_s=spec.kill_grace_s,
             account=account,
@@ -138,15 +227,37 @@ class Preparation:
             pty=spec.pty,
             rows=spec.rows,
             columns=spec.columns,
-            collect=Collect(spec.results, len(ranks), -1 if account is None else account.uid, values if spec.outputs else "")
-            if spec.results or spec.outputs
-            else None,
+            collect=_collect(spec, account, values) if spec.results or spec.outputs else None,
         )
 
-    def _other_python(self, spec: LaunchSpec, python: str, account: Account | None) -> Unprepared | None:
-        """Refuse what brings variables of another Python: what one has pickled the other need not be able to read."""
-        wanted = spec.python.kernel_version
-        if not (spec.inputs or spec.outputs) or wanted is None or (found := self._interpreters.version(python, account)) == wanted:
-            return None
-        text = f"The variables come from Python {wanted}, and {python} on this node is {found or 'none that answers'}."
-        return Unprepared("other-python", text, "node", NOT_FOUND)
+
+def look_for(users: UserFiles, places: Preparation, spec: LaunchSpec) -> Versions | None:
+    """Return what the processes of a launch will find, read off files as its user; waits for it a while."""
+    found = users.ask(spec.user, lambda: places.account_of(spec.user), places.comparison_of(spec), LOOK_S)
+    return found if isinstance(found, Versions) else None
+
+
+def _collect(spec: LaunchSpec, account: Account | None, values: str) -> Collect:
+    uid = -1 if account is None else account.uid
+    limit = spec.results_limit_bytes or RESULTS_LIMIT_BYTES
+    return Collect(spec.results, len(spec.tasks), uid, values if spec.outputs else "", spec.user, limit)
+
+
+def _other_python(spec: LaunchSpec, around: Around) -> Unprepared | None:
+    """Refuse what brings variables of another Python: what one has pickled the other need not be able to read.
+
+    Where files do not tell the version, the cell itself compares it.
+    """
+    wanted = spec.python.kernel_version
+    if not (spec.inputs or spec.outputs) or wanted is None or around.version in ("", wanted):
+        return None
+    text = f"The variables come from Python {wanted}, and {around.python} on this node is {around.version}."
+    return Unprepared("other-python", text, "node", NOT_FOUND)
+
+
+def _at_once(_account: Account | None, task: FileTask) -> FileAnswer:
+    """Do something as the agent itself."""
+    answer = carry_out(task, lambda: None)
+    if isinstance(answer, Failed):
+        raise Trouble(answer.why, "node")
+    return answer

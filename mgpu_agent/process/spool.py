@@ -1,7 +1,8 @@
-"""The node's spool and scratch directories: writes cells, gives a job a place to be, deletes late and in bulk. Starts nothing.
+"""The node's spool and scratch directories: makes files and places of jobs, deletes late and in bulk. Starts nothing.
 
 Where jobs run as their users, cells and scratch are in a directory that others can pass through, each file and each scratch
-directory its user's own; the spool itself stays the agent's.
+directory its user's own; the spool itself stays the agent's. What is in a user's directory is then never touched from here: the
+agent makes it and removes it when it is empty, and all between is done as that user.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from mgpu_agent.process.accounts import can_enter
 from mgpu_agent.process.environment import script_suffix
-from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.process.passage import open_passage, own_directory, own_file
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.ids import AttemptKey, JobId
+from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.places import make_private_dir
 from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.file_requests import ClearFolder
+from mgpu_agent.run_as.file_work import carry_out
+from mgpu_agent.run_as.user_files import Ask, UserFiles, account_of
 
 LATE_S = 1.0
 VALUES = ".values"
 SCRATCH_DAYS = 7
+WHOLE = "/"
+"""What follows the name of a scratch directory that goes with all that is in it."""
 _TOO_MANY = 10_000  # attempts whose files wait; beyond this they go although jobs are being started
 _GLANCE_S = 0.2
 
@@ -33,43 +37,37 @@ _GLANCE_S = 0.2
 class Spool:
     """Files of jobs on this node. Owns the thread that deletes them."""
 
-    def __init__(self, node_directory: Path, passage: Path | None = None) -> None:
-        """`passage` is where users of their own can get to, if jobs run as these."""
+    def __init__(self, node_directory: Path, passage: Path | None = None, users: UserFiles | None = None) -> None:
+        """`passage` is where users of their own can get to, if jobs run as these; `users` does what is to be done as one of them."""
         self.path = make_private_dir(node_directory / "spool")
-        self._scratch = make_private_dir(node_directory / "scratch") if passage is None else make_passage(passage / "scratch")
-        self._cells = self.path if passage is None else make_passage(passage / "cells")
+        self._scratch = make_private_dir(node_directory / "scratch") if passage is None else passage / "scratch"
+        self._cells = self.path if passage is None else passage / "cells"
+        self._users = users or UserFiles()
+        self._descriptors: list[int] = [] if passage is None else [open_passage(self._scratch), open_passage(self._cells)]
         self._doomed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._busy_until = 0.0
         self._thread = threading.Thread(target=self._delete_late, name="mgpu-spool", daemon=True)
         self._thread.start()
 
     def write_script(self, key: AttemptKey, source: str, account: Account | None = None) -> str:
-        """Write the source of a cell for its owner alone and return its path."""
+        """Write the source of a cell for its owner alone and return its path; for an account only an empty file, which that fills."""
         reach("agent.script")
-        path = f"{self._cells}/{key}{script_suffix(source)}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        name = f"{key}{script_suffix(source)}"
+        path = f"{self._cells}/{name}"
+        if account is not None:
+            own_file(self._descriptors[1], name, account)
+            return path
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(source)
-            if account is not None:
-                os.fchown(descriptor, account.uid, account.gid)
         return path
-
-    def directory_for(self, job_id: JobId, wanted: str | None, account: Account | None = None) -> tuple[str, str]:
-        """Return where a job runs and a line about it: the directory it wants if that can be entered, else its scratch."""
-        if wanted is not None and _is_open(wanted, account):
-            return wanted, ""
-        path = self.scratch_of(job_id, account)
-        if wanted is None:
-            return str(path), ""
-        return str(path), f"{wanted} cannot be entered on this node: the job runs in {path}, which is kept for {SCRATCH_DAYS} days."
 
     def scratch_of(self, name: str, account: Account | None = None) -> Path:
         """Return a directory for the files of one job, which nobody else enters."""
         path = self._scratch / name
         if account is None:
             return make_private_dir(path)
-        path.mkdir(mode=0o700, exist_ok=True)
-        os.chown(path, account.uid, account.gid, follow_symlinks=False)
+        own_directory(self._descriptors[0], name, account)
         return path
 
     def folder_of(self, key: AttemptKey) -> Path:
@@ -105,12 +103,15 @@ class Spool:
         for entry in os.scandir(self._scratch):
             is_folder = "." in entry.name and entry.name.removesuffix(VALUES) not in keep
             if is_folder or (entry.name.partition(".")[0] not in jobs and entry.stat(follow_symlinks=False).st_mtime < oldest):
-                shutil.rmtree(entry.path, ignore_errors=True)
+                self._doomed.put(f"{entry.name}{WHOLE}")
 
     def close(self) -> None:
         """Delete what waits and end the thread."""
         self._doomed.put(None)
         self._thread.join(timeout=10.0)
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
 
     def _delete_late(self) -> None:
         is_open = True
@@ -140,32 +141,30 @@ class Spool:
             if _stem(entry.name) in doomed:
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
-        jobs = {attempt.partition(".")[0] for attempt in doomed}
+        jobs = {attempt.partition(".")[0] for attempt in doomed if not attempt.endswith(WHOLE)}
         for entry in _entries(self._scratch):
-            if entry.name.removesuffix(VALUES) in doomed:
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.name.removesuffix(VALUES) in doomed or f"{entry.name}{WHOLE}" in doomed:
+                self._remove(entry)
             elif entry.name in jobs:
                 with contextlib.suppress(OSError):
                     os.rmdir(entry.path)
 
+    def _remove(self, entry: os.DirEntry[str]) -> None:
+        """Have a directory emptied by who owns it, and remove it then."""
+        clear = ClearFolder(place=entry.path)
+        if not self._descriptors:
+            carry_out(clear, lambda: None)
+            with contextlib.suppress(OSError):
+                os.rmdir(entry.path)
+            return
 
-def _is_open(path: str, account: Account | None) -> bool:
-    if account is not None:
-        return can_enter(path, account)
-    return os.path.isdir(path) and os.access(path, os.X_OK)
+        def remove(ask: Ask) -> None:
+            with contextlib.suppress(OSError):
+                ask(account_of(entry.stat(follow_symlinks=False).st_uid), clear)
+                os.rmdir(entry.path)
 
-
-def make_passage(path: Path) -> Path:
-    """Create a directory that all can pass through and only this user can list or change."""
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    for part in path.parents:
-        if not part.stat().st_mode & 0o001:
-            raise InvalidRequest("closed-directory", f"Users cannot enter {part}: run  chmod o+x {part}  or name another --scratch-dir.")
-    info = path.lstat()
-    if info.st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
-        raise InvalidRequest("unsafe-directory", f"{path} must be a directory of the agent's own user: name another --scratch-dir.")
-    path.chmod(0o711)
-    return path
+        with contextlib.suppress(OSError):
+            self._users.submit(f"{entry.stat(follow_symlinks=False).st_uid} leaves", remove)
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+
+import msgspec
 
 from mgpu_agent.core.commands import PrepareTasks, StartTasks
+from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.folders import digest_of
 from mgpu_agent.protocol.messages import FetchPieces
-from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.user_files import Trouble
 
 ASK_AGAIN_S = 30.0
 
+TOO_MUCH = "Too much is to be done with files of this user on this node: wait until other jobs have started."
+
+_OF_THE_LIST = frozenset(("bad-folder", "bad-inputs", "folder-too-large"))
+
 Waiting = StartTasks | PrepareTasks
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a launch does not get what it waits for, and whose fault that is."""
+
+    message: str
+    fault: str
+
+
+def problem_of(what: str, error: OSError | MgpuError) -> Problem:
+    """Return what an error means: what a user's own files, limits and quota do says nothing about the node."""
+    if isinstance(error, MgpuError):
+        return Problem(f"{what}: {error.message.removesuffix('.')}.", "request" if error.code in _OF_THE_LIST else "node")
+    return Problem(f"{what}: {error}.", error.fault if isinstance(error, Trouble) else "node")
 
 
 class Wish:
     """Pieces that a launch waits for; the first is the list of the others."""
 
-    def __init__(self, command: Waiting, place: Path, account: Account | None, first: str) -> None:
+    def __init__(self, command: Waiting, first: str) -> None:
         self.command = command
         self.key = command.spec.key
-        self.place = place
-        self.account = account
         self.left: dict[str, None] = {first: None}
         """Pieces that are not here yet."""
         self.asked: dict[str, float] = {}

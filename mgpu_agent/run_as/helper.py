@@ -1,4 +1,4 @@
-"""The helper of one account: a program that root starts, that gives all rights away, and then starts processes for that account.
+"""The helper of one account: root starts it, it gives all rights away, and then starts processes and works with files for that account.
 
 It knows no job and no attempt, keeps no record and decides nothing. It ends when the other side of its socket does; what it started
 then falls to the keeper above it. Users may end or stop it, since it is one of their processes: only they wait for it then.
@@ -11,12 +11,16 @@ import os
 import select
 import signal
 import socket
+import time
 
 from mgpu_agent.channel import Channel
 from mgpu_agent.run_as.drop import become, close_inherited
+from mgpu_agent.run_as.file_requests import FileWork, Working
+from mgpu_agent.run_as.file_work import carry_out
 from mgpu_agent.run_as.requests import Become, Ended, NotSpawned, Ping, Pong, Ready, Request, Spawn, Spawned, request_decoder
 from mgpu_agent.run_as.spawn import SpawnFailure, Stdin, ignored_signals, spawn
 
+TELL_S = 0.25
 _SKIPPED = SpawnFailure("skipped", "A process of the same job could not be started.", "job")
 
 
@@ -27,6 +31,7 @@ class Helper:
         self._channel = channel
         self._reset_signals = ignored_signals()
         self._failed_group = -1
+        self._told_at = 0.0
 
     def handle(self, request: Request) -> None:
         """Do what is asked for."""
@@ -35,8 +40,18 @@ class Helper:
                 self._spawn(request)
             case Ping(number=number):
                 self._channel.put(Pong(number=number))
+            case FileWork(task=task):
+                self._channel.put(carry_out(task, self._tell))
             case Become():
                 raise PermissionError("It is somebody already.")
+
+    def _tell(self) -> None:
+        """Say, not too often, that the work goes on."""
+        if time.monotonic() - self._told_at >= TELL_S:
+            self._told_at = time.monotonic()
+            self._channel.put(Working())
+            if not self._channel.flush():
+                os._exit(0)
 
     def reap(self) -> None:
         """Tell of every process that ended."""

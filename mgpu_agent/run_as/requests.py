@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.run_as.account import Account, Confinement
+from mgpu_agent.run_as.file_requests import FileWork
 
 
 class Become(msgspec.Struct, frozen=True, kw_only=True, tag="become"):
@@ -44,7 +45,7 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
     number: int
 
 
-Request = Become | Spawn | Ping
+Request = Become | Spawn | Ping | FileWork
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):

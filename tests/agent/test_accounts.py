@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpu_agent.process.accounts import Accounts, NoAccount, can_enter
+from mgpu_agent.process.accounts import Accounts, NoAccount
 from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -56,25 +56,18 @@ def disguised(account: Account) -> Iterator[None]:
 
 
 @needs_root
-def test_which_directories_an_account_can_enter(tmp_path: Path) -> None:
-    assert not can_enter(str(tmp_path), ACCOUNT)
-    assert can_enter("/", ACCOUNT)
-    assert not can_enter("/no/such", ACCOUNT)
-
-
-@needs_root
 def test_cells_and_scratch_are_where_their_user_gets_to_and_nobody_else_looks(tmp_path: Path) -> None:
     with open_directory() as place:
         spool = Spool(tmp_path, place / "n1")
         cell = Path(spool.write_script(AttemptKey(JobId("ABCD1234"), 1, 1), "print(1)", ACCOUNT))
-        scratch, note = spool.directory_for(JobId("ABCD1234"), None, ACCOUNT)
-        assert note == ""
+        scratch = spool.scratch_of("ABCD1234", ACCOUNT)
         with disguised(ACCOUNT):
-            assert cell.read_text() == "print(1)"
-            (Path(scratch) / "mine").write_text("x")
+            assert cell.read_text() == ""  # its user fills it
+            cell.write_text("print(1)")
+            (scratch / "mine").write_text("x")
             with pytest.raises(PermissionError):
                 os.listdir(cell.parent)
-        assert stat.S_IMODE(Path(scratch).stat().st_mode) == 0o700
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (cell, scratch)] == [0o600, 0o700]
         runner = Path(copy_runner(place / "n1"))
         with disguised(ACCOUNT):
             assert runner.read_text() == Path(RUNNER).read_text()

@@ -115,9 +115,9 @@ def test_a_traceback_names_the_cell(joined: SmallMaster, node: Node) -> None:
 
 
 def test_the_python_that_was_asked_for(joined: SmallMaster, state: Path) -> None:
-    same, other = state / "same", state / "other"
-    for path, version in ((same, "3.11"), (other, "2.7")):
-        path.write_text(f"#!/bin/sh\ncase $* in *version_info*) echo {version};; *) echo ran;; esac\n")
+    same, other = state / "python3.11", state / "python2.7"
+    for path in (same, other):
+        path.write_text("#!/bin/sh\necho ran\n")
         path.chmod(0o755)
     by_kernel = joined.launch(script="1", python=PythonWish(kernel_path=str(same), kernel_version="3.11"))
     by_agent = joined.launch(script="1", python=PythonWish(kernel_path=str(other), kernel_version="3.11"))

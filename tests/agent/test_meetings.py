@@ -7,20 +7,27 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.network import fingerprint, meetings, ports
-from mgpu_agent.network.fingerprint import fingerprint_of, interpreter_of
+from mgpu_agent.network.fingerprint import fingerprint_of
 from mgpu_agent.network.handshake import Strange, receive_visit, visit
 from mgpu_agent.network.interfaces import ways_here
 from mgpu_agent.network.meetings import Meetings
 from mgpu_agent.network.ports import KeptPorts
+from mgpu_agent.process.preparation import Preparation, look_for
+from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Meet, Met
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
+from mgpu_agent.run_as.file_requests import Versions
+from mgpu_agent.run_as.pythons import interpreter_of
+from mgpu_agent.run_as.user_files import UserFiles
 from tests.processes import wait_until
 
 KEY = AttemptKey(JobId("AB12CD34"), 1, 5)
@@ -52,7 +59,7 @@ def meet_all(nodes: list[Meetings], offers: dict[str, Offer]) -> list[Met]:
 
 
 def test_three_nodes_reach_each_other(nodes: list[Meetings], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meetings, "fingerprint_of", lambda _: Fingerprint(python="3.11.2"))
+    monkeypatch.setattr(meetings, "fingerprint_of", lambda *_: Fingerprint(python="3.11.2"))
     offers = {name: node.open(SPEC) for name, node in zip(("n1", "n2", "n3"), nodes, strict=True)}
     assert nodes[0].open(SPEC) == offers["n1"]
 
@@ -238,17 +245,27 @@ def test_the_python_that_a_launch_uses(tmp_path: object, fields: dict[str, objec
         return replace(value, path=python) if isinstance(value, PythonWish) else value
 
     spec = replace(SPEC, **{name: filled(value) for name, value in fields.items()})
-    assert interpreter_of(spec, {"PATH": "/usr/bin:/bin"}) == interpreter.format(python=python)
+    spool: Any = None
+    task = Preparation(NodeId("n1"), spool, (), {b"PATH": b"/usr/bin:/bin"}).comparison_of(spec)
+    assert interpreter_of(task) == interpreter.format(python=python)
 
 
-def test_versions_are_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "_answers", {})
-    monkeypatch.setattr(fingerprint, "_ASK_S", 60.0)
+def test_what_a_launch_finds_is_what_a_look_says_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "_DRIVER", "/nowhere")
+    assert fingerprint_of(SPEC, lambda _: Versions(python="3.11", torch="2.1")) == Fingerprint(python="3.11", torch="2.1")
+    assert fingerprint_of(SPEC, lambda _: None) == Fingerprint()
+
+
+def test_versions_are_looked_for_on_the_thread_of_the_jobs_user(tmp_path: Path) -> None:
+    spool, users = Spool(tmp_path), UserFiles()
+    places = Preparation(NodeId("n1"), spool, (), {})
     spec = replace(SPEC, argv=(sys.executable, "x.py"))
-    found = fingerprint_of(spec)
-    monkeypatch.setattr(fingerprint, "_ask", lambda _: ("never", "asked"))
-    assert fingerprint_of(spec) == found
-    assert found.python == "{}.{}.{}".format(*sys.version_info[:3])
+    found = look_for(users, places, spec)
+    assert found is not None
+    assert found.python == "{}.{}".format(*sys.version_info[:2])
+    users.close()
+    assert look_for(users, places, spec) is None
+    spool.close()
 
 
 def test_the_driver_is_read_from_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

@@ -1,7 +1,9 @@
-"""A node whose Python changed since it was asked refuses a launch that brings variables, before anything of it runs."""
+"""A node whose Python changed since it was asked refuses a launch that brings variables; where files do not tell, the cell itself does."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mgpu_agent.keeper.messages import StartTasks
+from mgpu_agent.process.cells import RUNNER
 from mgpu_agent.process.preparation import Preparation, Unprepared
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
@@ -25,10 +28,14 @@ def preparation(tmp_path: Path) -> Iterator[Preparation]:
     spool.close()
 
 
-def interpreter(place: Path, answer: str) -> str:
-    path = place / "python-of-the-user"
-    path.write_text(f"#!/bin/sh\n{answer}\n")
+def interpreter(place: Path, version: str = "") -> str:
+    """Make a program that says on a file when it runs, and around which this version can be read."""
+    path = place / "user" / "bin" / "python"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntouch {place}/it-ran\n")
     path.chmod(0o755)
+    if version:
+        (place / "user" / "pyvenv.cfg").write_text(f"version = {version}.1\n")
     return str(path)
 
 
@@ -46,18 +53,36 @@ def prepared(preparation: Preparation, python: str, **variables: object) -> Star
     return preparation.prepare(spec)
 
 
-@pytest.mark.parametrize(("answer", "found"), [("echo 3.7", "3.7"), ("exit 1", "none that answers")])
 @pytest.mark.parametrize("variables", [{"inputs": "0" * 64}, {"outputs": ("b",)}])
 def test_a_launch_with_variables_of_another_python_is_refused(
-    tmp_path: Path, preparation: Preparation, answer: str, found: str, variables: dict[str, object]
+    tmp_path: Path, preparation: Preparation, variables: dict[str, object]
 ) -> None:
-    python = interpreter(tmp_path, answer)
+    python = interpreter(tmp_path, "3.7")
     told = prepared(preparation, python, **variables)
     assert isinstance(told, Unprepared)
     assert told.code == "other-python"
-    assert told.message == f"The variables come from Python {HERE}, and {python} on this node is {found}."
+    assert told.message == f"The variables come from Python {HERE}, and {python} on this node is 3.7."
+    assert not (tmp_path / "it-ran").exists()
 
 
 def test_without_variables_or_with_the_same_version_it_is_started(tmp_path: Path, preparation: Preparation) -> None:
-    assert isinstance(prepared(preparation, interpreter(tmp_path, "echo 3.7")), StartTasks)
-    assert isinstance(prepared(preparation, interpreter(tmp_path, f"echo {HERE}"), outputs=("b",)), StartTasks)
+    assert isinstance(prepared(preparation, interpreter(tmp_path, "3.7")), StartTasks)
+    assert isinstance(prepared(preparation, interpreter(tmp_path, HERE), outputs=("b",)), StartTasks)
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_a_python_of_unknown_version_is_started_and_told_what_the_variables_need(tmp_path: Path, preparation: Preparation) -> None:
+    told = prepared(preparation, interpreter(tmp_path), outputs=("b",))
+    assert isinstance(told, StartTasks)
+    words = [os.fsdecode(word) for word in told.argv]
+    assert words[words.index("--version") + 1] == HERE
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_a_cell_in_another_python_than_its_variables_need_ends_with_the_same_sentence(tmp_path: Path) -> None:
+    cell = tmp_path / "cell.py"
+    cell.write_text("print('it ran')\n")
+    words = [sys.executable, RUNNER, "--values", str(tmp_path), "--version", "2.77", "--out", "b", str(cell)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"mgpu: The variables come from Python 2.77, and {sys.executable} on this node is {HERE}.\n"

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import Forbidden, MgpuError
 from mgpu_jupyter import Client
 from mgpu_jupyter.client.login import read_line
-from mgpu_jupyter.client.spec import Here, spec_of
 from mgpu_jupyter.model.job import JobState
 from tests.e2e.cluster import bash
 from tests.e2e.people import OsUser, Shared, open_directory, processes_of_user, python_for_all, why_not
@@ -135,18 +133,6 @@ def test_a_directory_that_the_user_cannot_enter_is_not_entered_by_root_instead(s
     own = site.of(site.ann.name).submit(["pwd"], gpus=0, chdir=str(site.ann.home))
     assert own.wait(60).state == JobState.COMPLETED, own.info
     assert own.output().strip() == str(site.ann.home)
-
-
-def test_the_interpreter_that_a_user_names_is_asked_as_that_user(site: Site) -> None:
-    """Root would otherwise run a program of the user's choice."""
-    trap = site.ann.home / "python"
-    trap.write_text(f"#!/bin/bash\nid -un >> {site.ann.home}/ran\necho 3.11\n")
-    trap.chmod(0o755)
-    os.chown(trap, site.ann.uid, site.ann.gid)
-    client = site.of(site.ann.name)
-    spec = replace(spec_of(None, "print(1)", {"gpus": 0}, Here.real()), kernel_python=str(trap), kernel_python_version="3.11")
-    client.submit_spec(spec).wait(60)
-    assert set((site.ann.home / "ran").read_text().split()) == {site.ann.name}
 
 
 def test_nodes_and_cluster_say_who_trusts_whom(site: Site) -> None:

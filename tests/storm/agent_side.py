@@ -54,8 +54,8 @@ class Spool:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def directory_for(self, job_id: str, wanted: str | None, *account: Any) -> tuple[str, str]:
-        return "/", ""
+    def scratch_of(self, name: str, *account: Any) -> Path:
+        return Path("/")
 
     def write_script(self, key: AttemptKey, source: str, *account: Any) -> str:
         reach("agent.script")
