@@ -22,8 +22,9 @@ from mgpu_agent.protocol.bounds import GPUS
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
 from mgpu_agent.protocol.join import JoinString, read_join
+from mgpu_agent.protocol.log_lines import LogFormatter
 from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
-from mgpu_agent.protocol.text import LogFormatter, tell
+from mgpu_agent.protocol.text import tell
 from mgpu_agent.run_as.account import Confinement
 from mgpu_agent.run_as.drop import LIMITS, close_inherited
 

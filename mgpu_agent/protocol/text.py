@@ -7,7 +7,6 @@ about what is shown. The output of a job does not come here: who follows a job s
 from __future__ import annotations
 
 import html
-import logging
 import re
 import sys
 import unicodedata
@@ -16,7 +15,6 @@ from typing import TextIO
 import msgspec
 
 VALUE_CHARS = 4_096  # the longest path of Linux; more of one value helps nobody
-LOG_CHARS = 8_192
 HTML_CHARS = 1_000_000
 MARKS = 4
 """So many combining marks may stand on one letter: more than any script needs, too few to paint over the lines around it."""
@@ -70,22 +68,6 @@ def width(text: str) -> int:
 def pad(text: str, columns: int) -> str:
     """Return a line that takes at least so many columns."""
     return text + " " * (columns - width(text))
-
-
-class LogFormatter(logging.Formatter):
-    """A record is one line, whatever it says; lines of a traceback are set in, so that none looks like a record."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
-        """Return the line of a record."""
-        return printable(super().formatMessage(record), LOG_CHARS)
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line and its traceback, if there is one."""
-        first, *rest = super().format(record).split("\n")
-        return "\n".join([first, *(f"    {printable(line, LOG_CHARS)}" for line in rest)])
 
 
 def _harmless(text: str, limit: int, kept: str) -> str:

@@ -90,15 +90,7 @@ class AgentsEngine:
         self._heard: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
         self._hellos = Hellos()
-        self._files = Files(
-            store.read_piece,
-            store.results,
-            self._assignments.has,
-            self.wake,
-            limits=store.limits,
-            shares=store.results_shares,
-            owner=store.owner,
-        )
+        self._files = Files(store, self._assignments.has, self.wake)
         self._beats: dict[NodeId, float] = {}
         """Beats that were heard and not answered yet."""
         self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import FetchPieces, FoundResults, ResultChunk, ToAgent
 from mgpu_agent.protocol.model import LaunchSpec
-from mgpu_jupyter.engines.folders import FolderServer, Read
+from mgpu_jupyter.engines.folders import FolderServer
+from mgpu_jupyter.engines.records import Records
 from mgpu_jupyter.engines.results import ResultCollector
-from mgpu_jupyter.master.keeping import ResultKeeper
-from mgpu_jupyter.master.shares import Shares
-from mgpu_jupyter.model.limits import Limits
 
 FileMessage = FetchPieces | FoundResults | ResultChunk
 
@@ -22,19 +20,10 @@ FileMessage = FetchPieces | FoundResults | ResultChunk
 class Files:
     """All files that are under way. Used by the master's thread."""
 
-    def __init__(
-        self,
-        read_piece: Read | None,
-        results: ResultKeeper | None,
-        is_assigned: Callable[[NodeId, AttemptKey], bool],
-        wake: Callable[[], None],
-        *,
-        limits: Limits,
-        shares: Shares | None = None,
-        owner: Callable[[JobId], str] = lambda _: "",
-    ) -> None:
-        self._folders = FolderServer(read_piece, wake)
-        self._results = ResultCollector(results, wake, limits.results_bytes, shares=shares, owner=owner)
+    def __init__(self, store: Records, is_assigned: Callable[[NodeId, AttemptKey], bool], wake: Callable[[], None]) -> None:
+        limits = store.limits
+        self._folders = FolderServer(store.read_piece, wake)
+        self._results = ResultCollector(store.results, wake, limits.results_bytes, shares=store.results_shares, owner=store.owner)
         self._is_assigned = is_assigned
         self._limits = limits
 

@@ -7,7 +7,7 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from mgpu_agent.protocol.errors import Unavailable
-from mgpu_agent.protocol.text import LogFormatter
+from mgpu_agent.protocol.log_lines import LogFormatter
 
 ROOT = "mgpu"
 

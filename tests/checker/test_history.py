@@ -63,7 +63,9 @@ def test_a_witness_writes_down_its_life(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code", "told"), [(signal.SIGTERM, 143, 143), (signal.SIGKILL, -signal.SIGKILL, None)])
 def test_a_witness_that_is_ended(tmp_path: Path, number: signal.Signals, code: int, told: int | None) -> None:
     witness = _start(tmp_path / "witness", "30")
-    wait_until(lambda: read(tmp_path).runs and read(tmp_path).runs[0].seen_at > read(tmp_path).runs[0].started_at, "it beats")
+    wait_until(lambda: read(tmp_path).runs, "it is there")
+    first = read(tmp_path).runs[0].seen_at
+    wait_until(lambda: read(tmp_path).runs[0].seen_at > first, "it beats, and so takes signals by now")
     born = born_at(witness.pid)
     witness.send_signal(number)
     assert witness.wait(20) == code

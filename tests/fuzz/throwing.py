@@ -52,6 +52,7 @@ class Part:
 def throw(name: str, seed: int, frames: int) -> Part:
     """Throw so many frames at a new target."""
     began = time.process_time()
+    level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     target = TARGETS[name](seed)
     mutator = Mutator(seed, target.envelope)
@@ -73,6 +74,7 @@ def throw(name: str, seed: int, frames: int) -> Part:
     except Exception:  # that is what is looked for
         return Part(name, seed, thrown, time.process_time() - began, 0, _keep(name, seed, thrown, batch) + traceback.format_exc())
     finally:
+        logging.disable(level)
         faulthandler.cancel_dump_traceback_later()
         target.close()
     return Part(name, seed, thrown, time.process_time() - began, _resident() - middle)

@@ -12,7 +12,8 @@ import unicodedata
 
 import pytest
 
-from mgpu_agent.protocol.text import MARKS, VALUE_CHARS, LogFormatter, as_html, json_text, pad, printable, tell, width
+from mgpu_agent.protocol.log_lines import LogFormatter
+from mgpu_agent.protocol.text import MARKS, VALUE_CHARS, as_html, json_text, pad, printable, tell, width
 from tests import hostile
 
 
