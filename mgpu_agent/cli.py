@@ -26,6 +26,7 @@ from mgpu_agent.protocol.log_lines import LogFormatter
 from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
 from mgpu_agent.protocol.text import tell
 from mgpu_agent.run_as.account import Confinement
+from mgpu_agent.run_as.cgroups import Cgroups
 from mgpu_agent.run_as.drop import LIMITS, close_inherited
 
 FROM_STDIN = "-"
@@ -92,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         help="with --run-as-user: a resource limit of every job, like nofile=4096:65536 or nproc=2000 (repeatable)",
     )
     parser.add_argument(
+        "--cgroup-limits", action="store_true", help="with --run-as-user: jobs get no more than they asked for by --cpus and --mem-per-node"
+    )
+    parser.add_argument(
         "--no-new-privs", action="store_true", help="with --run-as-user: jobs gain no rights by sudo or other setuid programs"
     )
     parser.add_argument("--embedded", action="store_true", help="belongs to a Jupyter server: log to a file, end with the master")
@@ -154,9 +158,12 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
         raise InvalidRequest("wrong-node-id", f"This join line is for {named}, not for {options.node_id}: use that --node-id.")
     if options.run_as_user and os.getuid() != 0:
         raise InvalidRequest("not-root", "--run-as-user needs root, who alone can start processes of others: start mgpu_node as root.")
-    if (options.map_user or options.scratch_dir or options.limit or options.no_new_privs) and not options.run_as_user:
-        text = "--map-user, --scratch-dir, --limit and --no-new-privs mean nothing without --run-as-user: add it."
+    bound = options.limit or options.no_new_privs or options.cgroup_limits
+    if (options.map_user or options.scratch_dir or bound) and not options.run_as_user:
+        text = "--map-user, --scratch-dir, --limit, --cgroup-limits and --no-new-privs mean nothing without --run-as-user: add it."
         raise InvalidRequest("no-run-as-user", text)
+    if options.cgroup_limits and (problem := Cgroups("trial").problem()):
+        raise InvalidRequest("no-cgroups", f"--cgroup-limits cannot be kept on this machine, leave it out: {problem}.")
     env = {**os.environ, "MGPU_STATE_DIR": options.state_dir} if options.state_dir else os.environ
     return AgentConfig(
         node_id=options.node_id or named or NodeId(_default_node_id()),
@@ -174,7 +181,7 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
         run_as_user=options.run_as_user,
         user_map=dict(options.map_user),
         scratch=None if options.scratch_dir is None else options.scratch_dir.absolute(),
-        confinement=Confinement(limits=tuple(options.limit), no_new_privs=options.no_new_privs),
+        confinement=Confinement(limits=tuple(options.limit), no_new_privs=options.no_new_privs, cgroups=options.cgroup_limits),
     )
 
 

@@ -329,7 +329,9 @@ class Desk:
             terminal = stdin.terminal if stdin is not None else ""
             has_pipe = stdin is not None and not terminal
             request = Spawn(number=0, group=group, argv=start.argv, env=env, cwd=start.cwd, pipe=has_pipe, terminal=terminal)
-            self._host.spawn_as(account, request, stem, answered, stdin=stdin, may_gain=start.may_gain)
+            self._host.spawn_as(
+                account, request, stem, answered, stdin=stdin, may_gain=start.may_gain, attempt=str(start.key), share=start.share
+            )
 
         self._user_starts.begin(start, ask)
 
@@ -404,8 +406,9 @@ class Desk:
                 continue
             if self._typing is not None:
                 self._typing.remove(task.key, task.rank)
-            if task.key in self._leases and not self.has_attempt(task.key):
+            if not self.has_attempt(task.key):
                 self._leases.drop(task.key)
+                self._host.release(str(task.key))
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = self._host.sizes(name)

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import TaskRecord
 from mgpu_agent.keeper.place import has_room
 from mgpu_agent.keeper.recovery import kill_all
 from mgpu_agent.protocol.text import tell
 from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.cgroups import NO_SHARE, Cgroups, Share
 from mgpu_agent.run_as.helper_pool import Helpers
 from mgpu_agent.run_as.requests import Spawn
 from mgpu_agent.run_as.spawn import SpawnFailure, Stdin, ignored_signals, spawn
@@ -26,6 +29,8 @@ class ThisMachine:
     def __init__(self, spool: Path, helpers: Helpers | None = None) -> None:
         self._spool = spool
         self._helpers = helpers
+        self.cgroups: Cgroups | None = None
+        """What binds jobs to what they asked for, where that is wanted."""
         self._reset_signals = ignored_signals()
 
     @property
@@ -65,6 +70,8 @@ class ThisMachine:
         *,
         stdin: Stdin | None = None,
         may_gain: bool = False,
+        attempt: str = "",
+        share: Share = NO_SHARE,
     ) -> None:
         """Have the helper of an account start a process, with its output in the spool files of this name; `then` is told of it."""
         assert self._helpers is not None
@@ -72,8 +79,21 @@ class ThisMachine:
             descriptors = self._descriptors(account, stem, stdin)
         except OSError as error:
             then(SpawnFailure("spool", f"The node could not open the job's output files: {error.strerror}.", "node"))
-        else:
-            self._helpers.spawn(account, request, descriptors, then, may_gain=may_gain)
+            return
+        try:
+            groups = self.cgroups.enter(attempt, share) if self.cgroups is not None and share != NO_SHARE else []
+        except OSError as error:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            then(SpawnFailure("no-cgroup", f"The node could not bind the job to what it asked for: {error.strerror}.", "node"))
+            return
+        request = replace(request, groups=len(groups) // 2)
+        self._helpers.spawn(account, request, (*descriptors, *groups), then, may_gain=may_gain)
+
+    def release(self, attempt: str) -> None:
+        """Let go of what bound an attempt of which nothing is left."""
+        if self.cgroups is not None:
+            self.cgroups.leave(attempt)
 
     def complain(self, sentence: str) -> None:
         """Say something that only an administrator can mend, in the keeper's log."""

@@ -28,6 +28,7 @@ from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.keeper.warden import be_guarded
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.run_as.account import Confinement
+from mgpu_agent.run_as.cgroups import Cgroups
 from mgpu_agent.run_as.helper_pool import Helpers
 
 
@@ -50,7 +51,7 @@ class Keeper:
         self._consoles = Consoles(self._poll, directory / SPOOL_NAME)
         self._helpers = Helpers(self._poll)
         self._family = Family(self._helpers)
-        host = ThisMachine(directory / SPOOL_NAME, self._helpers)
+        self._host = host = ThisMachine(directory / SPOOL_NAME, self._helpers)
         self._desk = Desk(ledger, self._family, host, self._say, typing=self._consoles, confine=self._confine)
 
     def run(self) -> None:
@@ -85,6 +86,8 @@ class Keeper:
             handle.close()
         self._consoles.close()
         self._helpers.close()
+        if self._host.cgroups is not None:
+            self._host.cgroups.close()
         self._ledger.close()
 
     # --- the loop's parts --------------------------------------------------------------------------
@@ -98,6 +101,12 @@ class Keeper:
 
     def _confine(self, confinement: Confinement) -> None:
         self._helpers.confinement = confinement
+        if confinement.cgroups and self._host.cgroups is None:
+            cgroups = Cgroups(self._ledger.ledger_id)
+            if problem := cgroups.problem():
+                self._host.complain(f"Jobs are not bound to what they asked for: {problem}.")
+            else:
+                self._host.cgroups = cgroups
 
     def _terminate(self) -> None:
         self._terminated = True

@@ -7,6 +7,7 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid
 from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
 from mgpu_agent.run_as.account import Account, Confinement
+from mgpu_agent.run_as.cgroups import Share
 
 SOCKET_NAME = "keeper.sock"
 LOCK_NAME = "keeper.lock"
@@ -124,6 +125,8 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """Who the processes run as; None for the agent's own user."""
     may_gain: bool = False
     """Whether `no_new_privs` is left out: it starts a container, whose tools need setuid helpers."""
+    share: Share = Share()
+    """What it asked for, where that is kept."""
     prolog: tuple[Hook, ...] = ()
     epilog: tuple[Hook, ...] = ()
     facts: dict[bytes, bytes] = {}

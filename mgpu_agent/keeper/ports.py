@@ -10,6 +10,7 @@ from mgpu_agent.keeper.messages import StartTasks
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
 from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.cgroups import NO_SHARE, Share
 from mgpu_agent.run_as.requests import Spawn
 from mgpu_agent.run_as.spawn import SpawnFailure, Stdin
 
@@ -38,8 +39,13 @@ class Host(Protocol):
         *,
         stdin: Stdin | None = None,
         may_gain: bool = False,
+        attempt: str = "",
+        share: Share = NO_SHARE,
     ) -> None:
         """Have a process started as an account, with its output in the spool files of this name; `then` is told of it."""
+
+    def release(self, attempt: str) -> None:
+        """Let go of what bound an attempt of which nothing is left."""
 
     def complain(self, sentence: str) -> None:
         """Say something that only an administrator can mend."""

@@ -24,6 +24,7 @@ from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.model import CellPython, CellWish, GpuInfo, LaunchSpec, PythonWish
 from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.cgroups import Share
 from mgpu_agent.run_as.file_requests import Around, Compare, Failed, FileAnswer, FileTask, LookAround, Versions
 from mgpu_agent.run_as.file_work import carry_out
 from mgpu_agent.run_as.spawn import NOT_EXECUTABLE, NOT_FOUND
@@ -220,6 +221,7 @@ class Preparation:
             grace_s=spec.kill_grace_s,
             account=account,
             may_gain=spec.container,
+            share=Share(spec.cpus, spec.mem_bytes),
             facts=hook_facts(spec, node_id=self._node_id, devices=devices),
             prolog=tuple(Hook(hook.command, hook.site, hook.limit_s) for hook in spec.hooks if hook.kind == "prolog"),
             epilog=tuple(Hook(hook.command, hook.site, hook.limit_s) for hook in spec.hooks if hook.kind == "epilog"),

@@ -212,6 +212,9 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How much these may be for each rank; 0 for no limit."""
     container: bool = False
     """It starts a container, whose tools need setuid programs."""
+    cpus: int = 0
+    mem_bytes: int = 0
+    """What it asked for on this node; 0 for what it did not."""
     folder_limit_bytes: int = 0
     """How much its folder may have when it is laid out; 0 for no limit."""
     results_limit_bytes: int = 0

@@ -41,6 +41,8 @@ class Confinement(msgspec.Struct, frozen=True, array_like=True):
     """Resource limits by name, soft and hard, as `ulimit` has them; -1 for none. What is not named stays as the agent has it."""
     no_new_privs: bool = False
     """Whether nothing that it starts can become more than it is: sudo, ping and rootless containers do not work then."""
+    cgroups: bool = False
+    """Whether jobs get no more processors and memory than they asked for."""
 
 
 def login_environment(account: Account, base: Mapping[bytes, bytes]) -> dict[bytes, bytes]:

@@ -81,6 +81,18 @@ class Helper:
             self._channel.put(Spawned(number=request.number, pid=result))
 
     def _start(self, request: Spawn, files: list[int]) -> int | SpawnFailure:
+        groups = files[len(files) - 2 * request.groups :]
+        try:
+            for descriptor in groups[::2]:
+                os.write(descriptor, b"0")
+            return self._start_here(request, files)
+        except OSError as error:
+            return SpawnFailure("no-cgroup", f"The node could not bind the job's processes to what it asked for: {error.strerror}.", "node")
+        finally:
+            for descriptor in groups[1::2]:
+                os.write(descriptor, b"0")  # one that cannot go back must end
+
+    def _start_here(self, request: Spawn, files: list[int]) -> int | SpawnFailure:
         try:
             os.chdir(request.cwd)
         except (OSError, ValueError) as error:

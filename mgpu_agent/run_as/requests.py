@@ -32,11 +32,13 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
     pipe: bool = False
     terminal: str = ""
     """Its whole terminal, by its path."""
+    groups: int = 0
+    """So many control groups hold it: for each go two descriptors more, to enter it and to go back."""
 
     @property
     def descriptors(self) -> int:
         """How many descriptors go along."""
-        return 0 if self.terminal else 2 + self.pipe
+        return (0 if self.terminal else 2 + self.pipe) + 2 * self.groups
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):

@@ -48,6 +48,8 @@ def launch_spec(job: Job, placement: Placement, kill_grace_s: float, hooks: tupl
         outputs=spec.outputs,
         outputs_limit_bytes=spec.outputs_limit_bytes if spec.outputs else 0,
         container=bool(spec.image),
+        cpus=placement.cpus,
+        mem_bytes=placement.mem_bytes,
     )
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from mgpu_agent.keeper.messages import Attach, Hook, StopTasks
 from mgpu_agent.protocol.messages import Input
 from mgpu_agent.run_as.account import Account, Confinement, login_environment
+from mgpu_agent.run_as.cgroups import Cgroups, Share, _bind
 from tests.agent.master import wait_until
 from tests.agent.test_keeper import Conversation, Keepers, a_key, keepers, talk
 from tests.e2e.people import open_directory
@@ -159,6 +160,43 @@ def test_processes_of_the_same_account_cannot_look_into_its_helper(talk: Convers
     try_all = f"cat /proc/{pid}/$f >/dev/null 2>&1 && echo $f; ls /proc/{pid}/$f/ >/dev/null 2>&1 && echo $f/"
     look = f"for f in environ mem maps fd/0 fd root cwd; do {try_all}; done; true"
     assert run(talk, "sh", "-c", look, number=2) == ""
+
+
+def test_a_machine_with_one_tree_of_control_groups_is_written_to_as_its_kernel_documents(tmp_path: Path) -> None:
+    """Here in plain files: what each of them gets."""
+    (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "cgroup.procs").touch()
+    groups = Cgroups("x", tmp_path, "0::/system\n")
+    assert groups.problem() == ""
+    place = tmp_path / "mgpu-x"
+    assert {(one / "cgroup.subtree_control").read_text() for one in (tmp_path, place)} == {"+cpu +memory"}
+    names = {"cpu.max": "200000 100000", "memory.max": "4096", "memory.swap.max": "0", "memory.oom.group": "1", "cgroup.procs": ""}
+    (place / "a").mkdir()
+    for name in names:
+        (place / "a" / name).touch()
+    _bind(place / "a", Share(2, 4096))
+    assert {name: (place / "a" / name).read_text() for name in names} == names
+    for descriptor in groups.enter("a", Share(2, 4096)):
+        os.close(descriptor)
+    assert Cgroups("x", tmp_path / "none", "0::/\n").problem() == "the system has no control groups for memory or processors"
+
+
+@needs_root
+def test_jobs_get_no_more_than_they_asked_for_where_that_is_wanted(talk: Conversation) -> None:
+    if problem := Cgroups("trial").problem():
+        pytest.skip(f"needs control groups that root can make: {problem}")
+    Cgroups("trial").close()
+    talk.say(Attach(environment={b"PATH": b"/usr/bin:/bin"}, confinement=Confinement(cgroups=True)))
+    share = Share(cpus=2, mem_bytes=64 * 2**20)
+    said = run(talk, "cat", "/proc/self/cgroup", share=share)
+    assert f"/mgpu-{talk.snapshot.ledger_id}/{a_key()}" in said
+    hungry = "x = bytearray(300 * 2**20); print(len(x))"
+    talk.say(replace(talk.a_start(a_key(2), sys.executable, "-c", hungry), account=Account("root", 0, 0, (0,)), share=share))
+    assert talk.wait_end(a_key(2)).signal == signal.SIGKILL
+    assert "/mgpu-" not in run(talk, "cat", "/proc/self/cgroup", number=3)  # who asked for nothing is not bound
+    assert f"/mgpu-{talk.snapshot.ledger_id}/" not in Path(f"/proc/{helper_of(talk).pid}/cgroup").read_text()
+    wait_until(lambda: not list(Path("/sys/fs/cgroup").glob(f"**/mgpu-{talk.snapshot.ledger_id}/JOB*")))
 
 
 # --- one user's doing ----------------------------------------------------------------------------

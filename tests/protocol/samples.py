@@ -157,6 +157,8 @@ SPEC = LaunchSpec(
     outputs=("c",),
     outputs_limit_bytes=2**31,
     container=True,
+    cpus=4,
+    mem_bytes=2**34,
     folder_limit_bytes=2**32,
     results_limit_bytes=2**33,
 )

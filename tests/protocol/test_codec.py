@@ -48,7 +48,7 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     nameless = replace(SAMPLE, processes=(replace(SAMPLE.processes[0], name=""),))
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="", port=0)
-    unbounded = replace(SPEC, container=False, folder_limit_bytes=0, results_limit_bytes=0)
+    unbounded = replace(SPEC, container=False, cpus=0, mem_bytes=0, folder_limit_bytes=0, results_limit_bytes=0)
     bare = replace(unbounded, inputs="", outputs=(), outputs_limit_bytes=0)
     unmixed = replace(bare, mpi=False)
     plain = replace(unmixed, debug=False, defaults={}, folder="", results=(), hooks=())

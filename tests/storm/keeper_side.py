@@ -80,6 +80,9 @@ class Host:
             return SpawnFailure("spawn-failed", "The node could not start a process: it is simulated.", "node")
         return self._node.spawn(argv, env, stem)
 
+    def release(self, attempt: str) -> None:
+        """Nothing binds jobs here."""
+
     def new_group(self) -> int:
         return 0
 
