@@ -296,7 +296,6 @@ class AgentTarget(Ground):
         messages = [one for name, one in TO_AGENT.items() if name not in self.LAST_WORDS or self._rounds % 50 == 0]
         trees = [known_as(tree_of(one), tree_of(key), names) for one in messages]
         for tree in trees:  # a launch for the node as it is, or it is stale
-            tree.pop("cell", None)  # which Python there is, is asked of a real one
             if isinstance(tree.get("spec"), dict) and (snapshot := self._incarnation()):
                 tree["spec"]["incarnation"] = snapshot
         return trees
