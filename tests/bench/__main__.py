@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import pwd
 import signal
 import sqlite3
 import statistics
@@ -25,6 +26,7 @@ from mgpu_jupyter import Client
 from tests.bench import measure
 from tests.demo.server import StopRequested, end_on_signals
 from tests.e2e.cluster import Cluster
+from tests.e2e.people import open_directory
 
 PACKAGES = ("mgpu-jupyter", "jupyter-server", "tornado", "pyzmq", "msgspec", "psutil")
 BASE = "bare os.posix_spawn, two at a time"
@@ -38,6 +40,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="alternating rounds (default 5, small 1)")
     parser.add_argument("--jobs", type=int, help="no-op jobs for each figure and round (default 1000, small 100)")
     parser.add_argument("--echoes", type=int, help="latency samples a round (default 100, small 20)")
+    parser.add_argument("--run-as", metavar="ACCOUNT", help="the node runs jobs as this account; needs root")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.small else 5)
@@ -46,9 +49,15 @@ def main() -> int:
     end_on_signals()
     signal.alarm(LIMIT_S)
     try:
-        with tempfile.TemporaryDirectory(prefix="mgpu-bench-") as directory, Cluster(Path(directory) / "cluster") as cluster:
+        with (
+            open_directory() as place,
+            tempfile.TemporaryDirectory(prefix="mgpu-bench-") as directory,
+            Cluster(Path(directory) / "cluster") as cluster,
+        ):
             cluster.start_master()
-            cluster.start_node("n1", 2)
+            me = pwd.getpwuid(os.getuid()).pw_name
+            as_user = ("--run-as-user", "--scratch-dir", str(place / "scratch"), "--map-user", f"{me}={options.run_as}")
+            cluster.start_node("n1", 2, *(as_user if options.run_as else ()))
             result = run(cluster.client, rounds, jobs, echoes)
     except StopRequested as error:
         print(f"Stopped by {error}.", file=sys.stderr)
