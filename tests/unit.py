@@ -1,39 +1,37 @@
-"""Run the unit tests in two halves side by side, one for each of two cores, and print each half when it is over.
+"""Run the unit tests in three parts side by side and print each when it is over: two cores, and one part that mostly waits for processes.
 
-Usage: python tests/unit.py PYTHON COVERED. Each half measures coverage into a file of its own; `make unit` puts them together.
+Usage: python tests/unit.py PYTHON COVERED. Two parts measure coverage into files of their own; `make unit` puts them together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-APART = ("tests/agent", "tests/server")  # real processes and a plugin that sets up Jupyter: about half of the time
+APART = ("tests/agent", "tests/server")  # real processes, and a plugin that sets up Jupyter
 LEFT_OUT = ("tests/e2e", "tests/browser", "tests/properties", "tests/storm", *APART)
 
 
 def main(python: str, covered: str) -> int:
-    """Return 0 when both halves passed."""
-    measured = [python, "-m", "coverage", "run", "-p", f"--source={covered}", "-m", "pytest", "-q", "-m", "not references"]
-    rest = [*measured, *(f"--ignore={path}" for path in LEFT_OUT), "tests"]
-    with tempfile.TemporaryFile() as said:
-        other = subprocess.Popen([python, "-m", "pytest", "-q", "tests/server"], stdout=said, stderr=subprocess.STDOUT)
-        try:
-            first = subprocess.Popen(rest)
-            try:
-                codes = [
-                    other.wait(),
-                    subprocess.run([*measured, "tests/agent"], stdout=said, stderr=subprocess.STDOUT, check=False).returncode,
-                ]
-                codes.append(first.wait())
-            finally:
-                end(first)
-        finally:
-            end(other)
-        said.seek(0)
-        print(said.read().decode(errors="replace"), flush=True)
+    """Return 0 when all parts passed."""
+    plain = [python, "-m", "pytest", "-q", "-m", "not references"]
+    measured = [python, "-m", "coverage", "run", "-p", f"--source={covered}", *plain[1:]]
+    with contextlib.ExitStack() as stack:
+        parts = []
+        for words in ([*plain, "tests/server"], [*measured, "tests/agent"]):
+            said = stack.enter_context(tempfile.TemporaryFile())
+            parts.append((subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT), said))
+            stack.callback(end, parts[-1][0])
+        rest = subprocess.Popen([*measured, *(f"--ignore={path}" for path in LEFT_OUT), "tests"])
+        stack.callback(end, rest)
+        codes = [rest.wait()]
+        for part, said in parts:
+            codes.append(part.wait())
+            said.seek(0)
+            print(said.read().decode(errors="replace"), flush=True)
     return next((code for code in codes if code), 0)
 
 

@@ -74,9 +74,9 @@ def throw(name: str, seed: int, frames: int) -> Part:
     except Exception:  # that is what is looked for
         return Part(name, seed, thrown, time.process_time() - began, 0, _keep(name, seed, thrown, batch) + traceback.format_exc())
     finally:
-        logging.disable(level)
         faulthandler.cancel_dump_traceback_later()
         target.close()
+        logging.disable(level)  # last: what the target replaced, it puts back as it was disabled here
     return Part(name, seed, thrown, time.process_time() - began, _resident() - middle)
 
 
