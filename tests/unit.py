@@ -1,6 +1,6 @@
-"""Run the unit tests in three parts side by side and print each when it is over: two cores, and one part that mostly waits for processes.
+"""Run the unit tests in parts side by side and print each when it is over: for two cores, since much of them waits for processes.
 
-Usage: python tests/unit.py PYTHON COVERED. Two parts measure coverage into files of their own; `make unit` puts them together.
+Usage: python tests/unit.py PYTHON COVERED. All but one measure coverage into files of their own; `make unit` puts them together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-APART = ("tests/agent", "tests/server")  # real processes, and a plugin that sets up Jupyter
+APART = ("tests/agent", "tests/server", "tests/client", "tests/cli", "tests/notebook", "tests/architecture")
 LEFT_OUT = ("tests/e2e", "tests/browser", "tests/properties", "tests/storm", *APART)
 
 
@@ -21,7 +21,8 @@ def main(python: str, covered: str) -> int:
     measured = [python, "-m", "coverage", "run", "-p", f"--source={covered}", *plain[1:]]
     with contextlib.ExitStack() as stack:
         parts = []
-        for words in ([*plain, "tests/server"], [*measured, "tests/agent"]):
+        # The server's have a plugin that sets up Jupyter.
+        for words in ([*plain, "tests/server"], [*measured, "tests/agent"], [*measured, *APART[2:]]):
             said = stack.enter_context(tempfile.TemporaryFile())
             parts.append((subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT), said))
             stack.callback(end, parts[-1][0])

@@ -8,6 +8,7 @@ import pytest
 
 from mgpu_agent.protocol.errors import Conflict
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.model.job import request_bytes
 from mgpu_jupyter.model.settings import Account, Partition, Scheduling
 from mgpu_jupyter.scheduler.admission import WAIT, Admission, usable_nodes
 from mgpu_jupyter.scheduler.events import NodeLeft
@@ -28,6 +29,25 @@ def test_what_a_node_could_run_if_it_were_free_or_there_is_taken() -> None:
 
 def test_whoever_says_so_waits() -> None:
     Admission(Cluster(("n1", 4)).state).check("ann", a_spec(gpus=9, wait_for_nodes=True))
+
+
+def test_requests_of_one_user_that_wait_have_a_bound_together() -> None:
+    spec = a_spec(gpus=1)
+    size = request_bytes(spec)
+    cluster = Cluster(("n1", 4), policy=Policy(scheduling=Scheduling(queued_bytes=3 * size)))
+    admission = Admission(cluster.state)
+    admission.check("ann", spec, 2)
+    admission.check("ann", spec)
+    with pytest.raises(Conflict) as refused:
+        admission.check("ann", spec)
+    assert (refused.value.code, refused.value.message) == (
+        "share-used",
+        (
+            f"Your requests that wait may have {3 * size} bytes together and have 0; this would add {4 * size}: wait until some have started, "
+            "cancel some, or put scripts into files (limits.user_queued_bytes)."
+        ),
+    )
+    Admission(cluster.state).check("bob", spec, 3)
 
 
 def test_which_nodes_somebody_may_use_is_what_partitions_and_lists_say() -> None:
