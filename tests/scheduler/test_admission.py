@@ -40,13 +40,9 @@ def test_requests_of_one_user_that_wait_have_a_bound_together() -> None:
     admission.check("ann", spec)
     with pytest.raises(Conflict) as refused:
         admission.check("ann", spec)
-    assert (refused.value.code, refused.value.message) == (
-        "share-used",
-        (
-            f"Your requests that wait may have {3 * size} bytes together and have 0; this would add {4 * size}: wait until some have started, "
-            "cancel some, or put scripts into files (limits.user_queued_bytes)."
-        ),
-    )
+    has = f"Your requests that wait may have {3 * size} bytes together and have 0; this would add {4 * size}"
+    what = "wait until some have started, cancel some, or put scripts into files (limits.user_queued_bytes)."
+    assert (refused.value.code, refused.value.message) == ("share-used", f"{has}: {what}")
     Admission(cluster.state).check("bob", spec, 3)
 
 
