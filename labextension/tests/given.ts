@@ -120,6 +120,7 @@ export function aCluster(more: Partial<Cluster> = {}): Cluster {
     simulated: false,
     jobs: {},
     notice: '',
+    privacy: 'full',
     seq: 10,
     partitions: {},
     accounts: [],
