@@ -37,7 +37,6 @@ from mgpu_jupyter.transport.router import _checked
 from tests.builders import a_spec, facts, job_id
 from tests.fuzz.mutate import known_as
 from tests.protocol.samples import TO_AGENT, TO_MASTER
-from tests.storm import keeper_side
 from tests.storm.jobs import Job
 from tests.storm.network import Network
 from tests.storm.node import Node
@@ -214,13 +213,6 @@ def _raise(error: Exception) -> None:
 # --- agent and keeper, on a simulated machine ------------------------------------------------------------
 
 
-class Processes(keeper_side.Processes):
-    """Those of the storm, and signals to them."""
-
-    def warn(self, message: Any) -> None:
-        """Nobody hears it."""
-
-
 class Machine(Node):
     """A machine of the storm that starts whatever it is told to, for a while."""
 
@@ -346,8 +338,6 @@ class KeeperTarget(Ground):
         agent: Any = self.node.agent
         agent.keeper = SimpleNamespace(deliver=self._deliver, lost=lambda: None)
         self._keeper.start("lost")
-        self._keeper.family = self._keeper.desk.family = Processes(self.node)
-        self._keeper.desk._hooks.runner._family = self._keeper.family
         self.told: list[Any] = []
         self._rounds = self._looks = 0
         self._dice = random.Random(seed)

@@ -83,6 +83,9 @@ class Host:
     def release(self, attempt: str) -> None:
         """Nothing binds jobs here."""
 
+    def complain(self, sentence: str) -> None:
+        """Nobody reads this keeper's log."""
+
     def new_group(self) -> int:
         return 0
 
@@ -128,6 +131,9 @@ class Processes:
                 if lost:
                     self._node.lose(job)
                 job.term()
+
+    def warn(self, message: Any) -> None:
+        """No job here minds a signal."""
 
     def has_attempt(self, key: AttemptKey) -> bool:
         return any(task_key == key for task_key, _ in self.tasks)
