@@ -26,7 +26,7 @@ from mgpu_agent.protocol.log_lines import LogFormatter
 from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
 from mgpu_agent.protocol.text import tell
 from mgpu_agent.run_as.account import Confinement
-from mgpu_agent.run_as.cgroups import Cgroups
+from mgpu_agent.run_as.cgroups import why_none
 from mgpu_agent.run_as.drop import LIMITS, close_inherited
 
 FROM_STDIN = "-"
@@ -143,7 +143,10 @@ def _limit(text: str) -> tuple[str, int, int]:
         raise argparse.ArgumentTypeError(
             f"{text!r} is none: write NAME=SOFT or NAME=SOFT:HARD with NAME one of {', '.join(sorted(LIMITS))}"
         )
-    return name, numbers[0], numbers[1]  # type: ignore[return-value]  # no None is left
+    first, most = (number for number in numbers if number is not None)
+    if most != RLIM_INFINITY and (first == RLIM_INFINITY or first > most):
+        raise argparse.ArgumentTypeError(f"{text!r} has a soft limit above its hard one: write NAME=SOFT:HARD")
+    return name, first, most
 
 
 def _read_line(text: str) -> JoinString:
@@ -162,7 +165,7 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
     if (options.map_user or options.scratch_dir or bound) and not options.run_as_user:
         text = "--map-user, --scratch-dir, --limit, --cgroup-limits and --no-new-privs mean nothing without --run-as-user: add it."
         raise InvalidRequest("no-run-as-user", text)
-    if options.cgroup_limits and (problem := Cgroups("trial").problem()):
+    if options.cgroup_limits and (problem := why_none()):
         raise InvalidRequest("no-cgroups", f"--cgroup-limits cannot be kept on this machine, leave it out: {problem}.")
     env = {**os.environ, "MGPU_STATE_DIR": options.state_dir} if options.state_dir else os.environ
     return AgentConfig(

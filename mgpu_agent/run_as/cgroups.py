@@ -27,6 +27,14 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
 NO_SHARE = Share()
 
 
+def why_none() -> str:
+    """Return why this process can make no control groups here, or nothing; leaves none behind."""
+    trial = Cgroups(f"trial-{os.getpid()}")
+    problem = trial.problem()
+    trial.close()
+    return problem
+
+
 class Cgroups:
     """The groups of one keeper, by the name of the attempt."""
 
@@ -46,7 +54,8 @@ class Cgroups:
             for place in self._places:
                 place.mkdir(exist_ok=True)
                 for stray in [entry for entry in place.iterdir() if entry.is_dir()]:
-                    stray.rmdir()
+                    with contextlib.suppress(OSError):  # something of it is not gone yet: it harms nobody
+                        stray.rmdir()
                 for one in (place.parent, place) if self._is_unified else ():
                     (one / "cgroup.subtree_control").write_text("+cpu +memory")
         except OSError as error:

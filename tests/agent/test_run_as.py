@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mgpu_agent.keeper.messages import Attach, Hook, StopTasks
 from mgpu_agent.protocol.messages import Input
 from mgpu_agent.run_as.account import Account, Confinement, login_environment
-from mgpu_agent.run_as.cgroups import Cgroups, Share, _bind
+from mgpu_agent.run_as.cgroups import Cgroups, Share, _bind, why_none
 from tests.agent.master import wait_until
 from tests.agent.test_keeper import Conversation, Keepers, a_key, keepers, talk
 from tests.e2e.people import open_directory
@@ -184,9 +184,9 @@ def test_a_machine_with_one_tree_of_control_groups_is_written_to_as_its_kernel_d
 
 @needs_root
 def test_jobs_get_no_more_than_they_asked_for_where_that_is_wanted(talk: Conversation) -> None:
-    if problem := Cgroups("trial").problem():
+    if problem := why_none():
         pytest.skip(f"needs control groups that root can make: {problem}")
-    Cgroups("trial").close()
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/mgpu-trial-{os.getpid()}"))
     talk.say(Attach(environment={b"PATH": b"/usr/bin:/bin"}, confinement=Confinement(cgroups=True)))
     share = Share(cpus=2, mem_bytes=64 * 2**20)
     said = run(talk, "cat", "/proc/self/cgroup", share=share)
