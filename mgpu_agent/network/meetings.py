@@ -66,12 +66,12 @@ class Meetings:
             lobby.begin(message, self._tell)
 
     def take(self) -> list[Met]:
-        """Return what was found out since the last call."""
+        """Return what was found out since the last call; nothing of meetings that were ended meanwhile."""
         found: list[Met] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 found.append(self._done.get_nowait())
-        return found
+        return [met for met in found if met.key in self._waiting]
 
     def leave(self, key: AttemptKey) -> None:
         """End the meeting of an attempt; the port of its rank 0 is still kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -127,10 +128,13 @@ def test_a_meeting_can_begin_anew(nodes: list[Meetings]) -> None:
 def test_what_is_over_tells_nothing_and_what_was_never_open_is_left_alone(nodes: list[Meetings]) -> None:
     nodes[0].meet(a_meet({}))
     nodes[0].leave(KEY)
-    nodes[1].open(SPEC)
-    nodes[1].meet(a_meet({"n3": Offer(port=1)}, limit_s=0.2))
-    nodes[1].forget(KEY)
-    assert (nodes[0].take(), nodes[1].take()) == ([], [])
+    told = threading.Event()
+    with contextlib.closing(Meetings(NodeId("n2"), "127.0.0.1", told.set)) as node:
+        node.open(SPEC)
+        node.meet(a_meet({}))
+        assert told.wait(20.0)
+        node.forget(KEY)
+        assert (nodes[0].take(), node.take()) == ([], [])
 
 
 def test_only_the_node_of_rank_0_keeps_a_port(nodes: list[Meetings]) -> None:
