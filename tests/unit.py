@@ -1,6 +1,7 @@
 """Run the unit tests in parts side by side and print each when it is over: for two cores, since much of them waits for processes.
 
-Usage: python tests/unit.py PYTHON COVERED. All but one measure coverage into files of their own; `make unit` puts them together.
+Usage: python tests/unit.py PYTHON COVERED. What is marked `slow` is left to `make slow`, which the gate runs too. Coverage is
+measured where the parts that must be covered are tested, since it doubles the time; `make unit` reports it.
 """
 
 from __future__ import annotations
@@ -9,31 +10,44 @@ import contextlib
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-APART = ("tests/agent", "tests/server", "tests/client", "tests/cli", "tests/notebook", "tests/architecture")
-LEFT_OUT = ("tests/e2e", "tests/browser", "tests/properties", "tests/storm", *APART)
+OF_THE_CORE = ("core", "core_files", "core_gpus", "core_input", "core_joining", "core_meeting", "core_work", "checks", "sight", "trial")
+CORE = tuple(f"tests/agent/test_{name}.py" for name in OF_THE_CORE)
+CLUSTER_FILE = "tests/server/test_cluster_file.py"
+MEASURED = ("tests/protocol", "tests/model", "tests/scheduler", "tests/simulate", CLUSTER_FILE, *CORE)
+ELSEWHERE = ("tests/e2e", "tests/browser", "tests/properties", "tests/storm", "tests/server", "tests/agent")
 
 
 def main(python: str, covered: str) -> int:
     """Return 0 when all parts passed."""
-    plain = [python, "-m", "pytest", "-q", "-m", "not references"]
-    measured = [python, "-m", "coverage", "run", "-p", f"--source={covered}", *plain[1:]]
+    pytest = ("-m", "pytest", "-q", "-m", "not references and not slow")
+    two = ("--numprocesses", "2", "--dist", "loadfile")
+    commands = {
+        "rest": (python, *pytest, *two, *leave_out(*MEASURED, *ELSEWHERE), "tests"),
+        "agent": (python, *pytest, *two, *leave_out(*CORE), "tests/agent"),
+        "server": (python, *pytest, *leave_out(CLUSTER_FILE), "tests/server"),  # apart: they have a plugin that sets up Jupyter
+        "measured": (python, "-m", "coverage", "run", f"--source={covered}", *pytest, *MEASURED),
+    }
+    codes = []
     with contextlib.ExitStack() as stack:
-        parts = []
-        # The server's have a plugin that sets up Jupyter.
-        for words in ([*plain, "tests/server"], [*measured, "tests/agent"], [*measured, *APART[2:]]):
+        parts = {}
+        started = time.monotonic()
+        for name, command in commands.items():
             said = stack.enter_context(tempfile.TemporaryFile())
-            parts.append((subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT), said))
-            stack.callback(end, parts[-1][0])
-        rest = subprocess.Popen([*measured, *(f"--ignore={path}" for path in LEFT_OUT), "tests"])
-        stack.callback(end, rest)
-        codes = [rest.wait()]
-        for part, said in parts:
+            parts[name] = (subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT), said)
+            stack.callback(end, parts[name][0])
+        for name, (part, said) in parts.items():
             codes.append(part.wait())
             said.seek(0)
-            print(said.read().decode(errors="replace"), flush=True)
+            print(f"{name}, after {time.monotonic() - started:.0f} s:\n{said.read().decode(errors='replace')}", flush=True)
     return next((code for code in codes if code), 0)
+
+
+def leave_out(*paths: str) -> list[str]:
+    """Return the words that keep pytest from looking there."""
+    return [f"--ignore={path}" for path in paths]
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

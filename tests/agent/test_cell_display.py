@@ -66,6 +66,7 @@ def test_without_a_key_there_is_only_text(tmp_path: Path) -> None:
     assert "".join(map(str, shown)) == "<IPython.core.display.HTML object>\n5\n"
 
 
+@pytest.mark.slow
 def test_figures(tmp_path: Path) -> None:
     """By show(), at the end of the cell, as a value: each once, without a screen and without IPython."""
     source = """

@@ -18,6 +18,8 @@ from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
 from tests.agent.test_keeper import Conversation, Keepers, a_key, is_alive, keepers, talk
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["keepers", "talk"]
 
 STUBBORN = "trap '' TERM; while :; do sleep 0.05; done"

@@ -363,6 +363,7 @@ def test_an_agent_puts_its_gpu_out_before_it_tells_the_end(master: SmallMaster, 
     master.wait(lambda: heartbeats_of(master, None))
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_holds_up_no_agent(master: SmallMaster, node: Node, tmp_path: Path) -> None:
     stand_in = StandIn(tmp_path, *cards(1))
     node.start(env=stand_in.env, fake_gpus=None)

@@ -217,6 +217,7 @@ def test_a_helper_that_its_user_kills_costs_no_process_its_end(talk: Conversatio
     assert helper_of(talk).pid != helper.pid
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_helper_that_its_user_stops_delays_only_that_user(talk: Conversation) -> None:
     """Were processes started by the keeper itself, a user who stops each child before its exec would stop the whole node."""

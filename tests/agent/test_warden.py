@@ -16,6 +16,8 @@ from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
 from tests.agent.test_keeper import Conversation, Keepers, a_key, is_alive, keepers, talk
 
+pytestmark = pytest.mark.slow
+
 __all__ = ("keepers", "talk")  # fixtures
 
 SOON_S = 60.0  # the warden waits one second between TERM and KILL; the rest is for a busy machine

@@ -33,6 +33,7 @@ def did(root: Path, names: list[str]) -> list[tuple[str, str, str, str]]:
     return [(module, package, event, values) for module, package, event, values in json.loads(told)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_no_module_acts_when_it_is_imported() -> None:
     names = modules(ROOT, *PACKAGES)

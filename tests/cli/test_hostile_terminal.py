@@ -15,6 +15,8 @@ from mgpu_agent.protocol.text import MARKS
 from tests.cli.hostile_program import COMMANDS
 from tests.e2e.screen import Screen
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 OWN_COLOURS = re.compile(r"\x1b\[(?:0|1|2|3[0-7])(?:;(?:0|1|2|3[0-7]))*m")
 PROGRAM = [sys.executable, "-m", "tests.cli.hostile_program"]

@@ -249,6 +249,7 @@ def mutant(dice: random.Random) -> bytes:
     return data
 
 
+@pytest.mark.slow
 def test_500_mutated_job_files_load_or_get_a_sentence_with_line_and_hint() -> None:
     dice = random.Random(6)
     loaded = refused = 0

@@ -16,6 +16,8 @@ from tests.fuzz import throwing as fuzz
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.targets import TARGETS
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"master": 40_000, "agent": 30_000, "keeper": 30_000}
 
 

@@ -29,6 +29,8 @@ from tests import hostile
 from tests.notebook.panel_world import NOW, FakeView, gpu, job, node
 from tests.notebook.test_panel_views import _answer
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PLACES = {
     "terminal": "tests/cli/test_hostile_terminal.py::test_every_command_in_a_terminal",

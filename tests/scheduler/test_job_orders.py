@@ -272,13 +272,14 @@ def test_after_means_started():
     job = cluster.started()
     new = after(cluster, Dependency(After.STARTED, job.id), Dependency(After.OK, job.id))
     only_start = after(cluster, Dependency(After.STARTED, job.id))
+    only_success = after(cluster, Dependency(After.OK, job.id))
 
     commands = cluster.tell(TaskReported(at=10.0, status=status(job)))
     assert [command.job.id for command in commands] == [job.id, only_start]
-    assert cluster.job(new).after == (Dependency(After.OK, job.id),)
+    assert [cluster.job(one).after for one in (new, only_success)] == [(Dependency(After.OK, job.id),)] * 2
     assert cluster.tell(CancelRequested(at=11.0, job_id=only_start, by="ann"))
     cluster.tell(TaskReported(at=12.0, status=ended(job, at=12.0)))
-    assert cluster.job(new).after == ()
+    assert [cluster.job(one).after for one in (new, only_success)] == [(), ()]
 
 
 def test_all_waits_of_a_job_must_be_over_and_only_the_last_is_saved():

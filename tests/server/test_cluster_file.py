@@ -194,6 +194,7 @@ def test_every_mistake_has_its_line_and_a_hint(text, sentence):
     assert refusal(text) == sentence
 
 
+@pytest.mark.slow
 def test_few_anchors_do_not_become_very_many_values_and_merges_work():
     bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
         f"{b}: &{b} [{','.join(f'*{a}' for _ in range(10))}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)
@@ -261,6 +262,7 @@ def outcome(text: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_500_mutated_files_each_load_or_give_one_sentence_with_line_and_hint():
     rng = random.Random(20_261_117)
     loaded, sentences = 0, set()

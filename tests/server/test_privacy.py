@@ -17,6 +17,8 @@ from mgpu_jupyter.model.origin import Origin
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeJoined, TaskReported
 from tests.builders import a_spec, ended, facts, status
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 20.0
 NOTEBOOK, PID, OUTSIDE_PID = "ab" * 16, 987_654, 424_242
 NAMES = {"plantedbob", "planted-name"}

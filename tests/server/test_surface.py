@@ -23,6 +23,8 @@ from tests.builders import a_spec, facts
 from tests.documents import SECURITY, table_of
 from tests.server.test_access import routes_of_the_application
 
+pytestmark = pytest.mark.slow
+
 REFUSED = (401, 403)
 BY_JUPYTER = 404  # what Jupyter's own check says to a page of another site that writes
 # What the master itself says to those who may ask: there is no such file, the node is in use, it does not answer.

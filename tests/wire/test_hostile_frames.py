@@ -45,6 +45,8 @@ from tests.processes import wait_until
 from tests.protocol.samples import FACTS, TO_AGENT, TO_MASTER
 from tests.wire.mutants import FRAMES_PER_PROGRAM, mutants
 
+pytestmark = pytest.mark.slow
+
 GROWTH_BYTES = 32_000_000
 EPOCH = 3
 PROGRAMS = st.binary(min_size=1, max_size=16)

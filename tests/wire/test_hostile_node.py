@@ -51,6 +51,8 @@ from tests.builders import a_spec, facts
 from tests.documents import SECURITY, table_of
 from tests.protocol.samples import TO_AGENT, TO_MASTER
 
+pytestmark = pytest.mark.slow
+
 EPOCH = 3
 LIMIT_S = 20.0
 ANNS, HERS, HONEST, LIAR = JobId("ANNSJOB1"), JobId("LIARJOB1"), NodeId("honest"), NodeId("liar")
