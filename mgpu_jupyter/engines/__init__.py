@@ -1,1 +1,4 @@
-"""Engines provide nodes and carry out what the scheduler decided; each is a sibling of the others."""
+"""Where nodes come from: `agents/` is the link to machines that joined.
+
+Who orders machines elsewhere (a provider) goes beside it, and neither knows the other.
+"""

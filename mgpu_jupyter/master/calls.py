@@ -11,6 +11,7 @@ from mgpu_agent.protocol.messages import Input, Resize
 from mgpu_jupyter.api.input import Typed
 from mgpu_jupyter.master.intake import Admitted, Item, take_in, targets
 from mgpu_jupyter.master.master import Call, Master
+from mgpu_jupyter.master.node_link import PassInput
 from mgpu_jupyter.master.ports import Store
 from mgpu_jupyter.master.turn import Turn
 from mgpu_jupyter.scheduler import job_orders
@@ -68,12 +69,13 @@ def requeue(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]
 def type_in(job_id: JobId, typed: Typed, answer: Answer[bool]) -> Call:
     """Return a call that sends on what somebody typed, to the attempt that they meant; one that is over hears of it no more."""
 
-    def run(master: Master, _: Turn) -> bool:
+    def run(master: Master, turn: Turn) -> bool:
         found = _first_process(master, job_id)
         if found is None or found[1].attempt != typed.attempt:
             return False
         node_id, key = found
-        master.engine.hand_on(node_id, Input(key=key, rank=0, writer=typed.writer, offset=typed.offset, data=typed.data, eof=typed.eof))
+        message = Input(key=key, rank=0, writer=typed.writer, offset=typed.offset, data=typed.data, eof=typed.eof)
+        turn.sends.append(PassInput(node_id, message))
         return True
 
     return answering(run, answer)
@@ -82,10 +84,10 @@ def type_in(job_id: JobId, typed: Typed, answer: Answer[bool]) -> Call:
 def resize(job_id: JobId, rows: int, columns: int, answer: Answer[bool]) -> Call:
     """Return a call that tells a job the size of a terminal that shows it."""
 
-    def run(master: Master, _: Turn) -> bool:
+    def run(master: Master, turn: Turn) -> bool:
         found = _first_process(master, job_id)
         if found is not None:
-            master.engine.hand_on(found[0], Resize(key=found[1], rank=0, rows=rows, columns=columns))
+            turn.sends.append(PassInput(found[0], Resize(key=found[1], rank=0, rows=rows, columns=columns)))
         return found is not None
 
     return answering(run, answer)

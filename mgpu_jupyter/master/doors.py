@@ -30,7 +30,7 @@ def listen(hosts: Sequence[str], answer: Answer[tuple[str, ...]]) -> Call:
     """Return a call that lets the link listen on `hosts`, now and after every start, and answers with those that are new."""
 
     def act(master: Master, turn: Turn) -> tuple[str, ...]:  # noqa: ARG001 - a call like the others
-        new = tuple(host for host in hosts if master.engine.listen(host))
+        new = tuple(host for host in hosts if master.enrolment.listen(host))
         kept = kept_addresses(master.store)
         after = tuple(dict.fromkeys((*kept, *new)))
         if after != kept:
@@ -45,7 +45,7 @@ def admit(key: JoinKey, answer: Answer[JoinKey]) -> Call:
 
     def act(master: Master, turn: Turn) -> JoinKey:  # noqa: ARG001 - a call like the others
         master.store.add_join_key(key)
-        master.engine.admit(key)
+        master.enrolment.admit(key)
         return key
 
     return answering(act, answer)
@@ -55,7 +55,7 @@ def revoke(node_id: NodeId, by: str, reason: str, answer: Answer[str]) -> Call:
     """Return a call that unbinds a node's key and gives up what it runs; a second time changes only the reason."""
 
     def act(master: Master, turn: Turn) -> str:
-        if node_id not in master.state.nodes and not master.engine.knows(node_id):
+        if node_id not in master.state.nodes and not master.enrolment.knows(node_id):
             raise NotFound("no-such-node", f"There is no node {node_id}: see `mgpu nodes`.")
         text = f"Revoked by {by}{f': {reason}' if reason else ''}".rstrip(".") + "."
         turn.revoke(node_id, text)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_agent.protocol.messages import Pong
 
 ATTEMPTS_REMEMBERED = 50
 """Of how many attempts of one job the store keeps record and marks, beside the current one."""
@@ -33,7 +31,3 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     """The node's name, or the number of the rank."""
     at: float
-
-
-OnPong = Callable[[Pong], None]
-"""Called on the master's thread with what a node answered."""

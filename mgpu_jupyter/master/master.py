@@ -17,13 +17,15 @@ from typing import NamedTuple
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
+from mgpu_agent.protocol.model import CellWish
 from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.master.marks import MARKS_WAIT_S, Mark
+from mgpu_jupyter.master.node_link import Enrolment, Inbox, NodeLink, Reading
 from mgpu_jupyter.master.node_views import NodeView, view_of
-from mgpu_jupyter.master.ports import ChangeSink, Engine, Store
+from mgpu_jupyter.master.ports import ChangeSink, Store
+from mgpu_jupyter.master.questions import OnAnswer, Questions
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import LaunchTask, MeetTask, PrepareTask, StartTask, StopTask, WarnTask
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Policy
@@ -39,6 +41,8 @@ FAILED_TURN_PAUSE_S = 0.2
 
 GONE_REMEMBERED = 1_000
 """So many removals can still be told to those who come back."""
+
+NO_READING = Reading()
 
 Call = Callable[["Master", Turn], None]
 """Runs inside a turn; adds what answers it to the turn's replies."""
@@ -58,7 +62,8 @@ class Master:
     def __init__(
         self,
         store: Store,
-        engine: Engine,
+        link: NodeLink,
+        enrolment: Enrolment,
         sink: ChangeSink,
         clock: Callable[[], float],
         *,
@@ -72,12 +77,16 @@ class Master:
         self.epoch = epoch
         self.problem = ""
         """Why the last turn failed; empty when all is well."""
-        self.engine = engine
+        self.link = link
+        self.enrolment = enrolment
         self._sink = sink
         self._seq = epoch * SEQ_PER_EPOCH
         self._marks: list[Mark] = []
         """Steps of jobs that were seen and are not written yet."""
-        self._inbox: deque[tuple[Call, Callable[[MgpuError], None]]] = deque()
+        self._readings: dict[NodeId, Reading] = {}
+        """The newest of each node."""
+        self._questions = Questions()
+        self._calls: deque[tuple[Call, Callable[[MgpuError], None]]] = deque()
         self._nodes: dict[NodeId, NodeView] = {}
         self._shown_seq = self._jobs_seq = self._seq
         self._gone: tuple[Gone, ...] = ()
@@ -94,7 +103,7 @@ class Master:
     def stop(self) -> None:
         """Finish the turn that is under way, say goodbye to agents, close the store."""
         self._stopping.set()
-        self.engine.wake()
+        self.link.wake()
         self._thread.join()
 
     def post(self, call: Call, on_failure: Callable[[MgpuError], None]) -> None:
@@ -102,8 +111,8 @@ class Master:
         if self._stopping.is_set():
             on_failure(Unavailable("stopping", "The server is stopping: try again when it is back."))
             return
-        self._inbox.append((call, on_failure))
-        self.engine.wake()
+        self._calls.append((call, on_failure))
+        self.link.wake()
 
     @property
     def is_alive(self) -> bool:
@@ -141,25 +150,31 @@ class Master:
         """Let the scheduler decide about one event."""
         turn.take(self.state, handle(self.state, event), self._next_seq)
 
+    def ask_node(
+        self, turn: Turn, node_id: NodeId, on_answer: OnAnswer, key: AttemptKey | None = None, cell: CellWish | None = None
+    ) -> None:
+        """Ask a node who it is and what is there of an attempt, with this turn; `on_answer` is called when it tells, or is away."""
+        turn.sends.append(self._questions.ask(node_id, key, on_answer, cell))
+
     def note_gone(self, *, nodes: tuple[NodeId, ...] = (), jobs: tuple[JobId, ...] = ()) -> None:
         """Remember what was removed, for those who watch."""
         self._gone = (*self._gone, Gone(self._next_seq(), nodes, jobs))[-GONE_REMEMBERED:]
 
     def turn(self, timeout_s: float = 0.0) -> None:
         """Take one turn: wait, decide, commit, send, answer."""
-        if not self._inbox:
-            self.engine.wait(timeout_s)
+        if not self._calls:
+            self.link.wait(timeout_s)
         turn = new_turn()
         calls: list[Callable[[MgpuError], None]] = []
         event: Event | None = None
         try:
-            events = self.engine.receive()
-            sampled = self._tell_news()
-            for event in events:
+            inbox = self.link.poll()
+            self._take_beside(inbox)
+            for event in inbox.events:
                 self.apply(turn, event)
             event = None
-            while self._inbox and len(calls) < CALLS_PER_TURN:
-                call, on_failure = self._inbox.popleft()
+            while self._calls and len(calls) < CALLS_PER_TURN:
+                call, on_failure = self._calls.popleft()
                 calls.append(on_failure)
                 call(self, turn)
             self._schedule(turn)
@@ -169,24 +184,25 @@ class Master:
             self._fail(error, event, calls)
             return
         self.problem = ""
-        self._carry_out(turn, sampled)
+        self._carry_out(turn, set(inbox.readings))
 
     def _write(self, turn: Turn) -> None:
         """Commit what a turn changed; marks go along, and wait a little when there is nothing to go along with."""
-        self._marks += self.engine.take_marks()
         if turn.batch or (self._marks and self.clock() - self._marks[0].at >= MARKS_WAIT_S):
             turn.batch.marks = self._marks
             self.store.commit(turn.batch)
             self._marks = []
 
-    def _tell_news(self) -> set[NodeId]:
-        """Pass on output at once, since it needs no commit; return the nodes with new readings."""
-        news = self.engine.take_news()
-        if news.grown:
-            self._sink.publish([], [], news.grown)
-        if news.typed:
-            self._sink.typed(news.typed)
-        return news.sampled
+    def _take_beside(self, inbox: Inbox) -> None:
+        """Take in what is no event; output is passed on at once, since it needs no commit."""
+        self._marks += inbox.marks
+        self._readings.update(inbox.readings)
+        for answer in inbox.answers:
+            self._questions.take(answer)
+        if inbox.grown:
+            self._sink.publish([], [], inbox.grown)
+        if inbox.typed:
+            self._sink.typed(inbox.typed)
 
     def _schedule(self, turn: Turn) -> None:
         now = self.clock()
@@ -198,29 +214,16 @@ class Master:
 
     def _carry_out(self, turn: Turn, sampled: set[NodeId]) -> None:
         reach("master.committed")
-        self.engine.committed()
+        self.link.committed()
         for node_id, reason in turn.revoked.items():
-            self.engine.revoke(node_id, reason)
+            self.enrolment.revoke(node_id, reason)
             log.warning("node_id=%s is refused from now on: %s", node_id, printable(reason))
         for node_id in turn.batch.removed:
-            self.engine.forget(node_id)
+            self.enrolment.forget(node_id)
+            self._readings.pop(node_id, None)
             log.warning("node_id=%s was removed", node_id)
-        for send in turn.sends:
-            if isinstance(send, LaunchTask):
-                self.engine.launch(send.spec)
-            elif isinstance(send, PrepareTask):
-                self.engine.prepare(send.spec, send.hold_s, meets=send.meets)
-            elif isinstance(send, MeetTask):
-                self.engine.meet(send.node_id, send.key, send.peers, send.limit_s)
-            elif isinstance(send, StartTask):
-                self.engine.start(send.node_id, send.key, send.spec)
-            elif isinstance(send, StopTask):
-                self.engine.stop(send.node_id, send.key, send.grace_s, send.reason, self._cause(send.key))
-            elif isinstance(send, WarnTask):
-                self.engine.warn(send.node_id, send.key, send.signal, send.serial)
-            else:
-                self.engine.probe(send.node_id, send.number)
-        self.engine.flush()
+        self.link.send(turn.sends)
+        self.link.flush()
         reach("master.sent")
         for mismatch in turn.mismatches:
             log.error("job_id=%s mismatch: %s", mismatch.job.id, printable(mismatch.text))
@@ -232,18 +235,12 @@ class Master:
             self._sink.publish(turn.replies, list(turn.batch.jobs.values()), set())
             reach("master.reply.after")
 
-    def _cause(self, key: AttemptKey) -> str:
-        """Return why an attempt is being ended, for its epilog."""
-        job = self.state.jobs.get(key.job_id)
-        return (job.stop or "") if job is not None and job.attempt_key == key else ""
-
     def _show_nodes(self, node_ids: set[NodeId]) -> None:
         for node_id in node_ids:
             node = self.state.nodes.get(node_id)
             if node is not None:
-                samples, load = self.engine.samples(node_id), self.engine.load(node_id)
-                before = self._nodes.get(node_id)
-                view = view_of(self.state, node, samples, self._next_seq(), self.clock(), load=load, before=before)
+                reading, before = self._readings.get(node_id, NO_READING), self._nodes.get(node_id)
+                view = view_of(self.state, node, reading.samples, self._next_seq(), self.clock(), load=reading.load, before=before)
                 self._nodes[node_id] = view
             elif self._nodes.pop(node_id, None) is not None:
                 self.note_gone(nodes=(node_id,))
@@ -257,14 +254,13 @@ class Master:
             wait_s = IDLE_WAIT_S if due_at is None else min(IDLE_WAIT_S, max(0.0, due_at - self.clock()))
             self.turn(wait_s)
         stopped = Unavailable("stopping", "The server is stopping: try again when it is back.")
-        while self._inbox:
-            self._inbox.popleft()[1](stopped)
-        self.engine.close()
+        while self._calls:
+            self._calls.popleft()[1](stopped)
+        self._marks += self.link.close().marks
         self._write_last_marks()
         self.store.close()
 
     def _write_last_marks(self) -> None:
-        self._marks += self.engine.take_marks()
         turn = new_turn()
         turn.batch.epoch, turn.batch.marks = self.state.epoch, self._marks
         try:
@@ -307,8 +303,8 @@ class Master:
         except MgpuError as again:
             log.error("the state could not be read again: %s", again)  # noqa: TRY400 - no traceback for a full disk
             return
-        self.engine.resync()
-        self.engine.flush()
+        self.link.resync()
+        self.link.flush()
 
     def _next_seq(self) -> int:
         self._seq += 1

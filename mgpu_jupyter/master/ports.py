@@ -1,4 +1,7 @@
-"""What the master needs from the world, as roles. Adapters in store/, transport/ and engines/ play them; only the server wires them."""
+"""What the master needs of what is kept, as roles: store, output, and who hears of changes. Adapters play them; only the server wires them.
+
+What it needs of nodes is in `node_link.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,12 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.meeting import Peer
-from mgpu_agent.protocol.messages import Input, InputAck, Resize
-from mgpu_agent.protocol.model import CellWish, GpuSample, LaunchSpec, NodeFacts
-from mgpu_jupyter.master.marks import Mark, OnPong
+from mgpu_agent.protocol.messages import InputAck
+from mgpu_agent.protocol.model import NodeFacts
+from mgpu_jupyter.master.marks import Mark
 from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler.events import Event
-from mgpu_jupyter.scheduler.model import Job, Load
+from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 
 JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
@@ -246,140 +247,6 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Let go of all that is open."""
-
-
-class Engine(Protocol):
-    """Provides nodes and carries out what was decided for them."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Return when something came, when woken, or after the time."""
-
-    def wake(self) -> None:
-        """End a `wait`; may be called from any thread."""
-
-    def receive(self) -> list[Event]:
-        """Return what nodes told since the last call."""
-
-    def launch(self, spec: LaunchSpec) -> None:
-        """Send this to its node, with the next `flush`."""
-
-    def prepare(self, spec: LaunchSpec, hold_s: float, *, meets: bool = False) -> None:
-        """Ask its node whether it could start this, with the next `flush`."""
-
-    def meet(self, node_id: NodeId, key: AttemptKey, peers: tuple[Peer, ...], limit_s: float) -> None:
-        """Have this node go to the other nodes of an attempt, with the next `flush`."""
-
-    def start(self, node_id: NodeId, key: AttemptKey, spec: LaunchSpec | None = None) -> None:
-        """Have this node start what it prepared, with the next `flush`."""
-
-    def stop(self, node_id: NodeId, key: AttemptKey, grace_s: float, reason: str, cause: str = "") -> None:
-        """End the processes of this attempt on this node, with the next `flush`."""
-
-    def hand_on(self, node_id: NodeId, message: Input | Resize) -> None:
-        """Send what somebody typed, or the size of their terminal, with the next `flush`."""
-
-    def warn(self, node_id: NodeId, key: AttemptKey, signal: int, serial: float) -> None:
-        """Have this node send a signal to an attempt, with the next `flush`."""
-
-    def probe(self, node_id: NodeId, number: int) -> None:
-        """Have this node start a process as a trial, with the next `flush`."""
-
-    def ping(self, node_id: NodeId, key: AttemptKey | None, answer: OnPong, cell: CellWish | None = None) -> bool:
-        """Ask a node who it is and what is there of an attempt; False when it is away."""
-
-    def take_marks(self) -> list[Mark]:
-        """Return which steps of jobs were seen since the last call."""
-
-    def committed(self) -> None:
-        """All events handed out so far are durable: what nodes still keep of them may go."""
-
-    def flush(self) -> None:
-        """Send what was asked for."""
-
-    def resync(self) -> None:
-        """The last events came to nothing: ask every node to tell all again."""
-
-    def listen(self, host: str) -> bool:
-        """Let nodes connect by this address too; tell whether it is a new one."""
-
-    def admit(self, key: JoinKey) -> None:
-        """Let a node enrol under this key, which is durable by now."""
-
-    def knows(self, node_id: NodeId) -> bool:
-        """Tell whether a node of this name is enrolled."""
-
-    def revoke(self, node_id: NodeId, reason: str) -> None:
-        """Refuse this node from its next frame on; that its key is unbound is durable by now."""
-
-    def forget(self, node_id: NodeId) -> None:
-        """Know a node no more; that its key is gone is durable by now."""
-
-    def load(self, node_id: NodeId) -> Load:
-        """Return how busy a node is, by its newest readings."""
-
-    def samples(self, node_id: NodeId) -> tuple[GpuSample, ...]:
-        """Return the newest readings of a node's GPUs."""
-
-    def take_news(self) -> News:
-        """Return what changed beside the events, and forget it."""
-
-    def close(self) -> None:
-        """Let go of all that is open."""
-
-
-class News(msgspec.Struct, kw_only=True):
-    """What changed beside the scheduler's state: output that grew, readings that came, what processes read."""
-
-    grown: set[JobId] = set()
-    sampled: set[NodeId] = set()
-    typed: list[InputAck] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.grown or self.sampled or self.typed)
-
-
-class Incoming(NamedTuple):
-    """A message from a connection whose key is bound to `user_id`."""
-
-    user_id: str
-    route: bytes
-    frames: list[memoryview]
-    refusal: str = ""
-    """Why the key is bound to `user_id` no more; empty while it is."""
-
-
-class AgentLink(Protocol):
-    """Carries frames to and from agents; knows keys and connections, not messages."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Return when something came, when woken, or after the time."""
-
-    def wake(self) -> None:
-        """End a `wait`; may be called from any thread."""
-
-    def receive(self, limit: int) -> list[Incoming]:
-        """Return what came, at most `limit` messages, without waiting."""
-
-    def send(self, route: bytes, frames: list[bytes]) -> bool:
-        """Send to a connection; False when it is gone."""
-
-    def bind(self, host: str, port: int) -> int:
-        """Listen on this address too and return the port."""
-
-    def allow(self, public_key: str, user_id: str) -> None:
-        """Let this key in under this name, in place of the key that had the name before."""
-
-    def forbid(self, user_id: str, why: str) -> None:
-        """Take the key of this name off the list; its connections are refused from their next frame on."""
-
-    def holder(self, public_key: str) -> str | None:
-        """Return the name that this key is bound to; a ValueError says that it is no key."""
-
-    def knows(self, user_id: str) -> bool:
-        """Tell whether a key is bound to this name."""
-
-    def close(self) -> None:
-        """Send what is left, then close."""
 
 
 class LogKey(NamedTuple):

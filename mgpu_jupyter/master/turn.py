@@ -8,6 +8,7 @@ from typing import assert_never
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_jupyter.master.node_link import NodeCommand
 from mgpu_jupyter.master.ports import Batch, NodeNotes, SavedJob
 from mgpu_jupyter.scheduler.commands import (
     Command,
@@ -36,7 +37,7 @@ class Turn(msgspec.Struct):
     """Gathers commands until they are carried out."""
 
     batch: Batch
-    sends: list[LaunchTask | PrepareTask | MeetTask | StartTask | StopTask | WarnTask | ProbeNode] = []
+    sends: list[NodeCommand] = []
     mismatches: list[ReportMismatch] = []
     replies: list[Reply] = []
     keys: dict[tuple[str, str], Job] = {}

@@ -1,4 +1,4 @@
-"""What a site decides about scheduling: partitions, accounts, QoS, quotas, weights, backfill, retries. Values only; pure."""
+"""What a site decides about scheduling (partitions, accounts, QoS, quotas, weights, backfill, retries) and nodes. Values only; pure."""
 
 from __future__ import annotations
 
@@ -162,6 +162,17 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     program: tuple[str, ...] = ()
     """A program of the site's own, run on every node, as words: exit code 0 is well; else what it prints is the reason."""
     program_timeout_s: Positive = 30.0
+
+
+class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What nodes are told when they join, and when their silence counts."""
+
+    cluster: str
+    heartbeat_s: float = 2.0
+    sample_s: float = 2.0
+    timeout_s: float = 60.0
+    output_window_bytes: int = 4 * 1024 * 1024
+    health: Health = Health()
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

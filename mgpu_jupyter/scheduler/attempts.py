@@ -119,7 +119,7 @@ def stop_attempt(state: ClusterState, job: Job, cause: StopCause, reason: Reason
     job = books.move(state, job, state_=JobState.STOPPING, stop=cause, reason=reason)
     grace_s = books.grace_s(state, job, job.stop)
     nodes = dict.fromkeys(placement.node_id for placement in live)
-    return [SaveJob(job), *(StopTask(node_id, job.attempt_key, grace_s, reason.text) for node_id in nodes)]
+    return [SaveJob(job), *(StopTask(node_id, job.attempt_key, grace_s, reason.text, cause) for node_id in nodes)]
 
 
 def _refused(state: ClusterState, event: LaunchWasRefused, job: Job) -> list[Command]:
@@ -147,10 +147,14 @@ def _stop_again(state: ClusterState, event: NodeJoined, told: Iterable[AttemptKe
     """Repeat the wish that an attempt ends which a node tells as running: the first one may have been lost with its connection."""
     jobs = [job for key in told if (job := state.jobs.get(key.job_id)) is not None and job.attempt_key == key]
     return [
-        StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), job.reason.text if job.reason else "")
+        _stop_once_more(state, event.node_id, job, job.reason.text if job.reason else "")
         for job in jobs
         if job.state is JobState.STOPPING and any(placement.node_id == event.node_id for placement in job.live_placements)
     ]
+
+
+def _stop_once_more(state: ClusterState, node_id: NodeId, job: Job, text: str) -> StopTask:
+    return StopTask(node_id, job.attempt_key, books.grace_s(state, job, job.stop), text, job.stop or "")
 
 
 def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Placement) -> list[Command]:
@@ -158,7 +162,7 @@ def _not_told(state: ClusterState, event: NodeJoined, job: Job, placement: Place
         text = f"Node {event.node_id} restarted and lost it."
         return _lost(state, event.at, replace(job, refused=job.refused + job.open_ranks_on(event.node_id)), text)
     if job.state is JobState.STOPPING:
-        return [StopTask(event.node_id, job.attempt_key, books.grace_s(state, job, job.stop), "Stopped before it was started.")]
+        return [_stop_once_more(state, event.node_id, job, "Stopped before it was started.")]
     if job.is_preparing:
         return gang.ask_again(state, job, placement)
     # Also when it was heard of: this Hello may be older than that, and what the ledger knows it does not start again.

@@ -83,6 +83,8 @@ class StopTask(msgspec.Struct, frozen=True):
     key: AttemptKey
     grace_s: float
     reason: str
+    cause: str = ""
+    """Why it ends, as one word for its epilog; empty for what is not the current attempt or never ran."""
 
 
 class WarnTask(msgspec.Struct, frozen=True):

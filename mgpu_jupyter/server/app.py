@@ -28,12 +28,11 @@ from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import is_loopback, load_login
 from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.client.unix import unix_url
-from mgpu_jupyter.engines.records import LinkSettings
 from mgpu_jupyter.master.privacy import Privacy
 from mgpu_jupyter.model.cluster_file import ClusterFile, LoggingPart, Retention
 from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.model.policies import DEFAULT, POLICIES, planning_of
-from mgpu_jupyter.model.settings import Health, Scheduling
+from mgpu_jupyter.model.settings import Health, LinkSettings, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import local_agents
 from mgpu_jupyter.server.access import Access
@@ -42,9 +41,10 @@ from mgpu_jupyter.server.handlers import ALL, Guarded, Unknown
 from mgpu_jupyter.server.limits import Shares
 from mgpu_jupyter.server.log_file import unwrite_log, write_log
 from mgpu_jupyter.server.retention import drop_values, keep_tidy
-from mgpu_jupyter.server.service import Service, ServiceSettings, own_token
+from mgpu_jupyter.server.service import Service
 from mgpu_jupyter.server.site_settings import load_strategies, read_setting, scheduling_of
 from mgpu_jupyter.server.upstream import WAITS, Upstream
+from mgpu_jupyter.server.wiring import ServiceSettings, own_token
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
 from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
 

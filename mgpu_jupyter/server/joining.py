@@ -15,10 +15,8 @@ from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.join import JoinString, write_join
 from mgpu_jupyter.api import models
-from mgpu_jupyter.engines.agents import AgentsEngine
-from mgpu_jupyter.engines.door import HAS_EXPIRED, WAS_USED, join_user
+from mgpu_jupyter.master.node_link import Enrolment
 from mgpu_jupyter.master.ports import JoinKey
-from mgpu_jupyter.transport.router import Router
 
 
 class Listening:
@@ -34,11 +32,11 @@ class Listening:
         """Return where other machines reach the link."""
         return tuple(link_address(host, self.port) for host in self.hosts)
 
-    def bind_kept(self, engine: AgentsEngine, hosts: tuple[str, ...]) -> None:
+    def bind_kept(self, enrolment: Enrolment, hosts: tuple[str, ...]) -> None:
         """Listen on the addresses that were kept; one that is gone is a warning."""
         for host in hosts:
             try:
-                engine.listen(host)
+                enrolment.listen(host)
             except MgpuError as error:
                 why = error.message.rstrip(".")
                 self.warnings = (*self.warnings, f"Nodes that joined by {host} cannot connect: {why}; bring it back and restart.")
@@ -63,15 +61,6 @@ class Listening:
             return ""
         shown = " and ".join(link_address(host, self.port) for host in new)
         return f"The link now listens on {shown} too, after every restart as well; only machines with a key get in."
-
-
-def admit_kept(keys: tuple[JoinKey, ...], engine: AgentsEngine, router: Router, now: float) -> None:
-    """Let those join keys in that still work, and remember why the others do not."""
-    for key in keys:
-        if key.used_by is None and key.expires_at > now:
-            engine.admit(key)
-        else:
-            router.remember(key.public_key, join_user(key), WAS_USED if key.used_by is not None else HAS_EXPIRED)
 
 
 def new_join_key(request: models.JoinTokenRequest, by: str, now: float) -> tuple[JoinKey, str]:

@@ -1,98 +1,49 @@
-"""The parts of a running master, wired by hand, top to bottom: directory, keys, store, link, engine, master, runtime file.
-
-The one place where adapters meet. Handlers see only this object.
-"""
+"""A running master as handlers see it: what may be asked of it, each answered when it is durable. Its parts are opened by `wiring.py`."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import getpass
-import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.addresses import link_address
-from mgpu_agent.protocol.errors import MgpuError, NotFound, Unavailable
+from mgpu_agent.protocol.errors import MgpuError, NotFound
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, check_private_state, host_name, write_runtime_file
+from mgpu_agent.protocol.places import StatePlace, check_private_state
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.input import Typed
-from mgpu_jupyter.engines.agents import LINK_HOST, AgentsEngine
-from mgpu_jupyter.engines.door import ENROL_USER
-from mgpu_jupyter.engines.records import LinkSettings, Records
 from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
-from mgpu_jupyter.master.doors import kept_addresses
 from mgpu_jupyter.master.intake import Admitted, Item
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Call, Master
-from mgpu_jupyter.master.ports import LOCAL_SCOPE, JobFilter, JoinKey, Reader, SavedJob, Store
-from mgpu_jupyter.master.privacy import Privacy
-from mgpu_jupyter.master.shares import Shares
+from mgpu_jupyter.master.ports import JobFilter, JoinKey, Reader, SavedJob, Store
 from mgpu_jupyter.master.views import job_view
-from mgpu_jupyter.model.cluster_file import ExpectedNode
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.model.limits import Limits
 from mgpu_jupyter.scheduler.admission import usable_nodes
 from mgpu_jupyter.scheduler.explain.waiting import Known, Waiting, waiting
-from mgpu_jupyter.scheduler.model import Job, Policy
-from mgpu_jupyter.scheduler.placement.strategies import Strategy
+from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.site import Site
 from mgpu_jupyter.scheduler.state import ClusterState
-from mgpu_jupyter.server.access import Access, Person, hash_token, new_token, token_row
+from mgpu_jupyter.server.access import Access, Person
 from mgpu_jupyter.server.explaining import Explainer
 from mgpu_jupyter.server.failures import failure_of
 from mgpu_jupyter.server.folders import Folders
 from mgpu_jupyter.server.hub import Hub
-from mgpu_jupyter.server.joining import Listening, admit_kept, new_join_key, token_of
-from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
+from mgpu_jupyter.server.joining import new_join_key, token_of
 from mgpu_jupyter.server.live.board import Board
 from mgpu_jupyter.server.live.live import Live
 from mgpu_jupyter.server.presence import Presence
 from mgpu_jupyter.server.tracing import Pings, Tracer
-from mgpu_jupyter.store.disk_use import output_by_user, results_by_user, share_of_disk
-from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
-from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
-from mgpu_jupyter.store.pieces import PieceStore
-from mgpu_jupyter.store.results import ResultStore
-from mgpu_jupyter.store.sqlite import SqliteStore
-from mgpu_jupyter.transport.router import Router
-
-log = logging.getLogger("mgpu.service")
+from mgpu_jupyter.server.wiring import ServiceSettings, Where, local_token, open_parts, publish
 
 _T = TypeVar("_T")
-DEFAULT_LINK_PORT = 8790
-
-
-class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site may set about the master."""
-
-    link: LinkSettings
-    policy: Policy
-    link_port: int = 0
-    admins: tuple[str, ...] = ()
-    output_cap_bytes: int = DEFAULT_CAP_BYTES
-    folders_cap_bytes: int = FOLDERS_CAP_BYTES
-    limits: Limits = Limits()
-    privacy: Privacy = "full"
-    """What users see of the jobs of others."""
-    follower_timeout_s: float = 60.0
-    client_grace_s: float = 30.0
-    """How long a job that ends with its client waits for it to come back."""
-    ping_timeout_s: float = 5.0
-    expected: tuple[ExpectedNode, ...] = ()
-    """Machines that the cluster's file lists."""
-    strategies: dict[str, Strategy] = {}
-    """Ways to pick nodes that the site brought along, by name."""
 
 
 class Service:
@@ -115,52 +66,34 @@ class Service:
     def _open(self, undo: ExitStack, url: str, port: int, certificate_pin: str) -> None:
         """Open all parts; `undo` lets go of them when one fails, so that a later try finds them free."""
         place, settings = self.place, self.settings
-        self._lock = _lock(place.path)
-        undo.callback(os.close, self._lock)
-        store = _open_store(place)
-        undo.callback(store.close)
-        epoch = store.next_master_epoch()
-        keys = load_keys(place.path / "keys", "link")
-        enrol_keys = load_keys(place.path / "keys", "enrol")
-        self._link_key = keys.public
-        router = Router(public_key=keys.public, secret_key=keys.secret)
-        self.turned_away = router.turned_away
-        undo.callback(router.close)
-        recovered = store.recover()
-        for node in recovered.nodes:
-            if node.public_key is not None:
-                router.allow(node.public_key, node.id)
-        router.allow(enrol_keys.public, ENROL_USER)
-        self.listening = Listening(_bind(router, store, settings.link_port))
-        self.link_address = link_address(LINK_HOST, self.listening.port)
-        self.results = ResultStore(place.path / "results")
-        limits, owners = settings.limits, store.owners()
-        share = settings.folders_cap_bytes // 2 if limits.user_folders_bytes is None else limits.user_folders_bytes
-        pieces = PieceStore(place.path / "pieces", settings.folders_cap_bytes, share, self.access.is_named_admin)
-        self.output_shares = self._shares(limits.user_output_bytes, output_by_user(self.log_root, owners))
-        self.results_shares = self._shares(limits.user_results_bytes, results_by_user(place.path / "results", owners))
-        self.folders = Folders(pieces, self._ask, settings.limits.folder_bytes)
-        owner = partial(_owner, store)
-        records = Records(store.bind_node_key, store.assigned_nodes, pieces.read, self.results, limits, self.results_shares, owner)
-        logs = LogWriter(self.log_root, cap_bytes=settings.output_cap_bytes, shares=self.output_shares, owner=owner)
-        port_ = self.listening.port
-        engine = AgentsEngine(router, logs, records, settings.link, master_epoch=epoch, clock=self.clock, link_port=port_)
-        for node in recovered.nodes:
-            if node.public_key is None:
-                engine.revoke(node.id, node.revoked)
-        admit_kept(recovered.join_keys, engine, router, self.clock())
-        self.listening.bind_kept(engine, kept_addresses(store))
-        self.token = self._local_token(store)
+        parts = open_parts(undo, place, settings, self.clock, self.access.is_named_admin)
+        store, epoch = parts.store, parts.epoch
+        self._lock, self._link_key = parts.lock, parts.link_keys.public
+        self.turned_away, self.listening = parts.turned_away, parts.listening
+        self.link_address = parts.link_address
+        self.results = parts.results
+        self.output_shares, self.results_shares = parts.output_shares, parts.results_shares
+        self.folders = Folders(parts.pieces, self._ask, settings.limits.folder_bytes)
+        self.token = local_token(place, store)
         self.reader: Reader = store.reader()
         self._page_reader: Reader = store.reader()
         self.explainer = Explainer(self._ask, store.reader(), self.clock)
         self._reader_thread = ThreadPoolExecutor(1, thread_name_prefix="mgpu-reader")
-        self.master = Master(store, engine, self.hub, self.clock, policy=settings.policy, epoch=epoch, strategies=settings.strategies)
+        self.master = Master(
+            store,
+            parts.link,
+            parts.enrolment,
+            self.hub,
+            self.clock,
+            policy=settings.policy,
+            epoch=epoch,
+            strategies=settings.strategies,
+        )
         board = Board(self._ask, self.hub, self.clock, epoch * SEQ_PER_EPOCH)
         self.live = Live(self.master, self.hub, board, self.log_root, self._reader_thread)
         self.ping = Pings(self.master, settings.ping_timeout_s)
         self.tracer = Tracer(self._ask, store.reader(), self.clock, self.ping, self.listening.port)
-        self._runtime_file = self._publish(url, port, certificate_pin, keys, enrol_keys)
+        self._runtime_file = publish(place, Where(url, port, certificate_pin), self.token, parts)
 
     @property
     def log_root(self) -> Path:
@@ -313,86 +246,3 @@ class Service:
 
         self.master.post(make(answer), fail)
         return await future
-
-    def _shares(self, limit_bytes: int | None, used: dict[str, int]) -> Shares:
-        return Shares(share_of_disk(limit_bytes, self.place.path, used), used, self.access.is_named_admin)
-
-    # --- wiring ---------------------------------------------------------------------------------
-
-    def _local_token(self, store: SqliteStore) -> str:
-        """Return the token of this machine's own user; it stays the same over restarts, so that kernels go on."""
-        token = own_token(self.place)
-        reader = store.reader()
-        if reader.token(hash_token(token)) is None:
-            store.add_token(token_row(token, getpass.getuser(), scope=LOCAL_SCOPE))
-        reader.close()
-        return token
-
-    def _publish(self, url: str, port: int, certificate_pin: str, keys: KeyPair, enrol_keys: KeyPair) -> Path:
-        content = RuntimeFile(
-            url=url,
-            token=self.token,
-            link_address=self.link_address,
-            link_public_key=keys.public,
-            enrol_public_key=enrol_keys.public,
-            enrol_secret_key=enrol_keys.secret,
-            host=host_name(),
-            boot_id=boot_id(),
-            pid=os.getpid(),
-            port=port,
-            started_at=time.time(),
-            certificate_pin=certificate_pin,
-        )
-        return write_runtime_file(self.place.path, content)
-
-
-def own_token(place: StatePlace) -> str:
-    """Return the token of this user's programs on this machine, made once; kernels keep it over restarts and changes of mode."""
-    return load_secret(place.path / "keys", "token", new_token)
-
-
-def _owner(store: SqliteStore, job_id: JobId) -> str:
-    """Return whose a job is, asked by the master's thread; what comes of it waits with its node while the store does not answer."""
-    try:
-        job = store.find_job(job_id)
-    except Unavailable as error:
-        raise OSError(error.message) from error
-    return "" if job is None else job.user
-
-
-def _open_store(place: StatePlace) -> SqliteStore:
-    path = place.path / "mgpu.db"
-    # Made by us first, so that neither it nor its journal is ever readable by others.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    return SqliteStore(path, on_network=place.on_network)
-
-
-def _lock(state: Path) -> int:
-    descriptor = os.open(state / "master.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
-        os.close(descriptor)
-        raise Unavailable(
-            "second-master",
-            f"Another server (process {owner}) runs the master of {state}: use that one, or set MGPU_STATE_DIR to another directory.",
-        ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
-
-
-def _bind(router: Router, store: SqliteStore, wanted: int) -> int:
-    """Bind the port that was kept; the first time take the one asked for, else 8790 if it is free, else any."""
-    kept = store.setting("link_port")
-    if kept is not None:
-        return router.bind(LINK_HOST, int(kept))
-    try:
-        port = router.bind(LINK_HOST, wanted or DEFAULT_LINK_PORT)
-    except Unavailable:
-        if wanted:
-            raise
-        port = router.bind(LINK_HOST, 0)
-    store.set_setting("link_port", str(port))
-    return port

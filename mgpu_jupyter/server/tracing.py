@@ -20,6 +20,7 @@ from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.ports import Reader
 from mgpu_jupyter.master.trails import Trail, trace_of
+from mgpu_jupyter.master.turn import Turn
 from mgpu_jupyter.scheduler.explain import history
 from mgpu_jupyter.scheduler.model import Job, Placement
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -68,12 +69,13 @@ class Pings:
         def tell(result: Pong | Exception) -> None:
             loop.call_soon_threadsafe(settle, result)
 
-        def call(master: Master, turn: object) -> None:  # noqa: ARG001 - a call like the others
+        def call(master: Master, turn: Turn) -> None:
             node = master.state.nodes.get(node_id)
             if node is None:
                 tell(NotFound("no-such-node", f"There is no node {node_id}: see `mgpu nodes`."))
-            elif not master.engine.ping(node_id, key, tell, cell):
-                tell(Unavailable("node-away", f"{node_id} is {node.state}: {node.reason or 'it is not connected'}"))
+                return
+            away = Unavailable("node-away", f"{node_id} is {node.state}: {node.reason or 'it is not connected'}")
+            master.ask_node(turn, node_id, lambda pong: tell(pong or away), key, cell)
 
         self._master.post(call, tell)
         try:

@@ -24,7 +24,7 @@ from mgpu_agent.protocol.codec import MAX_FRAME_BYTES
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.text import printable
-from mgpu_jupyter.master.ports import Incoming
+from mgpu_jupyter.master.frames import Incoming
 
 log = logging.getLogger("mgpu.link")
 

@@ -11,4 +11,4 @@ from tests.engines.world import World
 def world(tmp_path):
     world = World(tmp_path / "logs")
     yield world
-    world.engine.close()
+    world.link.close()

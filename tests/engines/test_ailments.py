@@ -53,5 +53,5 @@ def test_a_node_that_connects_anew_is_well_until_it_says_otherwise(world: World)
     (joined,) = world.hello(route=b"\0r2")
 
     assert joined.troubles == {}
-    world.link.incoming.clear()
+    world.carrier.incoming.clear()
     assert world.say(wire.Checked(ailments=(DISK,)), route=b"\0r2") == [NodeChecked(at=AT, node_id=N1, ailments=(DISK.text,))]

@@ -15,8 +15,9 @@ from mgpu_agent.protocol.bounds import FRAMES_PER_MESSAGE
 from mgpu_agent.protocol.codec import encode
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, ResultFile, TaskSpec, TaskStatus
-from mgpu_jupyter.engines.folders import MAX_WAITING, FolderServer
-from mgpu_jupyter.master.ports import Incoming
+from mgpu_jupyter.engines.agents.folders import MAX_WAITING, FolderServer
+from mgpu_jupyter.master.frames import Incoming
+from mgpu_jupyter.scheduler.commands import LaunchTask
 from mgpu_jupyter.scheduler.events import NodeJoined
 from tests.builders import facts
 from tests.engines.world import World, wait_until
@@ -29,7 +30,7 @@ FLOOD = 1_000
 def world(tmp_path):
     world = World(tmp_path)
     yield world
-    world.engine.close()
+    world.link.close()
 
 
 def gpus(count):
@@ -55,8 +56,8 @@ def test_a_message_of_very_many_frames_is_refused(world):
     world.hello()
     world.sent()
     beat = memoryview(encode(wire.Heartbeat(at=1.0), 0))
-    world.link.incoming.append(Incoming("n1", b"\0r1", [beat] * (FRAMES_PER_MESSAGE + 1)))
-    assert world.engine.receive() == []
+    world.carrier.incoming.append(Incoming("n1", b"\0r1", [beat] * (FRAMES_PER_MESSAGE + 1)))
+    assert world.poll() == []
     assert [type(message) for _, message in world.sent()] == [wire.Refuse]
 
 
@@ -100,9 +101,9 @@ def test_a_flood_fills_neither_memory_nor_log(world, caplog, kind):
         for number in range(first, first + count):
             route = b"\0r%d" % number if kind == "hellos of other boots" else b"\0r1"
             world.say(FLOODS[kind](number), route=route)
-            world.engine.committed()
-            world.engine.take_marks()
-            world.engine.take_news()
+            world.link.committed()
+            for beside in ("marks", "grown", "typed", "readings", "answers"):
+                world.take(beside)
             world.sent()
 
     flood(0, 200)
@@ -147,13 +148,13 @@ def test_a_node_gets_only_pieces_of_users_whose_jobs_it_has_and_touches_only_its
     """Kept: what another node was given is nothing to this one, whatever it names."""
     secret = hashlib.sha256(b"secret").hexdigest()
     world = World(tmp_path)
-    world.engine._files._folders._read = lambda user, digest: b"secret" if (user, digest) == ("me", secret) else None
+    world.link._files._folders._read = lambda user, digest: b"secret" if (user, digest) == ("me", secret) else None
     try:
         world.hello()
         world.hello(node="n2", route=b"\0r2")
         world.sent()
         theirs = world.job.attempt_key
-        world.engine.launch(replace(a_spec_of_launch(), key=theirs, user="me", folder=secret))
+        world.link.send([LaunchTask(replace(a_spec_of_launch(), key=theirs, user="me", folder=secret))])
         world.sent()
         for message in (
             wire.FetchPieces(key=theirs, digests=(secret,)),
@@ -164,10 +165,10 @@ def test_a_node_gets_only_pieces_of_users_whose_jobs_it_has_and_touches_only_its
         ):
             assert world.say(message, node="n2", route=b"\0r2") == []
         assert world.sent() == []
-        assert world.engine.take_news().typed == []
+        assert world.take("typed") == []
 
         world.say(wire.FetchPieces(key=theirs, digests=(secret,)))
         ((route, piece),) = wait_until(world.sent)
         assert (route, piece.digest, bytes(piece.data)) == (b"\0r1", secret, b"secret")
     finally:
-        world.engine.close()
+        world.link.close()

@@ -13,7 +13,7 @@ import pytest
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
 from mgpu_agent.protocol.model import ResultFile
-from mgpu_jupyter.engines.results import MAX_TRIES, PART_BYTES, SYNC_BYTES, ResultCollector
+from mgpu_jupyter.engines.agents.results import MAX_TRIES, PART_BYTES, SYNC_BYTES, ResultCollector
 from mgpu_jupyter.master.shares import Shares
 from mgpu_jupyter.store.disk_use import results_by_user
 from mgpu_jupyter.store.results import ResultStore

@@ -1,4 +1,4 @@
-"""An agents' engine over a link in memory, for tests."""
+"""The agents' engine over a carrier in memory, for tests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import STDOUT, HealthChecks
-from mgpu_jupyter.engines.agents import AgentsEngine
-from mgpu_jupyter.engines.records import LinkSettings, Records
-from mgpu_jupyter.master.ports import Incoming
+from mgpu_jupyter.engines.agents.engine import wire_agents
+from mgpu_jupyter.engines.agents.records import Records
+from mgpu_jupyter.master.frames import Incoming
+from mgpu_jupyter.master.node_link import Inbox
+from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.store.logs import LogWriter
 from tests.builders import Cluster, facts
 
@@ -21,7 +23,7 @@ LIMIT_S = 60.0
 CHECKS = HealthChecks(min_free_bytes=16_000_000)
 
 
-class FakeLink:
+class FakeCarrier:
     def __init__(self, diary):
         self.incoming, self.sent, self.allowed, self.gone = [], [], {}, set()
         self.diary, self.forbidden, self.bound = diary, {}, []
@@ -56,6 +58,9 @@ class FakeLink:
         if self.allowed.pop(user_id, None) is not None:
             self.forbidden[user_id] = why
 
+    def remember(self, public_key, user_id, why):
+        self.forbidden[user_id] = why
+
     def holder(self, public_key):
         if len(public_key) != 40:
             raise ValueError(public_key)
@@ -69,40 +74,57 @@ class FakeLink:
 
 
 class World:
-    """An engine, its link, its logs, and one job that is assigned to n1."""
+    """Both ports of the engine, its carrier, its logs, and one job that is assigned to n1."""
 
     def __init__(self, root, timeout_s=60.0):
         self.root = root
         self.diary, self.bound, self.now = [], {}, AT
-        self.link = FakeLink(self.diary)
+        self.carrier = FakeCarrier(self.diary)
         cluster = Cluster(("n1", 2))
         self.job = cluster.started()
         assigned = self.assigned = {self.job.attempt_key: frozenset({NodeId("n1")})}
-        self.engine = AgentsEngine(
-            self.link,
+        self.link, self.enrolment, self.connections = wire_agents(
+            self.carrier,
             LogWriter(root),
             Records(self._bind, lambda attempt: assigned.get(attempt, frozenset())),
             LinkSettings(cluster="test", timeout_s=timeout_s),
             master_epoch=EPOCH,
             clock=lambda: self.now,
-            link_port=8790,
+            port=8790,
             wall=lambda: WALL,
         )
+        self._beside = Inbox()
 
     def _bind(self, node_id, public_key, join_key):
         self.diary.append(("bind", node_id, join_key))
         self.bound[node_id] = public_key
 
     def say(self, *messages, node="n1", route=b"\0r1", epoch=0):
-        self.link.incoming.append(Incoming(node, route, [memoryview(encode(message, epoch)) for message in messages]))
-        return self.engine.receive()
+        self.carrier.incoming.append(Incoming(node, route, [memoryview(encode(message, epoch)) for message in messages]))
+        return self.poll()
+
+    def poll(self):
+        """Return the events that came; the rest is kept for `take`."""
+        inbox = self.link.poll()
+        for name in ("marks", "typed", "answers"):
+            getattr(self._beside, name).extend(getattr(inbox, name))
+        self._beside.grown |= inbox.grown
+        self._beside.readings |= inbox.readings
+        return inbox.events
+
+    def take(self, what):
+        """Return what came of this kind beside events, and forget it."""
+        assert self.poll() == []
+        taken = getattr(self._beside, what)
+        setattr(self._beside, what, type(taken)())
+        return taken
 
     def hello(self, node="n1", route=b"\0r1", tasks=()):
         return self.say(wire.Hello(node_id=node, facts=facts(node), tasks=tasks), node=node, route=route)
 
     def sent(self):
-        self.engine.flush()
-        sent, self.link.sent = self.link.sent, []
+        self.link.flush()
+        sent, self.carrier.sent = self.carrier.sent, []
         return [(route, message) for route, epoch, message in sent if epoch == EPOCH]
 
     def output(self, data=b"hello", offset=0, stream=STDOUT, attempt=None, node="n1"):

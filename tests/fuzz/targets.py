@@ -23,11 +23,12 @@ from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Hello, Refuse, Resync, Welcome
 from mgpu_agent.run_as.account import Account
-from mgpu_jupyter.engines.agents import AgentsEngine
-from mgpu_jupyter.engines.door import ENROL_USER
-from mgpu_jupyter.engines.records import LinkSettings, Records
+from mgpu_jupyter.engines.agents.engine import wire_agents
+from mgpu_jupyter.engines.agents.enrolment import ENROL_USER
+from mgpu_jupyter.engines.agents.records import Records
+from mgpu_jupyter.master.frames import Incoming
 from mgpu_jupyter.master.master import Master
-from mgpu_jupyter.master.ports import Incoming
+from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler import invariants
 from mgpu_jupyter.scheduler.events import JobSubmitted
 from mgpu_jupyter.scheduler.model import Policy
@@ -100,6 +101,9 @@ class Pipe:
     def forbid(self, user_id: str, why: str) -> None:
         self._names = {key: name for key, name in self._names.items() if name != user_id}
 
+    def remember(self, public_key: str, user_id: str, why: str) -> None:
+        """Nobody asks why."""
+
     def holder(self, public_key: str) -> str | None:
         return self._names.get(_checked(public_key))
 
@@ -122,10 +126,10 @@ class MasterTarget:
         store = MemoryStore()
         records = Records(lambda *_: None, store.assigned_nodes)
         logs = LogWriter(Path(self._place.name) / "logs", cap_bytes=OUTPUT_CAP)
-        engine = AgentsEngine(
+        agents = wire_agents(
             self.pipe, logs, records, LinkSettings(cluster="fuzz"), master_epoch=EPOCH, clock=self._clock, wall=self._clock
         )
-        self.master = Master(store, engine, self, self._clock, policy=Policy(), epoch=EPOCH)
+        self.master = Master(store, agents.link, agents.enrolment, self, self._clock, policy=Policy(), epoch=EPOCH)
         self._users = [NodeId("n1")] * 12 + [NodeId("n2")] * 6 + [ENROL_USER] * 2
         self._dice = random.Random(seed)
         self._jobs = 0

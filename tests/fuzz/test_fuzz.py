@@ -11,7 +11,7 @@ import pytest
 from mgpu_agent.core.machine import Machine
 from mgpu_agent.keeper.desk import Desk
 from mgpu_agent.protocol.messages import Resync
-from mgpu_jupyter.engines.agents import AgentsEngine
+from mgpu_jupyter.engines.agents.link import AgentsLink
 from tests.fuzz import throwing as fuzz
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.targets import TARGETS
@@ -50,13 +50,13 @@ def test_a_seed_gives_the_same_frames_each_time(name: str) -> None:
 
 
 def break_master(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = AgentsEngine._take_samples
+    take = AgentsLink._take_samples
 
-    def broken(self: AgentsEngine, node_id: Any, samples: Any) -> None:
+    def broken(self: AgentsLink, node_id: Any, samples: Any) -> None:
         assert all(sample.memory_used_bytes >= 0 for sample in samples)
         take(self, node_id, samples)
 
-    monkeypatch.setattr(AgentsEngine, "_take_samples", broken)
+    monkeypatch.setattr(AgentsLink, "_take_samples", broken)
 
 
 def break_agent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def submit(bench, key=None, user="ann", **spec):
 
 def end(bench, job, exit_code=0):
     job = bench.master.state.jobs[job.id]
-    bench.engine.events += [TaskReported(at=10.0, status=status(job)), TaskReported(at=20.0, status=ended(job, exit_code=exit_code))]
+    bench.nodes.tell(TaskReported(at=10.0, status=status(job)), TaskReported(at=20.0, status=ended(job, exit_code=exit_code)))
     bench.master.turn()
 
 
@@ -117,7 +117,7 @@ def test_a_job_can_only_wait_for_jobs_that_exist_so_there_is_no_circle(bench):
 def test_a_parent_that_ends_in_the_same_turn_is_judged_as_it_is_then(bench):
     (parent,) = submit(bench)
     job = bench.master.state.jobs[parent.id]
-    bench.engine.events += [TaskReported(at=10.0, status=status(job)), TaskReported(at=20.0, status=ended(job, exit_code=3))]
+    bench.nodes.tell(TaskReported(at=10.0, status=status(job)), TaskReported(at=20.0, status=ended(job, exit_code=3)))
     never = submit(bench, dependency=f"afterok:{parent.id}")
     assert never.code == "dependency-never"
 
@@ -172,7 +172,7 @@ def test_orders_about_an_array_reach_those_that_they_can(bench):
     assert [(job.id, job.held) for job in held] == [(jobs[1].id, True), (jobs[2].id, True)]
     assert [job.state for job in again] == [JobState.STOPPING, JobState.QUEUED, JobState.QUEUED]
     assert [job.state for job in cancelled] == [JobState.STOPPING, JobState.CANCELLED, JobState.CANCELLED]
-    bench.engine.events.append(TaskReported(at=20.0, status=ended(bench.master.state.jobs[jobs[0].id], exit_code=None, signal=15)))
+    bench.nodes.tell(TaskReported(at=20.0, status=ended(bench.master.state.jobs[jobs[0].id], exit_code=None, signal=15)))
     bench.master.turn()
     over = change(bench, array_id, held=True)
     assert (type(over), over.code) == (Conflict, "job-over")

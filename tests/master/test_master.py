@@ -5,20 +5,25 @@ from __future__ import annotations
 import threading
 
 import pytest
+from msgspec.structs import replace
 
+from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.model import GpuSample
 from mgpu_jupyter.master import calls, doors
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
-from mgpu_jupyter.master.ports import JoinKey, News
+from mgpu_jupyter.master.node_link import Answer, Reading
+from mgpu_jupyter.master.ports import JoinKey
+from mgpu_jupyter.master.questions import QUESTIONS_REMEMBERED, Questions
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeJoined, NodeMet, TaskReported
-from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.model import Load, Policy
 from mgpu_jupyter.store.memory import MemoryStore
 from tests.builders import a_spec, an_offer, ended, everybody_reached, facts, job_id, status
-from tests.master.engine import FakeEngine
+from tests.master.nodes import DiaryNodes
 
 LIMIT_S = 10.0
 
@@ -40,12 +45,12 @@ class RecordingStore(MemoryStore):
 class Bench:
     def __init__(self):
         self.diary = []
-        self.store, self.engine = RecordingStore(self.diary), FakeEngine(self.diary)
+        self.store, self.nodes = RecordingStore(self.diary), DiaryNodes(self.diary)
         self.answers, self.published = [], []
         self.master = self.new_master()
 
     def new_master(self, policy=None):
-        return Master(self.store, self.engine, self, SteadyClock(), policy=policy or Policy(), epoch=2)
+        return Master(self.store, self.nodes, self.nodes, self, SteadyClock(), policy=policy or Policy(), epoch=2)
 
     def publish(self, replies, jobs, grown):
         for reply in replies:
@@ -72,7 +77,7 @@ class Bench:
         return self.answers.pop() if self.answers else None
 
     def join(self, node="n1", gpus=4):
-        self.engine.events.append(NodeJoined(at=0.0, node_id=NodeId(node), facts=facts(node, gpus)))
+        self.nodes.tell(NodeJoined(at=0.0, node_id=NodeId(node), facts=facts(node, gpus)))
         self.master.turn()
 
     def one_job(self, **spec):
@@ -107,7 +112,7 @@ def test_a_job_of_two_nodes_is_prepared_after_one_commit_and_started_after_the_n
     assert bench.diary == [("commit", ["starting"]), ("prepare", "n1", 60.0), ("prepare", "n2", 60.0), "answer"]
 
     bench.diary.clear()
-    bench.engine.events += [LaunchWasPrepared(at=1.0, node_id=NodeId(node), key=job.attempt_key) for node in ("n1", "n2")]
+    bench.nodes.tell(*[LaunchWasPrepared(at=1.0, node_id=NodeId(node), key=job.attempt_key) for node in ("n1", "n2")])
     bench.master.turn()
     assert bench.diary == [("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
 
@@ -118,9 +123,9 @@ def test_nodes_of_a_distributed_job_meet_after_a_commit_and_start_after_the_next
         bench.join(node)
     job = bench.one_job(nodes=2, distributed=True)
     bench.diary.clear()
-    bench.engine.events += [LaunchWasPrepared(at=1.0, node_id=node, key=job.attempt_key, offer=an_offer(node)) for node in nodes]
+    bench.nodes.tell(*[LaunchWasPrepared(at=1.0, node_id=node, key=job.attempt_key, offer=an_offer(node)) for node in nodes])
     bench.master.turn()
-    bench.engine.events += [NodeMet(at=1.0, node_id=node, met=everybody_reached(job, node)) for node in nodes]
+    bench.nodes.tell(*[NodeMet(at=1.0, node_id=node, met=everybody_reached(job, node)) for node in nodes])
     bench.master.turn()
     meet = [("meet", "n1", ["n2"], 4.0), ("meet", "n2", ["n1"], 4.0)]
     assert bench.diary == [("commit", ["starting"]), *meet, ("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
@@ -189,7 +194,7 @@ def test_a_job_may_be_submitted_and_cancelled_in_the_same_turn(bench):
 def test_a_running_job_is_stopped_and_its_nodes_show_who_holds_them(bench):
     bench.join()
     job = bench.one_job()
-    bench.engine.events.append(TaskReported(at=1.0, status=status(job)))
+    bench.nodes.tell(TaskReported(at=1.0, status=status(job)))
     bench.master.turn()
 
     (node,) = bench.master.nodes()
@@ -197,7 +202,7 @@ def test_a_running_job_is_stopped_and_its_nodes_show_who_holds_them(bench):
     bench.cancel(job.id)
     assert bench.turn().state is JobState.STOPPING
     assert ("stop", "n1", "Cancelled by ann.") in bench.diary
-    bench.engine.events.append(TaskReported(at=2.0, status=ended(job, exit_code=None, signal=15)))
+    bench.nodes.tell(TaskReported(at=2.0, status=ended(job, exit_code=None, signal=15)))
     bench.master.turn()
     assert bench.master.node(NodeId("n1")).holders == {}
     assert bench.store.find_job(job.id).state is JobState.CANCELLED
@@ -239,7 +244,7 @@ def test_a_turn_that_fails_is_invisible_and_its_callers_may_try_again(bench):
 
 def test_a_bug_in_the_core_costs_one_turn(bench, caplog):
     bench.join()
-    bench.engine.events.append("not an event")
+    bench.nodes.tell("not an event")
 
     bench.submit()
     answer = bench.turn()
@@ -261,7 +266,7 @@ def test_a_time_limit_is_looked_at_without_anything_else_happening(bench):
     bench.master = bench.new_master(Policy(scheduling=Scheduling(max_time_s=0.001)))
     bench.join()
     job = bench.one_job()
-    bench.engine.events.append(TaskReported(at=1.0, status=status(job, started_at=1.0)))
+    bench.nodes.tell(TaskReported(at=1.0, status=status(job, started_at=1.0)))
     bench.master.turn()
 
     bench.master.turn()
@@ -272,7 +277,7 @@ def test_a_time_limit_is_looked_at_without_anything_else_happening(bench):
 def test_a_mismatch_is_loud(bench, caplog):
     bench.join()
     job = bench.one_job()
-    bench.engine.events.append(TaskReported(at=1.0, status=status(job, gpus=())))
+    bench.nodes.tell(TaskReported(at=1.0, status=status(job, gpus=())))
     bench.master.turn()
 
     assert "mismatch: Rank 0 of job" in caplog.text
@@ -307,11 +312,52 @@ def test_the_thread_serves_until_it_is_stopped_and_answers_those_who_come_too_la
 
 
 def test_output_that_grew_is_published(bench):
-    bench.engine.news = News(grown={job_id(1)})
+    bench.nodes.inbox.grown.add(job_id(1))
     bench.master.turn()
     bench.master.turn()
 
     assert bench.published == [([], {job_id(1)})]
+
+
+def test_a_node_is_asked_and_only_its_own_answer_counts_once(bench):
+    told = []
+    for node in ("n1", "n2"):
+        bench.join(node)
+    pong = wire.Pong(number=1, node_id=NodeId("n1"), host="h", address="a", agent_version="1", python="p", pid=7, at=1.0)
+    bench.post(lambda master, turn: master.ask_node(turn, NodeId("n1"), told.append, None, None))
+    bench.turn()
+    assert (bench.nodes.heard["n1"], bench.nodes.heard["n2"]) == ([wire.Ping(number=1)], [])
+    for node, answer in (("n2", pong), ("n1", replace(pong, number=9)), ("n1", pong), ("n1", pong)):
+        bench.nodes.answer(NodeId(node), answer)
+        bench.turn()
+    assert told == [pong]
+
+
+def test_a_question_to_a_node_that_is_away_is_answered_with_the_next_turn(bench):
+    told = []
+    bench.post(lambda master, turn: master.ask_node(turn, NodeId("n9"), told.append, None, None))
+    bench.turn()
+    assert told == []
+    bench.turn()
+    assert told == [None]
+
+
+def test_questions_that_nobody_answers_are_given_up(bench):
+    questions, told = Questions(), []
+    numbers = [questions.ask(NodeId("n1"), None, told.append).number for _ in range(QUESTIONS_REMEMBERED + 1)]
+    for number in (numbers[0], numbers[1], numbers[-1]):
+        questions.take(Answer(NodeId("n1"), number, None))
+    assert told == [None, None]
+
+
+def test_readings_are_shown_until_newer_ones_come(bench):
+    bench.join()
+    reading = Reading(samples=(GpuSample(uuid="GPU-n1-0", utilisation_percent=5.0),), load=Load(cpu_percent=12.5))
+    bench.nodes.read(NodeId("n1"), reading)
+    bench.turn()
+    bench.one_job(gpus=0)
+    view = bench.master.node(NodeId("n1"))
+    assert (view.samples, view.load) == (reading.samples, reading.load)
 
 
 # --- who gets in ------------------------------------------------------------------------------------

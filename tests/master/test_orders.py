@@ -7,10 +7,11 @@ import pytest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.master import doors
+from mgpu_jupyter.master.node_link import Reading
 from mgpu_jupyter.master.views import node_view
 from mgpu_jupyter.model.settings import Lists, Retries, Scheduling
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeLeft, NodeProbed
-from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.model import Load, Policy
 from tests.master.test_master import Bench
 
 
@@ -38,6 +39,7 @@ def test_an_order_is_answered_after_its_commit_and_outlives_the_master(bench):
     assert bench.diary == [("commit", []), "answer"]
     order(bench, "deny", users=("eve",), accounts=("guests",), reason="noise")
     restart(bench)
+    bench.nodes.read(NodeId("n1"), Reading(load=Load(cpu_percent=12.5)))
     bench.join()
 
     view = node_view(bench.master.node(NodeId("n1")))
@@ -65,22 +67,23 @@ def test_a_wrong_order_is_an_error_and_saves_nothing(bench):
 
 
 def test_a_removed_node_is_gone_everywhere(bench):
-    bench.engine.events.append(NodeLeft(at=1.0, node_id=NodeId("n1"), reason="stopped"))
+    bench.nodes.read(NodeId("n1"), Reading(load=Load(cpu_percent=12.5)))
+    bench.nodes.tell(NodeLeft(at=1.0, node_id=NodeId("n1"), reason="stopped"))
     bench.master.turn()
     bench.diary.clear()
     assert order(bench, "remove").startswith("It is forgotten")
 
     assert bench.diary == [("commit", []), ("forget", "n1"), "answer"]
     assert (bench.master.nodes(), bench.store.recover().nodes) == ([], ())
+    bench.join()
+    assert bench.master.node(NodeId("n1")).load == Load()
 
 
 def test_an_unhealthy_node_stays_so_over_a_restart_and_is_tried_when_it_joins(bench):
     bench.master = bench.new_master(Policy(scheduling=Scheduling(retries=Retries(node_failures=1))))
     bench.join()
     job = bench.one_job()
-    bench.engine.events.append(
-        LaunchWasRefused(at=9.0, node_id=NodeId("n1"), key=job.attempt_key, code="spool", message="Full.", fault="node")
-    )
+    bench.nodes.tell(LaunchWasRefused(at=9.0, node_id=NodeId("n1"), key=job.attempt_key, code="spool", message="Full.", fault="node"))
     bench.master.turn()
     restart(bench)
     assert bench.master.node(NodeId("n1")).health.failures == 1
@@ -90,6 +93,6 @@ def test_an_unhealthy_node_stays_so_over_a_restart_and_is_tried_when_it_joins(be
     assert bench.diary[-1] == ("probe", "n1", number)
     assert bench.store.recover().epoch == number
     assert bench.master.node(NodeId("n1")).state == "unhealthy"
-    bench.engine.events.append(NodeProbed(at=10.0, node_id=NodeId("n1"), number=number, ok=True))
+    bench.nodes.tell(NodeProbed(at=10.0, node_id=NodeId("n1"), number=number, ok=True))
     bench.master.turn()
     assert bench.master.node(NodeId("n1")).state == "online"

@@ -98,7 +98,7 @@ def test_the_first_rank_that_fails_takes_the_others_down_and_is_the_one_that_is_
         reason=reason,
         tasks=(status(job, 0), ended(running, 1, 1, 21.0)),
     )
-    assert stop == [SaveJob(stopping), StopTask("n1", key(job.id), 15.0, reason.text)]
+    assert stop == [SaveJob(stopping), StopTask("n1", key(job.id), 15.0, reason.text, StopCause.RANK_FAILED)]
     (save,) = end
     assert (save.job.state, save.job.exit_code) == (JobState.FAILED, 7)
     assert save.job.reason == Reason("exit", "Rank 0 ended with exit code 7 on n1.")
@@ -140,7 +140,7 @@ def test_cancelling_a_running_job_stops_its_tree_and_waits_for_the_end():
 
     reason = Reason("cancelled", "Cancelled by bob.")
     assert [type(command) for command in commands] == [SaveJob, StopTask]
-    assert commands[1] == StopTask("n1", key(job.id), 15.0, "Cancelled by bob.")
+    assert commands[1] == StopTask("n1", key(job.id), 15.0, "Cancelled by bob.", StopCause.CANCELLED)
     assert again == []
     assert [(save.job.state, save.job.exit_code, save.job.reason) for save in end] == [(JobState.CANCELLED, 143, reason)]
 
@@ -157,7 +157,7 @@ def test_a_stop_that_was_lost_with_its_connection_is_repeated_when_the_node_says
     report(cluster, ended(job, 0, exit_code=None, signal=15))
     over = cluster.join(node, 1, at=17.0, tasks=(ended(job, 0, exit_code=None, signal=15),))
 
-    assert running == [SaveNode(node), StopTask(node, key(job.id), 15.0, "Cancelled by bob.")]
+    assert running == [SaveNode(node), StopTask(node, key(job.id), 15.0, "Cancelled by bob.", StopCause.CANCELLED)]
     assert over == [SaveNode(node)]
 
 
@@ -180,7 +180,7 @@ def test_the_time_limit_counts_from_the_start_and_the_clusters_limit_is_the_uppe
     assert books.next_due_at(cluster.state) == 30.0
     assert cluster.tell(TimePassed(at=29.0)) == []
     commands = cluster.tell(TimePassed(at=31.0))
-    assert commands[1] == StopTask("n1", key(other.id, epoch=2), 15.0, "Stopped at its time limit of 20 s.")
+    assert commands[1] == StopTask("n1", key(other.id, epoch=2), 15.0, "Stopped at its time limit of 20 s.", StopCause.TIMEOUT)
     (save,) = report(cluster, ended(other, exit_code=None, signal=15, at=32.0))
     assert (save.job.state, save.job.exit_code) == (JobState.TIMEOUT, 143)
     assert books.next_due_at(cluster.state) == 60.0
@@ -322,7 +322,7 @@ def test_a_refused_rank_takes_its_gang_down_and_the_job_waits_for_all_of_it():
     report(cluster, status(job, 1))
 
     commands = cluster.tell(refusal(job, "node"))
-    assert commands[1:] == [StopTask("n2", key(job.id), 15.0, "It cannot."), SaveNode("n1")]
+    assert commands[1:] == [StopTask("n2", key(job.id), 15.0, "It cannot.", StopCause.REQUEUE), SaveNode("n1")]
     assert cluster.job(job.id).state is JobState.STOPPING
     record, save = report(cluster, ended(job, 1, exit_code=None, signal=15))
     assert (type(record), save.job.state) == (SaveAttempt, JobState.QUEUED)

@@ -90,7 +90,7 @@ def test_the_job_of_a_lost_gpu_fails_with_that_reason():
     reason = Reason("gpu-lost", "GPU 1 of n1 was lost: GPU is lost.")
     stopping = replace(running, state=JobState.STOPPING, stop=StopCause.RANK_FAILED, reason=reason, kill_at=cluster.state.now + 15.0)
 
-    assert tell(cluster, g1=LOST) == [SaveNode("n1"), SaveJob(stopping), StopTask("n1", job.attempt_key, 15.0, reason.text)]
+    assert tell(cluster, g1=LOST) == [SaveNode("n1"), SaveJob(stopping), StopTask("n1", job.attempt_key, 15.0, reason.text, stopping.stop)]
     assert tell(cluster, g0=LOST, g1=LOST) == [SaveNode("n1")]
     killed = ended(running, exit_code=None, signal=15)
     assert report(cluster, killed) == [
@@ -106,7 +106,7 @@ def test_a_job_that_is_not_known_to_run_tries_again_elsewhere():
     reason = Reason("gpu-lost", "GPU 0 of n1 was lost: GPU is lost.")
     stopping = replace(job, state=JobState.STOPPING, stop=StopCause.REQUEUE, reason=reason, kill_at=20.0)
 
-    assert tell(cluster, g0=LOST) == [SaveNode("n1"), SaveJob(stopping), StopTask("n1", job.attempt_key, 15.0, reason.text)]
+    assert tell(cluster, g0=LOST) == [SaveNode("n1"), SaveJob(stopping), StopTask("n1", job.attempt_key, 15.0, reason.text, stopping.stop)]
     record, again, _ = cluster.tell(refusal(job, "node"))
     assert (type(record), again.job.state, again.job.attempt) == (SaveAttempt, JobState.QUEUED, 1)
     cluster.join("n2", 1)

@@ -172,7 +172,10 @@ def test_a_running_job_is_ended_and_waits_in_its_old_place():
     later = cluster.submit(at=12.0)
 
     saved, stop = cluster.tell(RequeueRequested(at=13.0, job_id=job.id, by="ann"))
-    assert (saved.job.state, stop) == (JobState.STOPPING, StopTask(NodeId("n1"), job.attempt_key, 15.0, "Queued again by ann."))
+    assert (saved.job.state, stop) == (
+        JobState.STOPPING,
+        StopTask(NodeId("n1"), job.attempt_key, 15.0, "Queued again by ann.", StopCause.REQUEUE),
+    )
     assert cluster.tell(RequeueRequested(at=14.0, job_id=job.id, by="ann")) == []
     record, _again = cluster.tell(TaskReported(at=15.0, status=ended(job, exit_code=None, signal=15, at=15.0)))
     assert record == SaveAttempt(record.job)

@@ -20,7 +20,7 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import Policy, Reason
+from mgpu_jupyter.scheduler.model import Policy, Reason, StopCause
 from mgpu_jupyter.scheduler.state import ClusterState
 from tests.builders import Cluster, ended, facts, status
 
@@ -109,7 +109,7 @@ def test_the_other_ranks_of_a_lost_gang_are_ended_and_waited_for():
     save, *stops = cluster.tell(TimePassed(at=120.0))
     text = "Nothing was heard of node n1 for 100 s: its lease ran out there."
     assert (save.job.state, save.job.reason) == (JobState.STOPPING, Reason("node-lost", text))
-    assert stops == [StopTask(NodeId(node), job.attempt_key, 15.0, text) for node in ("n1", "n2")]
+    assert stops == [StopTask(NodeId(node), job.attempt_key, 15.0, text, StopCause.REQUEUE) for node in ("n1", "n2")]
     cluster.tell(TaskReported(at=130.0, status=ended(job, 1 - rank, exit_code=None, signal=15)))
     assert (cluster.tell(TimePassed(at=130.0)), cluster.job(job.id).open_ranks) == ([], {rank})
     assert cluster.tell(TimePassed(at=140.0))[-1].job.state is JobState.QUEUED

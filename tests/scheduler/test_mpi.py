@@ -9,6 +9,7 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.commands import SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import NodeDeclaredLost, TaskReported
 from mgpu_jupyter.scheduler.launch import launch_spec
+from mgpu_jupyter.scheduler.model import StopCause
 from tests.builders import Cluster, ended, status
 
 
@@ -39,7 +40,7 @@ def test_there_is_one_process_on_each_node_and_slots_for_every_gpu(job):
 
 def test_when_the_first_ends_well_the_others_are_ended_and_the_job_is_completed(cluster, job):
     commands = cluster.tell(TaskReported(at=20.0, status=ended(job, 0)))
-    assert StopTask(NodeId("n2"), job.attempt_key, 15.0, "Its first process is over.") in commands
+    assert StopTask(NodeId("n2"), job.attempt_key, 15.0, "Its first process is over.", StopCause.FIRST_DONE) in commands
     saved = last_saved(cluster.tell(TaskReported(at=21.0, status=ended(job, 1, exit_code=None, signal=15))))
     assert (saved.state, saved.exit_code) == (JobState.COMPLETED, 0)
 

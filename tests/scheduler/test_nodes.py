@@ -19,7 +19,7 @@ from mgpu_jupyter.scheduler.events import (
 )
 from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import Reason
+from mgpu_jupyter.scheduler.model import Reason, StopCause
 from tests.builders import Cluster, ended, facts, job_id, key, status
 from tests.scheduler.test_attempts import refusal, report
 
@@ -118,7 +118,7 @@ def test_a_stop_that_was_lost_on_the_way_is_sent_again():
 
     commands = cluster.join("n1", 1)
 
-    assert commands == [SaveNode("n1"), StopTask("n1", key(job.id), 15.0, "Stopped before it was started.")]
+    assert commands == [SaveNode("n1"), StopTask("n1", key(job.id), 15.0, "Stopped before it was started.", StopCause.CANCELLED)]
 
 
 def test_an_end_that_was_missed_is_told_in_the_hello():
@@ -281,7 +281,7 @@ def test_a_gang_that_loses_a_node_is_ended_on_the_others_before_it_runs_again():
     node, save, stop = give_up(cluster)
 
     assert (node, save.job.state) == (SaveNode("n1"), JobState.STOPPING)
-    assert stop == StopTask("n2", job.attempt_key, 15.0, GIVEN_UP.text)
+    assert stop == StopTask("n2", job.attempt_key, 15.0, GIVEN_UP.text, StopCause.REQUEUE)
     _record, again = report(cluster, ended(job, 1, exit_code=None, signal=15))
     assert again.job.state is JobState.QUEUED
 

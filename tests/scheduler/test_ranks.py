@@ -9,7 +9,7 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.commands import LaunchTask, StopTask
 from mgpu_jupyter.scheduler.events import CancelRequested, LaunchWasRefused, NodeDeclaredLost, NodeJoined, TaskReported
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import Policy
+from mgpu_jupyter.scheduler.model import Policy, StopCause
 from tests.builders import Cluster, ended, facts, status
 
 POLICY = Policy(kill_grace_s=5.0)
@@ -54,7 +54,9 @@ def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_named():
     cluster, job = running()
 
     _, *stops = report(cluster, ended(job, 3, exit_code=7, at=21.0), at=21.5)
-    assert stops == [StopTask(NodeId(node), job.attempt_key, 5.0, "Rank 3 ended with exit code 7 on n2.") for node in ("n1", "n2")]
+    assert stops == [
+        StopTask(NodeId(node), job.attempt_key, 5.0, "Rank 3 ended with exit code 7 on n2.", StopCause.RANK_FAILED) for node in ("n1", "n2")
+    ]
     others = [ended(job, rank, exit_code=None, signal=15, at=22.0, reason=stops[0].reason) for rank in (0, 1)]
     report(cluster, *others)
     (save,) = report(cluster, ended(job, 2, exit_code=1, at=21.7))

@@ -12,6 +12,7 @@ from tornado.httpclient import HTTPClientError
 from mgpu_agent.protocol.messages import Input, InputAck, Resize
 from mgpu_jupyter.api.input import INPUT_WINDOW_BYTES, MAX_INPUT_BYTES
 from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.master.node_link import PassInput
 from mgpu_jupyter.scheduler.events import TaskReported
 from mgpu_jupyter.server.presence import Presence
 from tests.builders import ended
@@ -47,7 +48,17 @@ def handed_on(app, monkeypatch):
     """What was sent to nodes."""
     seen = asyncio.Queue()
     loop = asyncio.get_event_loop_policy().get_event_loop()
-    monkeypatch.setattr(app.service.master.engine, "hand_on", lambda node, message: loop.call_soon_threadsafe(seen.put_nowait, message))
+    link = app.service.master.link
+    send = link.send
+
+    def listen(commands):
+        for command in commands:
+            if isinstance(command, PassInput):
+                loop.call_soon_threadsafe(seen.put_nowait, command.message)
+            else:
+                send([command])
+
+    monkeypatch.setattr(link, "send", listen)
     return seen
 
 

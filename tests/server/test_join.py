@@ -69,12 +69,12 @@ async def test_a_restart_keeps_who_is_revoked_and_which_lines_still_work(app, jp
     store.commit(Batch(revoked={NodeId("n1"): "Revoked by root."}))
     await app.stop_extension()
     await app._start_jupyter_server_extension(jp_serverapp)
-    router = app.service.master.engine._link
-    assert router.knows(f":join:{lines[2].public_key}"), "until it expires"
+    enrolment = app.service.master.enrolment
+    assert enrolment.knows(f":join:{lines[2].public_key}"), "until it expires"
     app.service.clock._offset += 61.0
-    app.service.master.engine.wake()
-    wait_until(lambda: not router.knows(f":join:{lines[2].public_key}"), "the third line is refused")
-    known = [router.knows(name) for name in ("n1", "n2", f":join:{lines[0].public_key}", f":join:{lines[1].public_key}")]
+    app.service.master.link.wake()
+    wait_until(lambda: not enrolment.knows(f":join:{lines[2].public_key}"), "the third line is refused")
+    known = [enrolment.knows(name) for name in ("n1", "n2", f":join:{lines[0].public_key}", f":join:{lines[1].public_key}")]
     assert known == [False, True, True, False]
 
 

@@ -12,6 +12,7 @@ from tornado.websocket import websocket_connect
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuProcess, GpuSample, GpuTrouble, Trouble
 from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
+from mgpu_jupyter.master.node_link import Reading
 from mgpu_jupyter.master.privacy import SOMEBODY, Sight, shown
 from mgpu_jupyter.model.origin import Origin
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeJoined, TaskReported
@@ -89,12 +90,17 @@ def plant(app, ask, add, tell):
         gpus = service.master.node(NodeId("n1")).facts.gpus
         samples = tuple(GpuSample(uuid=gpu.uuid, memory_used_bytes=1, processes=(process,)) for gpu in gpus)
 
-        def read(master, turn):
-            master.engine._samples[NodeId("n1")] = samples
-            master.engine._news.sampled.add(NodeId("n1"))
+        link = service.master.link
 
-        service.master.post(read, lambda error: None)
-        service.master.engine.wake()
+        def poll_once():
+            """Let the reading come in, as if the node had told it."""
+            del link.poll
+            inbox = link.poll()
+            inbox.readings[NodeId("n1")] = Reading(samples=samples)
+            return inbox
+
+        link.poll = poll_once
+        link.wake()
         end = asyncio.get_running_loop().time() + LIMIT_S
         while service.master.node(NodeId("n1")).samples != samples:
             assert asyncio.get_running_loop().time() < end, "the reading was not shown"

@@ -96,7 +96,7 @@ def test_a_headless_master_does_not_start_at_all_on_what_others_can_read(state_d
 
 @pytest.fixture
 def broken_store(monkeypatch):
-    monkeypatch.setattr("mgpu_jupyter.server.service.SqliteStore", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("mgpu_jupyter.server.wiring.SqliteStore", lambda *_, **__: 1 / 0)
 
 
 async def test_a_bug_at_the_start_shows_in_health(broken_store, jp_fetch):
@@ -113,7 +113,7 @@ async def test_before_the_start_and_after_a_dead_thread(app, jp_fetch):
     assert (await health_of(jp_fetch))["status"] == "starting"
     app.service = service
     service.master._stopping.set()
-    service.master.engine.wake()
+    service.master.link.wake()
     service.master._thread.join()
     assert (await health_of(jp_fetch))["status"] == "degraded"
 
@@ -193,7 +193,7 @@ async def test_the_server_answers_while_the_master_is_stuck_in_a_commit(app, jp_
 async def test_a_start_that_failed_leaves_the_directory_to_the_next(app, jp_serverapp, monkeypatch):
     await app.stop_extension()
     with monkeypatch.context() as patch:
-        patch.setattr("mgpu_jupyter.server.service._bind", lambda *_: 1 / 0)
+        patch.setattr("mgpu_jupyter.server.wiring._bind", lambda *_: 1 / 0)
         await app._start_jupyter_server_extension(jp_serverapp)
         assert app.health().status == "failed"
 

@@ -6,9 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mgpu_jupyter.engines.agents import LinkSettings
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.settings import Retries, Scheduling
+from mgpu_jupyter.model.settings import LinkSettings, Retries, Scheduling
 from mgpu_jupyter.scheduler.model import Policy
 from tests.checker.history import Fault, History, Settings
 from tests.checker.rules import check

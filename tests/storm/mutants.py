@@ -44,8 +44,8 @@ def launches_leave_before_the_commit() -> Any:
         original(self, turn, event)
         for send in [send for send in turn.sends if isinstance(send, LaunchTask)]:
             turn.sends.remove(send)
-            self.engine.launch(send.spec)
-        self.engine.flush()
+            self.link.send([send])
+        self.link.flush()
 
     return patch.object(CheckedMaster, "apply", apply)
 
@@ -113,7 +113,7 @@ def what_is_told_to_end_counts_as_ended() -> Any:
 
 def ends_are_forgotten_before_they_are_saved() -> Any:
     """A node is told to forget an end that the master has not committed."""
-    from mgpu_jupyter.engines.collect import Collector
+    from mgpu_jupyter.engines.agents.collect import Collector
 
     original = Collector.take_ends
 

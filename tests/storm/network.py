@@ -11,7 +11,7 @@ from typing import Any
 
 from mgpu_agent.link import KeyPair, LinkEvent, Target
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_jupyter.master.ports import Incoming
+from mgpu_jupyter.master.frames import Incoming
 from tests.storm.world import Process, World
 
 UP, DOWN = "up", "down"
@@ -292,6 +292,9 @@ class MasterSide:
 
     def forbid(self, user_id: str, why: str) -> None:
         self._names = {key: name for key, name in self._names.items() if name != user_id}
+
+    def remember(self, public_key: str, user_id: str, why: str) -> None:
+        """Nobody asks why."""
 
     def holder(self, public_key: str) -> str | None:
         return self._names.get(public_key)

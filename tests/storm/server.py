@@ -1,4 +1,4 @@
-"""The simulated machine of the master: its store and logs, which outlive it, and the product's own master and engine as a process."""
+"""The simulated machine of the master: its store and logs, which outlive it, and the product's own master and link as a process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from mgpu_agent.protocol.errors import Unavailable
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import STREAMS
-from mgpu_jupyter.engines.agents import AgentsEngine, LinkSettings, Records
-from mgpu_jupyter.engines.door import ENROL_USER
+from mgpu_jupyter.engines.agents.engine import wire_agents
+from mgpu_jupyter.engines.agents.records import Records
 from mgpu_jupyter.master.clock import SteadyClock
+from mgpu_jupyter.master.frames import Incoming
 from mgpu_jupyter.master.master import IDLE_WAIT_S, Call, Master
-from mgpu_jupyter.master.ports import Batch, Incoming, LogKey, SavedJob
+from mgpu_jupyter.master.ports import Batch, LogKey, SavedJob
 from mgpu_jupyter.master.turn import Turn
+from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler import books, invariants
 from mgpu_jupyter.scheduler.events import Event
 from mgpu_jupyter.scheduler.model import Policy
@@ -154,17 +156,15 @@ class MasterProcess(Process):
         clock = SteadyClock()
         epoch = self.store.next_master_epoch()
         self.router = MasterSide(self.network, self)
-        recovered = self.store.recover()
-        for node in recovered.nodes:
-            if node.public_key is not None:
-                self.router.allow(node.public_key, node.id)
-        assert WHERE.enrol_keys is not None
-        self.router.allow(WHERE.enrol_keys.public, ENROL_USER)
         records = Records(self.store.bind_node_key, self.store.assigned_nodes)
-        engine = AgentsEngine(
+        agents = wire_agents(
             self.router, self.logs, records, self.link, master_epoch=epoch, clock=clock, syncer=AtOnce(), wall=self.machine.wall
         )
-        self.master = CheckedMaster(self.store, engine, self, clock, policy=self.policy, epoch=epoch)
+        recovered = self.store.recover()
+        assert WHERE.enrol_keys is not None
+        agents.enrolment.recover(recovered.nodes, recovered.join_keys, WHERE.enrol_keys.public)
+        self.connections = agents.connections
+        self.master = CheckedMaster(self.store, agents.link, agents.enrolment, self, clock, policy=self.policy, epoch=epoch)
         self.master.broken = self.broken
         self.master._stopping = Pause(self)  # type: ignore[assignment]
         self.master.recover()
@@ -173,7 +173,7 @@ class MasterProcess(Process):
 
     def turn(self) -> None:
         self.master.turn()
-        for node_id, heard in self.master.engine._heard.items():
+        for node_id, heard in self.connections.heard.items():
             if self._newest.get(node_id) != heard:
                 self._newest[node_id] = heard
                 self.heard.setdefault(node_id, []).append(self.world.now)

@@ -28,10 +28,11 @@ from mgpu_agent.protocol import codec
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Hello, Refuse, Resync, Welcome
-from mgpu_jupyter.engines.agents import AgentsEngine
-from mgpu_jupyter.engines.door import ENROL_USER
-from mgpu_jupyter.engines.records import LinkSettings, Records
+from mgpu_jupyter.engines.agents.engine import wire_agents
+from mgpu_jupyter.engines.agents.enrolment import ENROL_USER
+from mgpu_jupyter.engines.agents.records import Records
 from mgpu_jupyter.master.master import Master
+from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler.events import JobSubmitted
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.store.logs import LogWriter
@@ -86,8 +87,8 @@ class Hall:
         self.bound: dict[str, str] = {}
         records = Records(lambda node_id, public_key, _: self.bound.__setitem__(node_id, public_key), store.assigned_nodes)
         link = LinkSettings(cluster="test")
-        engine = AgentsEngine(self._router, LogWriter(root), records, link, master_epoch=EPOCH, clock=time.time, link_port=port)
-        self.master = Master(store, engine, self, time.time, policy=Policy(), epoch=EPOCH)
+        agents = wire_agents(self._router, LogWriter(root), records, link, master_epoch=EPOCH, clock=time.time, port=port)
+        self.master = Master(store, agents.link, agents.enrolment, self, time.time, policy=Policy(), epoch=EPOCH)
         self._keys: dict[str, str] = {}
         self.node = self._connect("n1")
         self.enroller = self._connect(ENROL_USER)

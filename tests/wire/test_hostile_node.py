@@ -36,9 +36,10 @@ from mgpu_agent.protocol.messages import (
     Welcome,
 )
 from mgpu_agent.protocol.model import TaskStatus
-from mgpu_jupyter.engines.agents import AgentsEngine
-from mgpu_jupyter.engines.records import LinkSettings, Records
+from mgpu_jupyter.engines.agents.engine import wire_agents
+from mgpu_jupyter.engines.agents.records import Records
 from mgpu_jupyter.master.master import Master
+from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler.events import JobSubmitted
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.store.logs import LogWriter
@@ -75,10 +76,10 @@ class Hall:
         records = Records(
             lambda node_id, *_: self.bound.append(node_id), self.store.assigned_nodes, self._piece, ResultStore(root / "results")
         )
-        engine = AgentsEngine(
+        agents = wire_agents(
             self._router, LogWriter(root / "logs"), records, LinkSettings(cluster="test"), master_epoch=EPOCH, clock=time.time
         )
-        self.master = Master(self.store, engine, self, time.time, policy=Policy(), epoch=EPOCH)
+        self.master = Master(self.store, agents.link, agents.enrolment, self, time.time, policy=Policy(), epoch=EPOCH)
         self._keys = {name: zmq.curve_keypair() for name in (HONEST, LIAR)}
         for name, (key, _) in self._keys.items():
             self._router.allow(key.decode(), name)

@@ -15,9 +15,10 @@ from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.protocol.errors import MgpuError, NotFound
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.places import StatePlace
-from mgpu_jupyter.engines.records import LinkSettings
+from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler.model import Job, Policy
-from mgpu_jupyter.server.service import Service, ServiceSettings
+from mgpu_jupyter.server.service import Service
+from mgpu_jupyter.server.wiring import ServiceSettings
 from tests.chaos.power.facts import Facts
 from tests.chaos.power.recording import BOOT_AFTER, BOOT_BEFORE, NODES
 

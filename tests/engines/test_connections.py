@@ -93,5 +93,5 @@ def test_a_node_that_is_silent_where_it_is_known_and_speaks_elsewhere_is_asked_f
     assert world.sent() == [(NEW, wire.Resync())]
     assert hello(world, NEW, 75.0) == JOINED
     world.now += 5.5
-    assert [type(event) for event in world.engine.receive()] == [NodeSilent]
+    assert [type(event) for event in world.poll()] == [NodeSilent]
     assert [type(event) for event in world.say(wire.Heartbeat(at=1.0), route=NEW)] == [NodeHeard]

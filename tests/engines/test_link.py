@@ -1,4 +1,4 @@
-"""The agents' engine over a link in memory: what becomes an event, what is refused, what is sent."""
+"""The link to agents over a carrier in memory: what becomes an event, what is refused, what is sent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
-from mgpu_jupyter.engines.door import ENROL_USER
+from mgpu_jupyter.engines.agents.enrolment import ENROL_USER
+from mgpu_jupyter.master.frames import Incoming
 from mgpu_jupyter.master.marks import Mark
-from mgpu_jupyter.master.ports import Incoming, News
+from mgpu_jupyter.master.node_link import Answer, AskNode, Reading
+from mgpu_jupyter.scheduler.commands import LaunchTask, MeetTask, PrepareTask, StartTask, StopTask
 from mgpu_jupyter.scheduler.events import (
     GpusChanged,
     LaunchWasPrepared,
@@ -72,20 +74,19 @@ def test_a_report_under_another_name_counts_for_the_node_of_the_key_and_is_told_
     assert [record.levelname for record in caplog.records if "n1 reports as n9" in record.message] == ["WARNING"]
 
 
-def test_a_node_is_asked_who_it_is_and_only_its_own_answer_counts(world):
-    told = []
+def test_a_node_is_asked_who_it_is_and_its_answer_comes_under_its_own_name(world):
     task = status(world.job)
-    assert not world.engine.ping(NodeId("n1"), None, told.append)
+    world.link.send([AskNode(NodeId("n1"), 1)])
+    assert world.take("answers") == [Answer(NodeId("n1"), 1, None)]
     world.hello()
     world.hello("n2", b"\0r2")
     world.sent()
 
-    assert world.engine.ping(NodeId("n1"), task.key, told.append)
+    world.link.send([AskNode(NodeId("n1"), 1, task.key)])
     assert world.sent() == [(b"\0r1", wire.Ping(number=1, key=task.key))]
     pong = wire.Pong(number=1, node_id=NodeId("n1"), host="h", address="a", agent_version="1", python="p", pid=7, at=1.0)
-    assert world.say(pong, node="n2", route=b"\0r2") == [] == told
-    assert [world.say(one) for one in (replace(pong, number=9), pong, pong)] == [[], [], []]
-    assert told == [pong]
+    assert [world.say(pong, node="n2", route=b"\0r2"), world.say(pong)] == [[], []]
+    assert world.take("answers") == [Answer(NodeId("n2"), 1, pong), Answer(NodeId("n1"), 1, pong)]
 
 
 def test_steps_are_noted_once_and_only_of_what_a_node_was_given(world):
@@ -98,14 +99,14 @@ def test_steps_are_noted_once_and_only_of_what_a_node_was_given(world):
     world.output(b"h")
     world.output(b"i", offset=1)
     world.say(wire.TaskReport(status=task))
-    world.engine.committed()
+    world.link.committed()
     wait_until(lambda: any(isinstance(message, wire.Forget) for _, message in world.sent()))
 
     def mark(step, who):
         return Mark(job_id=world.job.id, attempt=1, step=step, who=who, at=AT)
 
-    assert world.engine.take_marks() == [mark("prepared", "n1"), mark("output", "0"), mark("collected", "0")]
-    assert world.engine.take_marks() == []
+    assert world.take("marks") == [mark("prepared", "n1"), mark("output", "0"), mark("collected", "0")]
+    assert world.take("marks") == []
 
 
 def test_frames_of_an_older_connection_are_dropped_and_one_without_hello_is_asked_for_it(world):
@@ -161,9 +162,8 @@ def test_refusals_readings_and_farewells(world):
         NodeMeasured(at=AT, node_id=NodeId("n1"), load=Load(gpu_percent=5.0)),
         NodeLeft(at=AT, node_id=NodeId("n1"), reason="Its agent was stopped."),
     ]
-    assert world.engine.samples(NodeId("n1")) == (sample,)
-    assert world.engine.take_news() == News(sampled={"n1"})
-    assert world.engine.take_news() == News()
+    assert world.take("readings") == {"n1": Reading(samples=(sample,), load=Load(gpu_percent=5.0))}
+    assert world.take("readings") == {}
 
 
 def test_troubles_of_gpus_are_told_once_and_taken_back(world):
@@ -177,9 +177,9 @@ def test_troubles_of_gpus_are_told_once_and_taken_back(world):
 
 
 def test_bad_frames_and_newer_masters_are_answered_or_dropped(world, caplog):
-    world.link.incoming.append(Incoming("n1", b"\0r1", [memoryview(b"rubbish")]))
+    world.carrier.incoming.append(Incoming("n1", b"\0r1", [memoryview(b"rubbish")]))
 
-    assert world.engine.receive() == []
+    assert world.poll() == []
     assert [message.code for _, message in world.sent()] == ["bad-frame"]
     assert world.say(wire.Hello(node_id=NodeId("n1"), facts=facts()), epoch=EPOCH + 1) == []
     assert "knows a newer master" in caplog.text
@@ -193,7 +193,7 @@ def test_enrolment_binds_a_key_before_it_answers(world):
 
     assert world.say(wire.Enrol(node_id=NodeId("n7"), public_key=public), node=ENROL_USER) == []
 
-    assert (world.bound, world.link.allowed) == ({"n7": public}, {"n7": public})
+    assert (world.bound, world.carrier.allowed) == ({"n7": public}, {"n7": public})
     assert world.sent() == [(b"\0r1", wire.Enrolled(node_id=NodeId("n7")))]
 
 
@@ -226,21 +226,21 @@ def test_a_silent_node_is_told_once_and_again_when_it_speaks(tmp_path):
     world.hello()
     world.now += 5.5
 
-    (event,) = world.engine.receive()
+    (event,) = world.poll()
     assert event == NodeSilent(at=AT + 5.5, node_id=NodeId("n1"), reason="Nothing was heard of it for 5 s.", heard_at=AT)
-    assert world.engine.receive() == []
+    assert world.poll() == []
     assert world.say(wire.Heartbeat(at=1.0)) == [NodeHeard(at=AT + 5.5, node_id=NodeId("n1"))]
-    world.engine.close()
+    world.link.close()
 
 
 def test_a_connection_that_breaks_makes_the_node_silent_at_once(world):
     world.hello()
     world.sent()
-    world.link.gone.add(b"\0r1")
-    world.engine.launch(launch_spec(world.job, world.job.placements[0], 15.0))
-    world.engine.flush()
+    world.carrier.gone.add(b"\0r1")
+    world.link.send([LaunchTask(launch_spec(world.job, world.job.placements[0], 15.0))])
+    world.link.flush()
 
-    assert world.engine.receive() == [NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.", heard_at=AT)]
+    assert world.poll() == [NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.", heard_at=AT)]
 
 
 def test_a_beat_is_answered_with_itself_and_only_on_the_connection_it_came_by(world):
@@ -263,8 +263,8 @@ def test_a_launch_in_two_steps_goes_out_and_its_answers_come_in(world):
     world.sent()
     spec = launch_spec(world.job, world.job.placements[0], 15.0)
 
-    world.engine.prepare(spec, 60.0)
-    world.engine.start(NodeId("n1"), spec.key)
+    world.link.send([PrepareTask(spec, 60.0)])
+    world.link.send([StartTask(NodeId("n1"), spec.key)])
     assert world.sent() == [(b"\0r1", wire.Prepare(spec=spec, hold_s=60.0)), (b"\0r1", wire.Start(key=spec.key))]
 
     assert world.say(wire.Prepared(key=spec.key)) == [LaunchWasPrepared(at=AT, node_id=NodeId("n1"), key=spec.key)]
@@ -277,9 +277,9 @@ def test_every_launch_says_how_much_its_files_may_be(world):
     world.sent()
     plain = launch_spec(world.job, world.job.placements[0], 15.0)
     spec = replace(plain, folder="0" * 64, results=("*",))
-    world.engine.launch(spec)
-    world.engine.prepare(spec, 60.0)
-    world.engine.start(NodeId("n1"), spec.key, spec)
+    world.link.send([LaunchTask(spec)])
+    world.link.send([PrepareTask(spec, 60.0)])
+    world.link.send([StartTask(NodeId("n1"), spec.key, spec)])
 
     limited = replace(spec, folder_limit_bytes=20 * 1024**3, results_limit_bytes=20 * 1024**3)
     assert [message for _, message in world.sent()] == [
@@ -296,7 +296,7 @@ def test_a_meeting_goes_out_with_one_secret_for_each_attempt_and_its_answer_come
     other = replace(spec.key, epoch=99)
     peer = Peer(node_id=NodeId("n2"), ways=(), port=1)
     for key in (spec.key, spec.key, other):
-        world.engine.meet(NodeId("n1"), key, (peer,), 4.0)
+        world.link.send([MeetTask(NodeId("n1"), key, (peer,), 4.0)])
 
     first, again, another = (message for _, message in world.sent())
     assert (first, len(first.secret), first.secret == another.secret) == (again, 32, False)
@@ -306,14 +306,14 @@ def test_a_meeting_goes_out_with_one_secret_for_each_attempt_and_its_answer_come
 
 def test_what_is_decided_is_sent_with_the_next_flush_and_dropped_for_a_node_that_is_away(world):
     spec = launch_spec(world.job, world.job.placements[0], 15.0)
-    world.engine.launch(spec)
+    world.link.send([LaunchTask(spec)])
     assert world.sent() == []
     world.hello()
     world.sent()
 
-    world.engine.launch(spec)
-    world.engine.stop(NodeId("n1"), spec.key, 5.0, "because")
-    world.engine.resync()
+    world.link.send([LaunchTask(spec)])
+    world.link.send([StopTask(NodeId("n1"), spec.key, 5.0, "because")])
+    world.link.resync()
 
     stop = wire.Stop(key=spec.key, grace_s=5.0, reason="because")
     assert world.sent() == [(b"\0r1", wire.Launch(spec=spec)), (b"\0r1", stop), (b"\0r1", wire.Resync())]
@@ -325,7 +325,7 @@ def test_closing_says_goodbye(tmp_path, caplog):
     world.hello()
     world.sent()
 
-    world.engine.close()
+    world.link.close()
 
-    assert [message for _, _, message in world.link.sent] == [wire.Bye()]
-    assert world.link.is_closed
+    assert [message for _, _, message in world.carrier.sent] == [wire.Bye()]
+    assert world.carrier.is_closed

@@ -69,7 +69,7 @@ class Ailments:
         return self._news(node_id)
 
     def forget(self, node_id: NodeId) -> None:
-        """Know a node no more."""
+        """Forget a node."""
         for known in (self._readings, self._found, self._clocks, self._wrong_beats, self._told_gpus, self._told):
             known.pop(node_id, None)
 

@@ -10,9 +10,9 @@ from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import FetchPieces, FoundResults, ResultChunk, ToAgent
 from mgpu_agent.protocol.model import LaunchSpec
-from mgpu_jupyter.engines.folders import FolderServer
-from mgpu_jupyter.engines.records import Records
-from mgpu_jupyter.engines.results import ResultCollector
+from mgpu_jupyter.engines.agents.folders import FolderServer
+from mgpu_jupyter.engines.agents.records import Records
+from mgpu_jupyter.engines.agents.results import ResultCollector
 
 FileMessage = FetchPieces | FoundResults | ResultChunk
 

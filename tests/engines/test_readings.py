@@ -5,7 +5,8 @@ from __future__ import annotations
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuSample
-from mgpu_jupyter.master.ports import News
+from mgpu_jupyter.master.node_link import Reading
+from mgpu_jupyter.scheduler.commands import ProbeNode
 from mgpu_jupyter.scheduler.events import NodeMeasured, NodeProbed
 from mgpu_jupyter.scheduler.model import Load
 from tests.engines.world import AT
@@ -24,14 +25,12 @@ def test_load_is_told_when_it_changed_enough(world):
 
     assert beat(10.0) == told(cpu_percent=10.0, memory_available_bytes=32 * gib)
     assert beat(11.0, 32 * gib + 5) == []
-    assert world.engine.load(NodeId("n1")) == Load(cpu_percent=11.0, memory_available_bytes=32 * gib + 5)
-    assert world.engine.take_news() == News(sampled={"n1"})
+    assert world.take("readings") == {"n1": Reading(load=Load(cpu_percent=11.0, memory_available_bytes=32 * gib + 5))}
     assert beat(14.0, 16 * gib) == told(cpu_percent=14.0, memory_available_bytes=16 * gib)
     assert beat(14.0, 16 * gib, 90.0, None, 30.0) == told(gpu_percent=60.0, cpu_percent=14.0, memory_available_bytes=16 * gib)
     assert world.say(wire.Heartbeat(at=1.0)) == []
     world.hello()
     assert beat(14.0, 16 * gib) == told(gpu_percent=60.0, cpu_percent=14.0, memory_available_bytes=16 * gib)
-    assert world.engine.load(NodeId("n2")) == Load()
 
 
 def test_load_that_is_no_number_is_not_believed(world):
@@ -47,8 +46,8 @@ def test_load_that_is_no_number_is_not_believed(world):
 def test_a_trial_is_asked_for_and_its_answer_is_an_event(world):
     world.hello()
     world.sent()
-    world.engine.probe(NodeId("n1"), 7)
-    world.engine.flush()
+    world.link.send([ProbeNode(NodeId("n1"), 7)])
+    world.link.flush()
 
     assert [message for _, message in world.sent()] == [wire.Probe(number=7)]
     assert world.say(wire.Probed(number=7, ok=False, message="Full.")) == [
@@ -57,14 +56,17 @@ def test_a_trial_is_asked_for_and_its_answer_is_an_event(world):
 
 
 def test_a_node_that_is_forgotten_leaves_nothing_behind(world):
-    world.link.allow("k" * 40, "n1")
+    world.carrier.allow("k" * 40, "n1")
     world.hello()
     world.say(wire.Heartbeat(at=1.0, samples=(GpuSample(uuid="GPU-n1-0", utilisation_percent=50.0),)))
-    world.engine.forget(NodeId("n1"))
+    world.enrolment.forget(NodeId("n1"))
 
-    assert not world.engine.knows(NodeId("n1"))
-    assert (world.engine.samples(NodeId("n1")), world.engine.load(NodeId("n1"))) == ((), Load())
-    world.engine.forget(NodeId("n1"))
-    world.engine.revoke(NodeId("n1"), "Revoked by root.")
-    world.engine.forget(NodeId("n1"))
-    assert world.link.forbidden["n1"]
+    assert not world.enrolment.knows(NodeId("n1"))
+    world.take("readings")
+    world.hello()
+    world.say(wire.Heartbeat(at=1.0, cpu_percent=1.0))
+    assert world.take("readings") == {"n1": Reading(load=Load(cpu_percent=1.0))}
+    world.enrolment.forget(NodeId("n1"))
+    world.enrolment.revoke(NodeId("n1"), "Revoked by root.")
+    world.enrolment.forget(NodeId("n1"))
+    assert world.carrier.forbidden["n1"]

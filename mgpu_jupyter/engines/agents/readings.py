@@ -1,4 +1,4 @@
-"""How busy nodes are, from what their heartbeats carry; tells when that changed enough to matter. Decides nothing."""
+"""Readings of nodes: their GPUs, and how busy they are, from what they tell; says when that changed enough to matter. Decides nothing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.messages import Heartbeat
+from mgpu_agent.protocol.model import GpuSample
+from mgpu_jupyter.master.node_link import Reading
 from mgpu_jupyter.scheduler.model import Load
 
 STEPS = 20  # a change of less than a twentieth is noise
 _HIGHEST_PERCENT = 1e6
 
 
-class Loads:
-    """The newest readings of all nodes. Used by the master's thread."""
+class Readings:
+    """The newest of all nodes. Used by the master's thread."""
 
     def __init__(self) -> None:
+        self._samples: dict[NodeId, tuple[GpuSample, ...]] = {}
         self._memory: dict[NodeId, int] = {}
         self._newest: dict[NodeId, Load] = {}
         self._told: dict[NodeId, tuple[int | None, ...]] = {}
@@ -27,8 +30,12 @@ class Loads:
         self._memory[node_id] = memory_bytes
         self._told.pop(node_id, None)
 
-    def take(self, node_id: NodeId, beat: Heartbeat) -> Load | None:
-        """Take in what a heartbeat carries and return the load if it is worth telling."""
+    def take_samples(self, node_id: NodeId, samples: tuple[GpuSample, ...]) -> None:
+        """Take in readings of all GPUs of a node."""
+        self._samples[node_id] = samples
+
+    def take_load(self, node_id: NodeId, beat: Heartbeat) -> Load | None:
+        """Take in what a heartbeat carries beside samples and return the load if it is worth telling."""
         before = self._newest.get(node_id, Load())
         busy = [sample.utilisation_percent for sample in beat.samples if _is_number(sample.utilisation_percent)]
         load = replace(before, gpu_percent=sum(busy) / len(busy)) if busy else before
@@ -45,12 +52,13 @@ class Loads:
         self._told[node_id] = rounded
         return load
 
-    def newest(self, node_id: NodeId) -> Load:
-        """Return how busy a node is."""
-        return self._newest.get(node_id, Load())
+    def newest(self, node_id: NodeId) -> Reading:
+        """Return all that is known of a node."""
+        return Reading(samples=self._samples.get(node_id, ()), load=self._newest.get(node_id, Load()))
 
     def forget(self, node_id: NodeId) -> None:
-        """Know a node no more."""
+        """Forget a node."""
+        self._samples.pop(node_id, None)
         for known in (self._memory, self._newest, self._told):
             known.pop(node_id, None)
 
