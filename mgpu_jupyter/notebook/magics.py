@@ -22,9 +22,9 @@ from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.client import choice, front, trails, watch
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Submission, parse
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.client.request import Submission, parse
 from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.display import with_display
