@@ -9,6 +9,7 @@ from typing import Self
 
 import msgspec
 
+from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.places import host_name
 
 
@@ -30,6 +31,10 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
 
     def path(self, text: str) -> str:
         """Return a path as seen from here, with `~` for the home."""
+        if not self.cwd:
+            if not text.startswith("/"):
+                raise InvalidRequest("no-directory", f"{text}: write the whole path, from / on; this request comes from no directory.")
+            return os.path.normpath(text)
         return os.path.normpath(os.path.join(self.cwd, os.path.expanduser(text)))
 
     @property

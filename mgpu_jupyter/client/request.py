@@ -15,6 +15,7 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client import values as kinds
 from mgpu_jupyter.client.flags import BY_DEST, FLAGS, KEYWORDS, Flag
 from mgpu_jupyter.client.here import Here
+from mgpu_jupyter.client.line import Typed
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.spec import spec_of
 from mgpu_jupyter.model.job import JobSpec
@@ -78,7 +79,7 @@ def _examples(prog: str) -> list[str]:
 
 
 def parse(
-    argv: Sequence[str],
+    argv: Sequence[str] | Typed,
     *,
     cell: str | None = None,
     environ: Mapping[str, str],
@@ -86,9 +87,15 @@ def parse(
     in_notebook: bool = False,
     here: Here | None = None,
 ) -> Submission | Help:
-    """Return what the words ask for; `cell` is the body of a cell magic, `here` is this process's own place and time unless given."""
+    """Return what the words of a shell, or a line that no shell has read, ask for.
+
+    `cell` is the body of a cell magic, `here` is this process's own place and time unless given.
+    """
     parser = srun_parser(prog, in_notebook=in_notebook)
-    flags, command = split_command(parser, argv)
+    words = argv.words if isinstance(argv, Typed) else argv
+    flags, command = split_command(parser, words)
+    if command and isinstance(argv, Typed):
+        command = argv.command(len(words) - len(command))
     values = parser.read(flags)
     if isinstance(values, Help):
         return values

@@ -12,6 +12,7 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client import values as kinds
 from mgpu_jupyter.client.flags import ALL, BY_FIELD, KEYWORDS
 from mgpu_jupyter.client.here import Here
+from mgpu_jupyter.client.line import OPERATORS, in_shell
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.sweep import array_of
@@ -29,10 +30,10 @@ _PATH = re.compile(r"^(?P<what>.*) - at (?:`key` in )?`\$\.(?P<field>\w+)[^`]*`$
 
 
 def command_words(command: Sequence[str] | str) -> tuple[str, ...]:
-    """Return argv; one string with blanks runs under `bash -lc`."""
+    """Return argv; one string with blanks, or that joins commands, runs under `bash -lc`."""
     words = (command,) if isinstance(command, str) else tuple(command)
-    if len(words) == 1 and len(words[0].split()) > 1:
-        return ("bash", "-lc", words[0])
+    if len(words) == 1 and (len(words[0].split()) > 1 or OPERATORS & set(words[0])):
+        return tuple(in_shell(words[0]))
     return words
 
 

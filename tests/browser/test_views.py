@@ -10,19 +10,21 @@ from mgpu_jupyter.client.job import Job
 from tests.browser.lab import Lab
 from tests.browser.test_sidebar import SLEEP, row, show, tiles
 
+TYPED = "echo '<b>hello</b>' from $((40 + 2)); sleep 600"
+
 
 def test_submit_by_form_watch_the_log_and_cancel(lab: Lab, context: BrowserContext) -> None:
     page = show(lab, context)
     page.command("mgpu:new-job")
     form = page.page.locator(".mgp-submit")
-    form.get_by_label("What to run").fill("echo '<b>hello</b>' from $((40 + 2)); sleep 600")
+    form.get_by_label("What to run").fill(TYPED)
     form.get_by_label("GPUs on each").fill("2")
     form.get_by_label("Name", exact=True).fill("by-form")
     expect(form.locator("[data-verdict=now]")).to_contain_text("Starts now")
     form.get_by_label("Time limit").fill("soon")
     expect(form.locator("[data-verdict=error]")).to_contain_text("Time limit is not a time")
     form.get_by_label("Time limit").fill("01:00:00")
-    expect(form.locator(".mgp-join-line")).to_have_text("%%mgpu_srun --gpus 2 -t 01:00:00 --name by-form")
+    expect(form.locator(".mgp-join-line")).to_have_text(f"%mgpu_srun --gpus 2 -t 01:00:00 --name by-form -- {TYPED}")
     form.locator(".mgp-more summary").click()
     form.get_by_label("Never on").select_option("node-1")
     form.get_by_label("If it fails").select_option("2")

@@ -13,10 +13,10 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.client.line import read_line, variables
 from mgpu_jupyter.client.parser import Help
 from mgpu_jupyter.client.request import Submission, parse, written
 from mgpu_jupyter.model.explanations import Offer
-from mgpu_jupyter.notebook.line import split_line, variables
 from mgpu_jupyter.notebook.panel.seen import Picked
 
 MAGIC = "%mgpu_srun"
@@ -123,7 +123,7 @@ def submission_of(form: Form, namespace: Mapping[str, object], *, to_submit: boo
         example = "Write the command that is to run, like python train.py." if form.code is None else "Write the Python that is to run."
         raise InvalidRequest("no-command", example)
     found = parse(
-        split_line(arguments(form), variables(namespace, os.environ)),
+        read_line(arguments(form), variables(namespace, os.environ)),
         cell=None if form.code is None else form.code.strip() or CELL_PLACEHOLDER,
         environ=os.environ,
         prog=MAGIC if form.code is None else CELL_MAGIC,
