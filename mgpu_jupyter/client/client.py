@@ -28,7 +28,7 @@ from mgpu_jupyter.client.histories import HistoryCalls
 from mgpu_jupyter.client.inputs import with_inputs
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.login import Login
-from mgpu_jupyter.client.spec import checked, spec_of
+from mgpu_jupyter.client.spec import spec_of
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.transport import HttpTransport, Request, Transport
 from mgpu_jupyter.model import explanations
@@ -94,12 +94,12 @@ class Client(HistoryCalls):
         return self.submit_spec(spec)
 
     def submit_spec(self, spec: JobSpec, *, key: str | None = None, retry_s: float | None = None) -> Job:
-        """Submit `spec`; the same `key` means the same job, so that it may be sent again."""
+        """Submit `spec`, which the master checks; the same `key` means the same job, so that it may be sent again."""
         request = Request(
             method="POST",
             path="jobs",
             headers={IDEMPOTENCY_HEADER: key or new_key()},
-            body=msgspec.json.encode(self._with_folder(checked(spec))),
+            body=msgspec.json.encode(self._with_folder(spec)),
         )
         return self._job(self.caller.call(request, models.Submitted, retry_s=retry_s))
 
@@ -225,7 +225,7 @@ class Client(HistoryCalls):
 
     def dry_run_spec(self, spec: JobSpec) -> explanations.Explanation:
         """Return the same for a request as a value."""
-        request = Request(method="POST", path="jobs/dry-run", body=msgspec.json.encode(replace(checked(spec), sync="")))
+        request = Request(method="POST", path="jobs/dry-run", body=msgspec.json.encode(replace(spec, sync="")))
         return self.caller.call(request, explanations.Explanation)
 
     def nodes(self) -> tuple[models.Node, ...]:
@@ -319,7 +319,7 @@ def new_key() -> str:
 
 def _spec_of_item(item: JobSpec | Mapping[str, object] | Sequence[str] | str, keywords: Mapping[str, object], here: Here) -> JobSpec:
     if isinstance(item, JobSpec):
-        return checked(item)
+        return item
     if isinstance(item, Mapping):
         merged = {**keywords, **item}
         command, script = merged.pop("command", None), merged.pop("script", None)

@@ -84,11 +84,6 @@ def convert(fields: Mapping[str, object]) -> JobSpec:
     return check(spec)
 
 
-def checked(spec: JobSpec) -> JobSpec:
-    """Return `spec`, or say in one sentence which flag is wrong."""
-    return convert({field: getattr(spec, field) for field in spec.__struct_fields__})
-
-
 def _sentence(text: str) -> str:
     found = _PATH.match(text)
     if found is None:

@@ -146,7 +146,8 @@ class MgpuMagics:
 
     def _start(self, request: Submission) -> Job | SweepTable | dict[str, object] | None:
         """Submit what a cell asks for, and watch it unless it is for the background."""
-        luggage = Luggage(self.client.caller, self._shell.user_ns, request.inputs, request.spec)
+        luggage = Luggage(self.client.caller, self._shell.user_ns, request.spec)
+        luggage.send(request.inputs)
         if luggage.note:
             self._notes().say(luggage.note)
         request = replace(request, spec=luggage.spec)
@@ -163,7 +164,7 @@ class MgpuMagics:
 
     def _submit(self, request: Submission) -> Job:
         job = self.client.submit_spec(self._displaying(request.spec))
-        self._submitted(request.variable, job)
+        self._submitted(request.variable, job, request.spec)
         return job
 
     def _take_up(self, job: Job, request: Submission) -> None:
@@ -277,7 +278,7 @@ class MgpuMagics:
 
     def _run(self, luggage: Luggage, variable: str | None) -> None:
         spec = self._displaying(luggage.spec)
-        viewer = self._viewer(tasks_of(spec), lambda job: self._submitted(variable, job))
+        viewer = self._viewer(tasks_of(spec), lambda job: self._submitted(variable, job, spec))
         self.client.caller.on_trouble = viewer.trouble
         try:
             outcome = watch.run(self.client, spec, viewer, self._leaving)
@@ -297,8 +298,8 @@ class MgpuMagics:
         """Return a request whose displays are shown, where they can be."""
         return with_display(spec, secrets.token_hex(12)) if self._is_rich else spec
 
-    def _submitted(self, variable: str | None, job: Job) -> None:
-        self._memory.submitted(job)
+    def _submitted(self, variable: str | None, job: Job, spec: JobSpec) -> None:
+        self._memory.submitted(job, spec.origin)
         self._keep(variable, job)
 
     def _keep(self, variable: str | None, job: Job) -> None:
