@@ -4,7 +4,7 @@ import { changeOf } from '../src/model/edit';
 import { folded, merged, TAIL } from '../src/model/folds';
 import type { ILine } from '../src/model/log';
 import { priorityFor, priorityOneStep } from '../src/model/priority';
-import { bodyOf, EMPTY, flagsOf, otherSizes, problemsOf, specOf } from '../src/model/request';
+import { bodyOf, EMPTY, flagsOf, otherSizes, problemsOf } from '../src/model/request';
 import { holders, isSlow, jobPower, nodeRow } from '../src/model/select';
 import { Store } from '../src/model/store';
 import { piecesOf, placedAt } from '../src/model/way';
@@ -68,20 +68,7 @@ test('all fields of the form reach the job and the line', () => {
   assert.deepEqual(problemsOf(form), { env: 'B ' });
   const good = { ...form, env: 'A=1\nB=2=3\n' };
   assert.deepEqual(problemsOf(good), {});
-  assert.deepEqual(problemsOf({ ...EMPTY, time: 'soon', env: 'A' }), { time: true, env: 'A' });
-  assert.deepEqual(specOf(good), {
-    command: ['bash', '-c', 'python a.py'],
-    nodes: 1,
-    gpus_per_node: 1,
-    mpi: true,
-    policy: 'topology',
-    exclude: ['gpu-06'],
-    env_setup_cmd: 'source ~/venv/bin/activate',
-    env: { A: '1', B: '2=3' },
-    retries: 2,
-    dependency: 'afterok:K7P2M9QX',
-    array: '1-10%2',
-  });
+  assert.deepEqual(problemsOf({ ...EMPTY, time: 'soon', env: 'A' }), { env: 'A' });
   assert.equal(
     flagsOf(good),
     "--gpus 1 --mpi --policy topology --exclude gpu-06 --env-setup-cmd 'source ~/venv/bin/activate' --env A=1 --env B=2=3 " +

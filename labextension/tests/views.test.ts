@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { OutputFrame } from '../src/api/types.gen';
+import * as edit from '../src/model/edit';
 import { KEPT_LINES, Log, shown } from '../src/model/log';
 import * as request from '../src/model/request';
 
@@ -60,7 +61,7 @@ test('colours are left out, and a bar shows its last state', () => {
 });
 
 test('times as people write them', () => {
-  assert.deepEqual(['02:00:00', '30:00', '90', '1-00:00:00', 'soon', '', '1:2:3:4'].map(request.seconds), [
+  assert.deepEqual(['02:00:00', '30:00', '90', '1-00:00:00', 'soon', '', '1:2:3:4'].map(edit.seconds), [
     7200,
     1800,
     5400,
@@ -82,21 +83,15 @@ test('a form is a job and the same flags', () => {
     time: '02:00:00',
     wiring: 'distributed' as const,
   };
-  assert.deepEqual(request.specOf(form), {
-    command: ['bash', '-c', 'python a.py'],
-    name: "it's",
-    nodes: 2,
-    gpus_per_node: 4,
-    gpu_type: 'H100',
-    time_limit_s: 7200,
-    distributed: true,
-  });
   assert.equal(request.flagsOf(form), `--nodes 2 --gpus-per-node 4 --gpu-type H100 -t 02:00:00 --distributed --name 'it'\\''s'`);
-  assert.deepEqual(request.specOf({ ...request.EMPTY, what: 'script', text: 'print(1)' }), {
-    script: 'print(1)',
-    nodes: 1,
-    gpus_per_node: 1,
+  assert.deepEqual(request.lineOf({ ...request.EMPTY, text: ' a && b ' }), { line: '%mgpu_srun --gpus 1 -- a && b' });
+  assert.deepEqual(request.lineOf({ ...request.EMPTY, what: 'script', text: 'print(1)', name: '-x' }), {
+    line: '%%mgpu_srun --gpus 1 --name=-x',
+    cell: 'print(1)',
   });
+  assert.equal(request.shellLine({ ...request.EMPTY, text: 'a && b' }), `mgpu_srun --gpus 1 -- 'a && b'`);
+  assert.equal(request.shellLine({ ...request.EMPTY, text: `python -c 'a; b'` }), `mgpu_srun --gpus 1 -- python -c 'a; b'`);
+  assert.deepEqual(['-t soon is not a time: write …', 'There is no flag -x'].map(request.isAboutTime), [true, false]);
 });
 
 test('the line of a cell is put there once, and changed after that', () => {

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import folders, live, models, node_actions, people, results, traces, upkeep, variables
+from mgpu_jupyter.api import folders, lines, live, models, node_actions, people, results, traces, upkeep, variables
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
@@ -196,6 +196,15 @@ ROUTES: tuple[Route, ...] = (
         request=JobSpec,
         example={"command": ["python", "train.py"], "gpus": 4, "exclude": ["n3"]},
         response=explanations.Explanation,
+    ),
+    Route(
+        method="POST",
+        path="jobs/parse",
+        operation="parseLine",
+        summary="The request that a line of flags and a command means, or one sentence; nothing is submitted",
+        request=lines.LineRequest,
+        example={"line": "--gpus 2 -- python prepare.py && python train.py"},
+        response=lines.LineAnswer,
     ),
     Route(
         method="GET",

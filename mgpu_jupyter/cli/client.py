@@ -23,9 +23,10 @@ from mgpu_jupyter.cli.where import add_place, point_at
 from mgpu_jupyter.client import values as kinds
 from mgpu_jupyter.client import watch
 from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.here import Here
 from mgpu_jupyter.client.job import Job, rank_count
 from mgpu_jupyter.client.parser import HELP_WORDS, Help, Parser
-from mgpu_jupyter.client.spec import Here, spec_of
+from mgpu_jupyter.client.spec import spec_of
 from mgpu_jupyter.client.words import exit_status
 from mgpu_jupyter.model.job import JobState
 

@@ -17,10 +17,10 @@ from mgpu_jupyter.cli.where import point_at
 from mgpu_jupyter.client import slurm
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Submission, srun_parser
 from mgpu_jupyter.client.jobfile import Finding, read_bytes, read_job_file
 from mgpu_jupyter.client.parser import HELP_WORDS, Parser
 from mgpu_jupyter.client.reasons import WOULD_WAIT_EXIT, as_lines
+from mgpu_jupyter.client.request import Submission, srun_parser
 
 STDIN = "-"
 BAD_FILE_EXIT = 2

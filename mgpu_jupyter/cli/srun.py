@@ -22,12 +22,12 @@ from mgpu_jupyter.client import watch, words
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.displays import Stripper
-from mgpu_jupyter.client.flags import parse, srun_parser
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.keyboard import terminal_size
 from mgpu_jupyter.client.lines import Decoder, Labeller
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.reasons import WOULD_WAIT_EXIT, as_lines
+from mgpu_jupyter.client.request import parse, srun_parser
 from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.tasks import tasks_of

@@ -6,10 +6,9 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -22,12 +21,14 @@ from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.discovery import Address, Locator
+from mgpu_jupyter.client.flags import Keywords
 from mgpu_jupyter.client.folder import Sent, send_folder
+from mgpu_jupyter.client.here import Here
 from mgpu_jupyter.client.histories import HistoryCalls
 from mgpu_jupyter.client.inputs import with_inputs
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.login import Login
-from mgpu_jupyter.client.spec import Here, checked, spec_of
+from mgpu_jupyter.client.spec import spec_of
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.client.transport import HttpTransport, Request, Transport
 from mgpu_jupyter.model import explanations
@@ -81,123 +82,24 @@ class Client(HistoryCalls):
         command: Sequence[str] | str | None = None,
         *,
         script: str | None = None,
-        gpus: int | None = None,
-        nodes: int | None = None,
-        gpus_per_node: int | None = None,
-        gpu_ids: Sequence[int] | str | None = None,
-        node_gpu_ids: Mapping[str, Sequence[int]] | str | None = None,
-        gpu_type: str | None = None,
-        gpu_mem: int | str | None = None,
-        mem: int | None = None,
-        cpus: int | None = None,
-        mem_per_node: int | str | None = None,
-        parts: Sequence[Mapping[str, object]] | None = None,
-        nodelist: Sequence[str] | str | None = None,
-        exclude: Sequence[str] | str | None = None,
-        prefer: Sequence[str] | str | None = None,
-        partition: str | None = None,
-        constraint: str | None = None,
-        arch: str | None = None,
-        policy: str | None = None,
-        wait_for_nodes: bool | None = None,
-        time_limit: float | None = None,
-        priority: int | None = None,
-        qos: str | None = None,
-        account: str | None = None,
-        begin: str | float | datetime | None = None,
-        hold: bool | None = None,
-        dependency: str | None = None,
-        array: str | None = None,
-        sweep: Mapping[str, Sequence[object]] | Sequence[str] | str | None = None,
-        name: str | None = None,
-        env: Mapping[str, str] | None = None,
-        chdir: str | None = None,
-        python: str | None = None,
-        image: str | None = None,
-        retries: int | None = None,
-        requeue: bool | None = None,
-        on_disconnect: str | None = None,
-        distributed: bool = False,
-        ntasks_per_node: int | None = None,
-        mpi: bool | None = None,
-        pty: bool | None = None,
-        interactive_kill: bool | None = None,
-        signal: str | None = None,
-        env_setup_cmd: str | None = None,
-        debug: bool | None = None,
-        sync: str | None = None,
-        results: Sequence[str] | str | None = None,
-        prolog: str | None = None,
-        epilog: str | None = None,
         inputs: Mapping[str, object] | None = None,
-        outputs: Sequence[str] | str | None = None,
+        **keywords: Unpack[Keywords],
     ) -> Job:
         """Submit a command (argv, or one string for `bash -lc`) or a script; the keywords are the flags of `mgpu_srun`.
 
         With `array` or `sweep`, what is returned is a `JobArray`. A script finds `inputs` as its variables (`--in`), and leaves
         those named in `outputs` (`--out`), which `Job.result` brings.
         """
-        keywords: dict[str, object] = {
-            "gpus": gpus,
-            "nodes": nodes,
-            "gpus_per_node": gpus_per_node,
-            "gpu_ids": gpu_ids,
-            "node_gpu_ids": node_gpu_ids,
-            "gpu_type": gpu_type,
-            "gpu_mem": gpu_mem,
-            "mem": mem,
-            "cpus": cpus,
-            "mem_per_node": mem_per_node,
-            "parts": parts,
-            "nodelist": nodelist,
-            "exclude": exclude,
-            "prefer": prefer,
-            "partition": partition,
-            "constraint": constraint,
-            "arch": arch,
-            "policy": policy,
-            "wait_for_nodes": wait_for_nodes,
-            "time_limit": time_limit,
-            "priority": priority,
-            "qos": qos,
-            "account": account,
-            "begin": begin,
-            "hold": hold,
-            "dependency": dependency,
-            "array": array,
-            "sweep": sweep,
-            "name": name,
-            "env": env,
-            "chdir": chdir,
-            "python": python,
-            "mpi": mpi,
-            "pty": pty,
-            "interactive_kill": interactive_kill,
-            "signal": signal,
-            "env_setup_cmd": env_setup_cmd,
-            "image": image,
-            "retries": retries,
-            "requeue": requeue,
-            "on_disconnect": on_disconnect,
-            "distributed": distributed,
-            "ntasks_per_node": ntasks_per_node,
-            "debug": debug,
-            "sync": sync,
-            "results": results,
-            "prolog": prolog,
-            "epilog": epilog,
-            "outputs": outputs,
-        }
         spec, _, _ = with_inputs(self.caller, spec_of(command, script, keywords, Here.real()), inputs or {})
         return self.submit_spec(spec)
 
     def submit_spec(self, spec: JobSpec, *, key: str | None = None, retry_s: float | None = None) -> Job:
-        """Submit `spec`; the same `key` means the same job, so that it may be sent again."""
+        """Submit `spec`, which the master checks; the same `key` means the same job, so that it may be sent again."""
         request = Request(
             method="POST",
             path="jobs",
             headers={IDEMPOTENCY_HEADER: key or new_key()},
-            body=msgspec.json.encode(self._with_folder(checked(spec))),
+            body=msgspec.json.encode(self._with_folder(spec)),
         )
         return self._job(self.caller.call(request, models.Submitted, retry_s=retry_s))
 
@@ -221,7 +123,7 @@ class Client(HistoryCalls):
         except MgpuError:
             return
 
-    def submit_many(self, jobs: Iterable[JobSpec | Mapping[str, object] | Sequence[str] | str], **keywords: object) -> list[Job]:
+    def submit_many(self, jobs: Iterable[JobSpec | Mapping[str, object] | Sequence[str] | str], **keywords: Unpack[Keywords]) -> list[Job]:
         """Submit many jobs in few requests: specs, keywords of `submit`, or commands to which `keywords` apply.
 
         Each request is accepted whole or not at all; more than 10,000 jobs or 12 MB take several requests.
@@ -316,14 +218,14 @@ class Client(HistoryCalls):
         return Job(self.caller, job_id_of(job_id)).trace(verify=verify)
 
     def dry_run(
-        self, command: Sequence[str] | str | None = None, *, script: str | None = None, **keywords: object
+        self, command: Sequence[str] | str | None = None, *, script: str | None = None, **keywords: Unpack[Keywords]
     ) -> explanations.Explanation:
         """Return where and when a request would start, and why not now; the keywords are those of `submit`, which is not done."""
         return self.dry_run_spec(spec_of(command, script, keywords, Here.real()))
 
     def dry_run_spec(self, spec: JobSpec) -> explanations.Explanation:
         """Return the same for a request as a value."""
-        request = Request(method="POST", path="jobs/dry-run", body=msgspec.json.encode(replace(checked(spec), sync="")))
+        request = Request(method="POST", path="jobs/dry-run", body=msgspec.json.encode(replace(spec, sync="")))
         return self.caller.call(request, explanations.Explanation)
 
     def nodes(self) -> tuple[models.Node, ...]:
@@ -417,7 +319,7 @@ def new_key() -> str:
 
 def _spec_of_item(item: JobSpec | Mapping[str, object] | Sequence[str] | str, keywords: Mapping[str, object], here: Here) -> JobSpec:
     if isinstance(item, JobSpec):
-        return checked(item)
+        return item
     if isinstance(item, Mapping):
         merged = {**keywords, **item}
         command, script = merged.pop("command", None), merged.pop("script", None)

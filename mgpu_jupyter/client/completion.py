@@ -13,6 +13,7 @@ import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.client.flags import BY_DEST
 from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.timeouts import Timeouts
 from mgpu_jupyter.model.policies import MEANINGS
@@ -124,33 +125,38 @@ def _values(action: argparse.Action | None, current: str, place: Place) -> list[
     if action.choices:
         return _fitting(_plain(action.choices), current)
     asked = place.asked
-    match action.dest:
-        case "nodelist" | "exclude" | "prefer":
+    match _kind(action):
+        case "nodes":
             begun, comma, last = current.rpartition(",")
             taken = begun.split(",")
             return [_behind(f"{begun}{comma}", one) for one in _fitting(asked.nodes(), last) if one.text not in taken]
-        case "node_gpu_ids":
+        case "node-gpus":
             begun, semicolon, last = current.rpartition(";")
             return [_behind(f"{begun}{semicolon}", one, ":") for one in _fitting(asked.nodes(), last)]
         case "node_id":
             return _fitting(asked.nodes(), current)
-        case "dependency":
+        case "after":
             begun, colon, last = current.rpartition(":")
             if not colon:
                 return [_behind("", one, ":") for one in _fitting(_plain(After), current)]
             return [_behind(f"{begun}:", one) for one in _fitting(asked.jobs(ended=place.ended), last)]
-        case "partition" | "account":
-            return _fitting(asked.site(f"{action.dest}s"), current)
-        case "qos":
-            return _fitting(asked.site("qos"), current)
-        case "policy":
-            is_order = action.metavar == "NAME" and "queue" in (action.help or "")
-            return _fitting(_plain(MEANINGS) if is_order else asked.site("strategies"), current)
+        case "partitions" | "accounts" | "qos" | "strategies" as what:
+            return _fitting(asked.site(what), current)
+        case "order":
+            return _fitting(_plain(MEANINGS), current)
         case "user":
             return _fitting(asked.users(), current)
         case "job" | "jobs":
             return _fitting(asked.jobs(ended=place.ended), current.upper())
     return place.more(action, current) or []
+
+
+def _kind(action: argparse.Action) -> str:
+    """Return what kind of name a flag or word takes: as the table of flags says, else the word's own name."""
+    if action.dest == "policy" and "queue" in (action.help or ""):
+        return "order"  # that of `mgpu simulate` orders the queue, and picks no nodes
+    flag = BY_DEST.get(action.dest)
+    return action.dest if flag is None else flag.completes
 
 
 def _flags(parser: Parser) -> list[Candidate]:

@@ -1,240 +1,312 @@
-"""The flags of `mgpu_srun`, once, for shells and magics: words in, a checked `JobSpec` out. Never ends the process and sends nothing."""
+"""Every flag of a request, once. Reads no request.
+
+Parser, keywords of `Client.submit`, sentences about mistakes, `--help`, completion, job files, the panel's form and
+the tables of the documentation all read this table. A flag that only the scheduler cares about is a row here with its
+type in `Keywords` below, a field of `JobSpec`, and the scheduler's own part.
+"""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from datetime import datetime
+from typing import Literal, TypedDict
 
 import msgspec
 
-from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client import values as kinds
-from mgpu_jupyter.client.inputs import names_of
-from mgpu_jupyter.client.parser import Help, Parser
-from mgpu_jupyter.client.spec import KEYWORDS, Here, spec_of
-from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.variables import check_cell
+from mgpu_jupyter.client.here import Here
 
-SECRET_VARIABLES = frozenset(("MGPU_TOKEN",))
-Add = Callable[..., argparse.Action]
+Reader = Callable[[str, str, Here], object]
+"""Text, the flag that it was given for, and where: the value."""
+NodeNames = Sequence[str] | str | None
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """What a line asks for."""
+class Flag(msgspec.Struct, frozen=True):
+    """One flag of a request."""
 
-    spec: JobSpec
-    background: bool = False
-    dry_run: bool = False
-    """Explain it, submit nothing."""
-    json: bool = False
-    again: bool = False
-    """In a notebook: run it even if the job of this very cell still runs."""
-    inputs: tuple[str, ...] = ()
-    """In a notebook: variables that the cell is given."""
-    variable: str | None = None
-    """In a notebook: the variable that is to hold the job."""
-    master_host: str | None = None
-    master_port: str | None = None
-    """In a shell: the master that it is meant for, when a flag names one."""
+    field: str
+    """The field of `JobSpec` that it fills; empty for what says how to go on."""
+    usage: str
+    """Its names, and what stands for its value unless it is a switch: `--gpus -G N`. Empty for what only keywords can say."""
+    help: str
+    reader: Reader | None = None
+    """What text means; without one it is taken as it is."""
+    example: str = ""
+    """A value that is right, for sentences about one that is not."""
+    keyword: str = ""
+    """Its keyword, where that is not its name."""
+    reads_numbers: bool = False
+    """Whether a number is read as well: as text of memory it is megabytes."""
+    means: bool = True
+    """What a switch says."""
+    is_many: bool = False
+    """Whether it may be given more than once."""
+    choices: tuple[str, ...] = ()
+    names_nodes: bool = False
+    """Who says something about nodes does not mean the machine that they sit at."""
+    completes: Literal["", "nodes", "node-gpus", "after", "partitions", "accounts", "qos", "strategies"] = ""
+    """Which names of the master could be its value."""
+    only: Literal["", "line", "notebook", "shell", "keyword"] = ""
+    """Where it exists: everywhere, on lines (no keyword), on lines of a notebook or of a shell, as a keyword."""
+    in_files: bool = True
+    """Whether a job file may have it."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As it is written; the first one is its name in sentences."""
+        return tuple(word for word in self.usage.split() if word.startswith("-"))
 
-def srun_parser(prog: str, *, in_notebook: bool = False) -> Parser:
-    """Return the parser of the flags before the command; `--as` exists where there are variables."""
-    about = "Run a command on GPUs of the pool and stream its output."
-    parser = Parser(prog, f"{prog} [flags] -- COMMAND…", about, examples=_examples(prog))
-    _add_amounts(parser.add_argument_group("how much").add_argument)
-    _add_places(parser.add_argument_group("where").add_argument)
-    _add_times(parser.add_argument_group("when").add_argument)
-    _add_conduct(parser.add_argument_group("how").add_argument)
-    if in_notebook:
-        again = "run a second one while this cell's job still runs, without asking"
-        parser.add_argument("--again", action="store_true", help=again)
-        add = parser.add_argument_group("variables").add_argument
-        add("--in", dest="inputs", type=partial(names_of, flag="--in"), default=(), metavar="A,B", help="what the cell is given")
-        add("--out", dest="outputs", type=partial(names_of, flag="--out"), metavar="C", help="what it brings back; of several ranks, lists")
-        parser.add_argument("--as", dest="variable", type=kinds.identifier, metavar="NAME", help="put the job into this variable")
-    else:
-        group = parser.add_argument_group("which master").add_argument
-        group("--master-host", metavar="H", help="host of the master; default: $MGPU_MASTER_HOST, else as found")
-        group("--master-port", metavar="P", help="its HTTP port; default: $MGPU_MASTER_PORT, else 8080")
-    return parser
+    @property
+    def value(self) -> str:
+        """What stands for its value in a help text; empty for a switch."""
+        return " ".join(word for word in self.usage.split() if not word.startswith("-"))
 
+    @property
+    def dest(self) -> str:
+        """Its keyword, and its name among the values of a line."""
+        return self.keyword or self.names[0].lstrip("-").replace("-", "_")
 
-def _examples(prog: str) -> list[str]:
-    return [
-        f"{prog} --gpus 2 -- python train.py",
-        f"{prog} -N 2 --gpus-per-node 4 -t 02:00:00 -- python train.py",
-        f"{prog} --background --array 1-100%8 -- bash -c 'python part.py $MGPU_ARRAY_TASK_ID'",
-        f'{prog} --gpus 1 "source env.sh && python train.py"',
-    ]
+    @property
+    def is_keyword(self) -> bool:
+        """Tell whether `Client.submit` has it."""
+        return bool(self.field) and self.only in ("", "keyword", "notebook")
 
-
-def _add_amounts(add: Add) -> None:
-    gpus = "GPUs in total, on one node unless --nodes is given (default 1; 0 for none)"
-    add("--gpus", "-G", type=kinds.count("--gpus"), metavar="N", help=gpus)
-    add("--nodes", "-N", type=kinds.count("--nodes"), metavar="N", help="number of nodes")
-    add("--gpus-per-node", type=kinds.count("--gpus-per-node"), metavar="G", help="GPUs on each node")
-    add("--gpu-ids", metavar="0,1", help="exactly these GPUs (also 0-3) on each node of --nodelist; else on this machine, if it is a node")
-    add("--node-gpu-ids", metavar='"A:0,1;B:2"', help="exactly these GPUs of exactly these nodes")
-    add("--gpu-type", metavar="NAME", help="part of the GPU's name, like A100")
-    add("--gpu-mem", metavar="20G", help="free memory on each GPU; K, M, G or T, a plain number is MB")
-    add("--mem", metavar="MB", help="the same as --gpu-mem, in MB")
-    add("--distributed", action="store_true", help="one process for each GPU (one torchrun or the like on each node) that find each other")
-    add("--ntasks-per-node", type=kinds.count("--ntasks-per-node"), metavar="N", help="so many processes on each node")
-    add("--cpus", type=kinds.count("--cpus"), metavar="N", help="CPUs on each node")
-    add("--mem-per-node", metavar="64G", help="the host's memory on each node; a plain number is MB")
+    def read(self, value: object, here: Here) -> object:
+        """Return what a value means; text is read, lists and numbers are taken as they are."""
+        if self.reader is None or not isinstance(value, (str, int) if self.reads_numbers else str):
+            return value
+        return self.reader(str(value), self.names[0], here)
 
 
-def _add_places(add: Add) -> None:
-    add("--nodelist", "-w", metavar="A,B", help="all of these nodes; with --nodes K, K of them")
-    add("--exclude", "-x", metavar="A,B", help="never these nodes")
-    add("--prefer", metavar="A,B", help="these nodes first, others if they cannot")
-    add("--partition", "-p", metavar="NAME", help="nodes of this partition")
-    add("--constraint", "-C", metavar="EXPR", help="labels of the node, like a100&(rack=r1|!old)")
-    add("--arch", metavar="ARCH", help="architecture of the node, like x86_64")
-    add("--policy", metavar="NAME", help="how nodes are picked: fill_first, spread, topology, round_robin, or one of your own")
-    add("--wait-for-nodes", action="store_true", help="wait even if no machine that is known could ever run it")
+# --- readers: what text means -------------------------------------------------------------------------
 
 
-def _add_times(add: Add) -> None:
-    add("--time-limit", type=kinds.seconds, metavar="S", help="time limit in seconds")
-    add("-t", dest="slurm_time", type=kinds.slurm_time, metavar="HH:MM:SS", help="time limit; also D-HH:MM:SS, MM:SS or minutes")
-    add("--priority", type=kinds.priority, metavar="N", help="higher goes first")
-    add("--qos", metavar="NAME", help="class of service")
-    add("--account", "-A", metavar="NAME", help="account that it is counted for")
-    add("--begin", metavar="TIME", help="not before: now+1hour, 18:30, tomorrow, noon, midnight, 2030-01-31T08:00")
-    add("--hold", "-H", action="store_true", help="wait until it is released")
-    add("--dependency", "-d", metavar="AFTER", help="wait for other jobs: after, afterok, afterany or afternotok, like afterok:ID:ID")
-    add("--array", "-a", metavar="RANGE", help="many jobs, like 1-100%%8 (8 at once), 0,3,7 or 0-20:5; returns at once")
-    sweep = "many jobs, one for each value, or combination if given more than once; %%8 at the end lets 8 run at once"
-    add("--sweep", action="append", metavar="NAME=V,V", help=sweep)
+def _only_text(read: Callable[[str], object]) -> Reader:
+    return lambda text, _flag, _here: read(text)
 
 
-def _add_conduct(add: Add) -> None:
-    add("--name", "-J", metavar="NAME", help="name of the job")
-    add("--env", action="append", default=[], metavar="K=V", help="set a variable for the job (repeatable)")
-    add("--export", action="append", default=[], metavar="NAMES", help="copy these variables from here")
-    add("--chdir", metavar="DIR", help="directory of the job (default: this one, if it exists there)")
-    add("--python", metavar="PATH", help="interpreter of a cell")
-    add("--prolog", metavar="CMD", help="run this on each node before the job; if it fails, the job goes back to the queue")
-    add("--epilog", metavar="CMD", help="run this on each node after the job, however it ended")
-    add("--results", action="append", metavar="GLOB", help="collect these files of the job's directory when it has ended (repeatable)")
-    add("--sync", metavar="DIR", help="send this folder along: its copy there is the job's directory; .mgpuignore says what stays at home")
-    add("--image", metavar="REF", help="run it in this container image, by podman, docker or apptainer of the node")
-    add("--retries", type=kinds.count("--retries"), metavar="N", help="run again after a non-zero exit, N times at most (default 0)")
-    add("--no-requeue", action="store_true", help="do not run again when its node is lost")
-    add("--on-disconnect", choices=("keep", "fence"), help="when its node is cut off: let it run on, or end it there and run it elsewhere")
-    add("--debug", action="store_true", help="let each process first say on stderr who and where it is")
-    add("--mpi", action="store_true", help="run the command once, on the first node; mpirun in it reaches the others without ssh")
-    add("--env-setup-cmd", metavar="CMD", help="run this in a login shell first; the job goes on in its environment")
-    add("--signal", metavar="USR1@60", help="send this signal so many seconds before the time limit")
-    add("--interactive", action="store_true", help="stream the output and take stdin (default)")
-    add("--pty", action="store_true", help="run it in a terminal; Enter ~ . leaves it running")
-    add("--interactive-kill", action="store_true", help="end it when its client is gone for good")
-    add("--background", action="store_true", help="return at once")
-    add("--dry-run", action="store_true", help="say where and when it would start, and why not now; submit nothing")
-    add("--json", action="store_true", help="with --background, --array or --dry-run: print one JSON document")
+def _count(text: str, flag: str, _here: Here) -> object:
+    return kinds.count(flag)(text)
 
 
-def parse(
-    argv: Sequence[str],
-    *,
-    cell: str | None = None,
-    environ: Mapping[str, str],
-    prog: str = "mgpu_srun",
-    in_notebook: bool = False,
-    here: Here | None = None,
-) -> Submission | Help:
-    """Return what the words ask for; `cell` is the body of a cell magic, `here` is this process's own place and time unless given."""
-    parser = srun_parser(prog, in_notebook=in_notebook)
-    flags, command = split_command(parser, argv)
-    values = parser.read(flags)
-    if isinstance(values, Help):
-        return values
-    _refuse_contradictions(values)
-    keywords = {name: value for name, value in vars(values).items() if name in KEYWORDS}
-    keywords["time_limit"] = values.slurm_time if values.time_limit is None else values.time_limit
-    keywords["env"] = _environment(values.env, values.export, environ)
-    keywords["requeue"] = not values.no_requeue
-    _check_what_runs(command, cell, prog)
-    spec = spec_of(command or None, cell, keywords, here or Here.real())
-    if in_notebook and values.inputs:
-        check_cell(spec)
-    return Submission(
-        spec=spec,
-        background=values.background or (bool(spec.array) and not (in_notebook and spec.sweep and not values.json)),
-        dry_run=values.dry_run,
-        json=values.json,
-        again=in_notebook and values.again,
-        inputs=values.inputs if in_notebook else (),
-        variable=values.variable if in_notebook else None,
-        master_host=None if in_notebook else values.master_host,
-        master_port=None if in_notebook else values.master_port,
-    )
+def _size(text: str, flag: str, _here: Here) -> object:
+    return kinds.size(text, flag)
 
 
-def split_command(parser: Parser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flags and the command, which begins after `--` or at the first word that is neither a flag nor a flag's value."""
-    words = list(argv)
-    position = 0
-    while position < len(words):
-        word = words[position]
-        if word == "--":
-            return words[:position], words[position + 1 :]
-        if not word.startswith("-") or word == "-":
-            return words[:position], words[position:]
-        takes_value = parser.takes_value(word)
-        if takes_value is None and not _is_attached(parser, word):
-            parser.refuse(word)
-        position += 2 if takes_value else 1
-    return words, []
+def _variables(text: str, flag: str, _here: Here) -> object:
+    return kinds.variable_names([name.strip() for name in text.split(",")], flag)
 
 
-def _is_attached(parser: Parser, word: str) -> bool:
-    if word.startswith("--"):
-        return "=" in word and parser.takes_value(word.partition("=")[0]) is True
-    return parser.takes_value(word[:2]) is True
+def _begin(text: str, _flag: str, here: Here) -> object:
+    return kinds.begin_time(text, here.now)
 
 
-def _refuse_contradictions(values: argparse.Namespace) -> None:
-    if values.interactive and values.background:
-        raise InvalidRequest("contradiction", "--interactive and --background exclude each other: leave one out.")
-    if values.interactive and (values.array or values.sweep):
-        raise InvalidRequest(
-            "contradiction",
-            f"{'--array' if values.array else '--sweep'} is many jobs, which no one place can show: leave --interactive out.",
-        )
-    if values.json and not (values.background or values.array or values.sweep or values.dry_run):
-        raise InvalidRequest("contradiction", "--json goes with --background; without it stdout is the job's own.")
-    if values.time_limit is not None and values.slurm_time is not None:
-        raise InvalidRequest("contradiction", "--time-limit and -t say the same: leave one out.")
+_names = _only_text(kinds.names)
+
+# --- the table ----------------------------------------------------------------------------------------
+
+# fmt: off
+FLAGS: dict[str, tuple[Flag, ...]] = {
+    "how much": (
+        Flag("gpus", "--gpus -G N", reader=_count,
+             help="GPUs in total, on one node unless --nodes is given (default 1; 0 for none)"),
+        Flag("nodes", "--nodes -N N", reader=_count, names_nodes=True,
+             help="number of nodes"),
+        Flag("gpus_per_node", "--gpus-per-node G", reader=_count,
+             help="GPUs on each node"),
+        Flag("gpu_ids", "--gpu-ids 0,1", reader=_only_text(kinds.gpu_ids), example="0,1",
+             help="exactly these GPUs (also 0-3) on each node of --nodelist; else on this machine, "
+                  "if it is a node"),
+        Flag("node_gpu_ids", '--node-gpu-ids "A:0,1;B:2"', reader=_only_text(kinds.node_gpu_ids),
+             example='"node1:0,1;node2:2"', completes="node-gpus",
+             help="exactly these GPUs of exactly these nodes"),
+        Flag("gpu_type", "--gpu-type NAME", example="A100",
+             help="part of the GPU's name, like A100"),
+        Flag("gpu_mem_bytes", "--gpu-mem 20G", reader=_size, reads_numbers=True, example="20G",
+             help="free memory on each GPU; K, M, G or T, a plain number is MB"),
+        Flag("gpu_mem_bytes", "--mem MB", reader=_only_text(kinds.gpu_megabytes), reads_numbers=True,
+             help="the same as --gpu-mem, in MB"),
+        Flag("distributed", "--distributed",
+             help="one process for each GPU (one torchrun or the like on each node) that find each other"),
+        Flag("ntasks_per_node", "--ntasks-per-node N", reader=_count,
+             help="so many processes on each node"),
+        Flag("cpus", "--cpus N", reader=_count,
+             help="CPUs on each node"),
+        Flag("mem_per_node_bytes", "--mem-per-node 64G", reader=_size, reads_numbers=True, example="64G",
+             help="the host's memory on each node; a plain number is MB"),
+        Flag("parts", "", keyword="parts", only="keyword",
+             help="unlike parts, each with gpus, cpus, mem_bytes and arch"),
+    ),
+    "where": (
+        Flag("nodelist", "--nodelist -w A,B", reader=_names, example="node1,node2", names_nodes=True,
+             completes="nodes",
+             help="all of these nodes; with --nodes K, K of them"),
+        Flag("exclude", "--exclude -x A,B", reader=_names, example="node1,node2", names_nodes=True,
+             completes="nodes",
+             help="never these nodes"),
+        Flag("prefer", "--prefer A,B", reader=_names, example="node1,node2", names_nodes=True,
+             completes="nodes",
+             help="these nodes first, others if they cannot"),
+        Flag("partition", "--partition -p NAME", example="gpu", names_nodes=True, completes="partitions",
+             help="nodes of this partition"),
+        Flag("constraint", "--constraint -C EXPR", example='"a100&(rack=r1|!old)"', names_nodes=True,
+             help="labels of the node, like a100&(rack=r1|!old)"),
+        Flag("arch", "--arch ARCH", example="x86_64", names_nodes=True,
+             help="architecture of the node, like x86_64"),
+        Flag("policy", "--policy NAME", example="spread", completes="strategies",
+             help="how nodes are picked: fill_first, spread, topology, round_robin, or one of your own"),
+        Flag("wait_for_nodes", "--wait-for-nodes",
+             help="wait even if no machine that is known could ever run it"),
+    ),
+    "when": (
+        Flag("time_limit_s", "--time-limit S", reader=_only_text(kinds.seconds),
+             help="time limit in seconds"),
+        Flag("time_limit_s", "-t HH:MM:SS", keyword="slurm_time", reader=_only_text(kinds.slurm_time),
+             only="line",
+             help="time limit; also D-HH:MM:SS, MM:SS or minutes"),
+        Flag("priority", "--priority N", reader=_only_text(kinds.priority),
+             help="higher goes first"),
+        Flag("qos", "--qos NAME", example="normal", completes="qos",
+             help="class of service"),
+        Flag("account", "--account -A NAME", example="physics", completes="accounts",
+             help="account that it is counted for"),
+        Flag("begin_at", "--begin TIME", reader=_begin, example="now+1hour",
+             help="not before: now+1hour, 18:30, tomorrow, noon, midnight, 2030-01-31T08:00"),
+        Flag("hold", "--hold -H",
+             help="wait until it is released"),
+        Flag("dependency", "--dependency -d AFTER", example="afterok:ABCD1234", completes="after",
+             help="wait for other jobs: after, afterok, afterany or afternotok, like afterok:ID:ID"),
+        Flag("array", "--array -a RANGE", example="1-100%8",
+             help="many jobs, like 1-100%8 (8 at once), 0,3,7 or 0-20:5; returns at once"),
+        Flag("sweep", "--sweep NAME=V,V", is_many=True, example="lr=0.1,0.01",
+             help="many jobs, one for each value, or combination if given more than once; %8 at "
+                  "the end lets 8 run at once"),
+    ),
+    "how": (
+        Flag("name", "--name -J NAME",
+             help="name of the job"),
+        Flag("env", "--env K=V", is_many=True,
+             help="set a variable for the job (repeatable)"),
+        Flag("env", "--export NAMES", is_many=True, only="line",
+             help="copy these variables from here"),
+        Flag("cwd", "--chdir DIR",
+             help="directory of the job (default: this one, if it exists there)"),
+        Flag("python", "--python PATH",
+             help="interpreter of a cell"),
+        Flag("prolog", "--prolog CMD",
+             help="run this on each node before the job; if it fails, the job goes back to the queue"),
+        Flag("epilog", "--epilog CMD",
+             help="run this on each node after the job, however it ended"),
+        Flag("results", "--results GLOB", is_many=True, example="'out/*.pt'",
+             help="collect these files of the job's directory when it has ended (repeatable)"),
+        Flag("sync", "--sync DIR",
+             help="send this folder along: its copy there is the job's directory; .mgpuignore says "
+                  "what stays at home"),
+        Flag("image", "--image REF", example="pytorch/pytorch:2.5.1",
+             help="run it in this container image, by podman, docker or apptainer of the node"),
+        Flag("retries", "--retries N", reader=_count,
+             help="run again after a non-zero exit, N times at most (default 0)"),
+        Flag("requeue", "--no-requeue", keyword="requeue", means=False,
+             help="do not run again when its node is lost"),
+        Flag("on_disconnect", "--on-disconnect keep|fence", choices=("keep", "fence"),
+             help="when its node is cut off: let it run on, or end it there and run it elsewhere"),
+        Flag("debug", "--debug",
+             help="let each process first say on stderr who and where it is"),
+        Flag("mpi", "--mpi",
+             help="run the command once, on the first node; mpirun in it reaches the others without ssh"),
+        Flag("env_setup_cmd", "--env-setup-cmd CMD",
+             help="run this in a login shell first; the job goes on in its environment"),
+        Flag("signal", "--signal USR1@60", example="USR1@60",
+             help="send this signal so many seconds before the time limit"),
+        Flag("", "--interactive", in_files=False,
+             help="stream the output and take stdin (default)"),
+        Flag("pty", "--pty", in_files=False,
+             help="run it in a terminal; Enter ~ . leaves it running"),
+        Flag("interactive_kill", "--interactive-kill",
+             help="end it when its client is gone for good"),
+        Flag("", "--background", in_files=False,
+             help="return at once"),
+        Flag("", "--dry-run", in_files=False,
+             help="say where and when it would start, and why not now; submit nothing"),
+        Flag("", "--json", in_files=False,
+             help="with --background, --array or --dry-run: print one JSON document"),
+    ),
+    "in a notebook": (
+        Flag("", "--again", only="notebook",
+             help="run a second one while this cell's job still runs, without asking"),
+        Flag("", "--as NAME", keyword="variable", reader=_only_text(kinds.identifier), only="notebook",
+             help="put the job into this variable"),
+        Flag("", "--in A,B", keyword="inputs", reader=_variables, only="notebook",
+             help="what the cell is given"),
+        Flag("outputs", "--out C", keyword="outputs", reader=_variables, only="notebook",
+             help="what it brings back; of several ranks, lists"),
+    ),
+    "which master": (
+        Flag("", "--master-host H", only="shell", in_files=False,
+             help="host of the master; default: $MGPU_MASTER_HOST, else as found"),
+        Flag("", "--master-port P", only="shell", in_files=False,
+             help="its HTTP port; default: $MGPU_MASTER_PORT, else 8080"),
+    ),
+}
+# fmt: on
+"""By the heading that they stand under."""
+ALL: tuple[Flag, ...] = tuple(flag for group in FLAGS.values() for flag in group)
+BY_DEST: Mapping[str, Flag] = {flag.dest: flag for flag in ALL}
+KEYWORDS: Mapping[str, Flag] = {flag.dest: flag for flag in ALL if flag.is_keyword}
+BY_FIELD: Mapping[str, Flag] = {flag.field: flag for flag in reversed(ALL) if flag.field}
+"""The flag that sentences about a field name: the first of those that fill it."""
+NOT_IN_FILES = frozenset(name for flag in ALL if not flag.in_files for name in flag.names)
 
 
-def _check_what_runs(command: list[str], cell: str | None, prog: str) -> None:
-    if cell is None:
-        if not command:
-            raise InvalidRequest("no-command", f"Name the command after `--`, as in `{prog} --gpus 1 -- python train.py`.")
-    elif command:
-        raise InvalidRequest("contradiction", f"The cell's body is what runs: take {command[0]!r} out of the first line.")
-    elif not cell.strip():
-        raise InvalidRequest("no-command", "The cell has no body: write what is to run below the first line.")
+class Keywords(TypedDict, total=False):
+    """The keywords of `Client.submit`, for editors and type checkers; a test compares them with the table."""
 
-
-def _environment(pairs: Sequence[str], exports: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for names in exports:
-        for name in kinds.names(names):
-            if name not in environ:
-                raise InvalidRequest(
-                    "no-such-variable", f"--export {name}: it is not set here; set it, or give its value by --env {name}=…"
-                )
-            result[name] = environ[name]
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InvalidRequest("bad-request", f"--env {pair}: write it as NAME=VALUE, or use --export {pair} to copy it from here.")
-        result[name] = value
-    for name in SECRET_VARIABLES & result.keys():
-        raise InvalidRequest("secret", f"{name} never enters a job: give the job a token of its own under another name.")
-    return result
+    gpus: int | None
+    nodes: int | None
+    gpus_per_node: int | None
+    gpu_ids: Sequence[int] | str | None
+    node_gpu_ids: Mapping[str, Sequence[int]] | str | None
+    gpu_type: str | None
+    gpu_mem: int | str | None
+    mem: int | None
+    distributed: bool | None
+    ntasks_per_node: int | None
+    cpus: int | None
+    mem_per_node: int | str | None
+    parts: Sequence[Mapping[str, object]] | None
+    nodelist: NodeNames
+    exclude: NodeNames
+    prefer: NodeNames
+    partition: str | None
+    constraint: str | None
+    arch: str | None
+    policy: str | None
+    wait_for_nodes: bool | None
+    time_limit: float | None
+    priority: int | None
+    qos: str | None
+    account: str | None
+    begin: str | float | datetime | None
+    hold: bool | None
+    dependency: str | None
+    array: str | None
+    sweep: Mapping[str, Sequence[object]] | Sequence[str] | str | None
+    name: str | None
+    env: Mapping[str, str] | None
+    chdir: str | None
+    python: str | None
+    prolog: str | None
+    epilog: str | None
+    results: Sequence[str] | str | None
+    sync: str | None
+    image: str | None
+    retries: int | None
+    requeue: bool | None
+    on_disconnect: str | None
+    debug: bool | None
+    mpi: bool | None
+    env_setup_cmd: str | None
+    signal: str | None
+    pty: bool | None
+    interactive_kill: bool | None
+    outputs: Sequence[str] | str | None

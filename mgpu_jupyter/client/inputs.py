@@ -6,7 +6,6 @@ Several pieces are hashed and sent at once. Nothing is copied on this side.
 
 from __future__ import annotations
 
-import keyword
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from mgpu_jupyter.client import nearby
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.folder import missing_of
 from mgpu_jupyter.client.transport import Request
+from mgpu_jupyter.client.values import variable_names
 from mgpu_jupyter.model.job import JobSpec
 
 MAX_BYTES = 2 * 1024**3
@@ -39,25 +39,6 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     sizes: dict[str, int]
     sent_bytes: int
-
-
-def names_of(text: str, flag: str) -> tuple[str, ...]:
-    """Return the variables that `a,b` names, or refuse what is none."""
-    return checked_names([name.strip() for name in text.split(",")], flag)
-
-
-def checked_names(names: Sequence[str], flag: str) -> tuple[str, ...]:
-    """Return these names, or refuse what is no variable."""
-    for position, name in enumerate(names):
-        if not name.isidentifier():
-            raise InvalidRequest("bad-name", f"{flag} {name!r}: it is no name of a variable; write them like {flag} a,b.")
-        if keyword.iskeyword(name):
-            raise InvalidRequest("bad-name", f"{flag} {name}: it is a word of Python, and no variable can be called that.")
-        if not name.isascii():
-            raise InvalidRequest("bad-name", f"{flag} {name}: give the variable a name in plain letters, digits and underscores.")
-        if name in names[:position]:
-            raise InvalidRequest("bad-name", f"{flag} names {name} twice: once is enough.")
-    return tuple(names)
 
 
 def looked_up(names: Sequence[str], namespace: Mapping[str, object]) -> dict[str, object]:
@@ -82,7 +63,7 @@ def limit_bytes() -> int:
 
 def packed(variables: Mapping[str, object]) -> values.Packed:
     """Return variables ready to be sent, or refuse the one that cannot travel."""
-    checked_names(list(variables), "inputs")
+    variable_names(list(variables), "inputs")
     try:
         return values.pack(variables, limit=limit_bytes())
     except values.Refused as error:

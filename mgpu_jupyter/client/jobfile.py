@@ -14,14 +14,15 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.client import flags as table
 from mgpu_jupyter.client import slurm
-from mgpu_jupyter.client.flags import Submission, parse, split_command, srun_parser
-from mgpu_jupyter.client.parser import Help
-from mgpu_jupyter.client.spec import Here
+from mgpu_jupyter.client.here import Here
+from mgpu_jupyter.client.parser import HELP_WORDS, Help
+from mgpu_jupyter.client.request import Submission, parse, split_command, srun_parser
 from mgpu_jupyter.model.job import MAX_SCRIPT_CHARS, JobSpec
 
 PROG = "mgpu_sbatch"
-NOT_IN_FILES = ("--interactive", "--pty", "--json", "--dry-run", "--help", "-h", "--background", "--master-host", "--master-port")
+NOT_IN_FILES = table.NOT_IN_FILES | set(HELP_WORDS)
 SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh"))
 _DIRECTIVE = re.compile(r"#(MGPU|SBATCH)(?=\s|$)(.*)")
 _NEAR = re.compile(r"#\s*(?:MGPU|SBATCH)\b|#(?:mgpu|sbatch)\b", re.IGNORECASE)
@@ -189,7 +190,7 @@ def _directive(number: int, family: str, rest: str, findings: list[Finding]) -> 
 
 def _names_job(directives: Sequence[Directive], flags: Sequence[str]) -> bool:
     words = [word for one in directives for word in one.words] + list(flags)
-    return any(word.partition("=")[0] in ("--name", "-J") or word.startswith("-J") for word in words)
+    return any(word.partition("=")[0] in table.BY_DEST["name"].names or word.startswith("-J") for word in words)
 
 
 def _plain(name: str) -> str:

@@ -48,6 +48,31 @@ def identifier(text: str) -> str:
     return text
 
 
+def variable_names(names: Sequence[str], flag: str) -> tuple[str, ...]:
+    """Return these names of variables, or refuse what is none."""
+    for position, name in enumerate(names):
+        if not name.isidentifier():
+            raise InvalidRequest("bad-name", f"{flag} {name!r}: it is no name of a variable; write them like {flag} a,b.")
+        if keyword.iskeyword(name):
+            raise InvalidRequest("bad-name", f"{flag} {name}: it is a word of Python, and no variable can be called that.")
+        if not name.isascii():
+            raise InvalidRequest("bad-name", f"{flag} {name}: give the variable a name in plain letters, digits and underscores.")
+        if name in names[:position]:
+            raise InvalidRequest("bad-name", f"{flag} names {name} twice: once is enough.")
+    return tuple(names)
+
+
+def pairs(lines: Sequence[str]) -> dict[str, str]:
+    """Read variables for a job, each like `NAME=VALUE`."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals or not name:
+            raise InvalidRequest("bad-request", f"--env {line}: write it as NAME=VALUE, or use --export {line} to copy it from here.")
+        found[name] = value
+    return found
+
+
 def priority(text: str) -> int:
     """Read a whole number with a sign."""
     try:

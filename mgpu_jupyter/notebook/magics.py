@@ -1,7 +1,7 @@
 """The magics: a line of a notebook becomes a call of the client, and what comes back is shown in the cell.
 
 `%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_explain` says why, `%mgpu_trace` where,
-`%mgpu_cancel` ends. How lines are read is in `line.py`.
+`%mgpu_cancel` ends. How lines are read is in `client/line.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.client import choice, front, trails, watch
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.flags import Submission, parse
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.line import read_line, split_words, variables
 from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.client.request import Submission, parse
 from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.display import with_display
@@ -37,7 +38,6 @@ from mgpu_jupyter.notebook.errors import failure, interruption, shorten
 from mgpu_jupyter.notebook.front import NotebookFront, show_bundle
 from mgpu_jupyter.notebook.gauges import gauges_of
 from mgpu_jupyter.notebook.leaving import Leaving
-from mgpu_jupyter.notebook.line import split_line, split_words, variables
 from mgpu_jupyter.notebook.live_job import LiveJobs
 from mgpu_jupyter.notebook.notes import Notes, PlainNotes, RichNotes
 from mgpu_jupyter.notebook.offer import offer
@@ -130,15 +130,15 @@ class MgpuMagics:
         protect it. `--help` lists the flags.
         """
         prog = "%mgpu_srun" if cell is None else "%%mgpu_srun"
-        words_of_line = split_line(line, variables(self._shell.user_ns, os.environ), self._evaluate)
-        request = parse(words_of_line, cell=cell, environ=os.environ, prog=prog, in_notebook=True)
+        typed = read_line(line, variables(self._shell.user_ns, os.environ), self._evaluate)
+        request = parse(typed, cell=cell, environ=os.environ, prog=prog, in_notebook=True)
         if isinstance(request, Help):
             _show(request)
             return None
         if request.dry_run:
             told = self.client.dry_run_spec(request.spec)
             return msgspec.to_builtins(told) if request.json else Answer(told, time.time())
-        spec = replace(request.spec, origin=self._memory.origin(words_of_line, cell))
+        spec = replace(request.spec, origin=self._memory.origin(typed.words, cell))
         request = replace(request, spec=spec)
         if not (request.again or request.json) and (running := self._memory.still_runs(self.client, spec.origin)) is not None:
             raise offer(running, lambda: self._take_up(running, request), lambda: self._show(self._start(request)), is_rich=self._is_rich)
@@ -146,7 +146,8 @@ class MgpuMagics:
 
     def _start(self, request: Submission) -> Job | SweepTable | dict[str, object] | None:
         """Submit what a cell asks for, and watch it unless it is for the background."""
-        luggage = Luggage(self.client.caller, self._shell.user_ns, request.inputs, request.spec)
+        luggage = Luggage(self.client.caller, self._shell.user_ns, request.spec)
+        luggage.send(request.inputs)
         if luggage.note:
             self._notes().say(luggage.note)
         request = replace(request, spec=luggage.spec)
@@ -163,7 +164,7 @@ class MgpuMagics:
 
     def _submit(self, request: Submission) -> Job:
         job = self.client.submit_spec(self._displaying(request.spec))
-        self._submitted(request.variable, job)
+        self._submitted(request.variable, job, request.spec)
         return job
 
     def _take_up(self, job: Job, request: Submission) -> None:
@@ -277,7 +278,7 @@ class MgpuMagics:
 
     def _run(self, luggage: Luggage, variable: str | None) -> None:
         spec = self._displaying(luggage.spec)
-        viewer = self._viewer(tasks_of(spec), lambda job: self._submitted(variable, job))
+        viewer = self._viewer(tasks_of(spec), lambda job: self._submitted(variable, job, spec))
         self.client.caller.on_trouble = viewer.trouble
         try:
             outcome = watch.run(self.client, spec, viewer, self._leaving)
@@ -297,8 +298,8 @@ class MgpuMagics:
         """Return a request whose displays are shown, where they can be."""
         return with_display(spec, secrets.token_hex(12)) if self._is_rich else spec
 
-    def _submitted(self, variable: str | None, job: Job) -> None:
-        self._memory.submitted(job)
+    def _submitted(self, variable: str | None, job: Job, spec: JobSpec) -> None:
+        self._memory.submitted(job, spec.origin)
         self._keep(variable, job)
 
     def _keep(self, variable: str | None, job: Job) -> None:

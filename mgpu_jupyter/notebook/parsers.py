@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from mgpu_jupyter.client import choice
 from mgpu_jupyter.client import values as kinds
-from mgpu_jupyter.client.flags import srun_parser
 from mgpu_jupyter.client.parser import Parser
+from mgpu_jupyter.client.request import srun_parser
 
 
 def srun(prog: str) -> Parser:

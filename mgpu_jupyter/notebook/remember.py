@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from mgpu_agent.protocol.places import host_name
@@ -38,6 +39,9 @@ class Memory:
         self._environ = os.environ if environ is None else environ
         self._request = ""
         self._submitted: set[str] = set()
+        self._asked_about = ""
+        self._came_from: dict[str, Origin] = {}
+        """Where jobs (or arrays) came from that may still run, by id: asked for once for a notebook, then those of this kernel."""
 
     @property
     def notebook(self) -> str:
@@ -53,27 +57,50 @@ class Memory:
         source = digest(*(word for word in words if word not in NOT_THE_SOURCE), cell if cell else "-")
         return Origin(notebook=self.notebook, cell=digest(str(self._parent("metadata").get("cellId") or "")), source=source)
 
-    def submitted(self, job: Job) -> None:
+    def submitted(self, job: Job, origin: Origin | None) -> None:
         """Take note of a job that the running cell submitted: a loop over the same line is no second run of a cell."""
         request = str(self._parent("header").get("msg_id") or "")
         if request != self._request:
             self._submitted.clear()
         self._request = request
         self._submitted.add(str(job.id))
+        if origin is not None:
+            self._came_from[str(job.id)] = origin
 
     def still_runs(self, client: Client, origin: Origin | None) -> Job | None:
-        """Return the newest job or array that an earlier run of this very cell submitted and that is not over."""
+        """Return the newest job or array that an earlier run of this very cell submitted and that is not over.
+
+        The master is asked when this kernel first submits something, for jobs of kernels before it; and when the cell ran before.
+        """
         if origin is None:
             return None
+        if self._asked_about != origin.notebook:
+            self._look(client, origin.notebook)
         request = str(self._parent("header").get("msg_id") or "")
         mine = self._submitted if request and request == self._request else set()
-        for job in client.jobs(state="active", notebook=origin.notebook):
+        if not self._earlier(origin, mine):
+            return None
+        jobs = self._look(client, origin.notebook)
+        found = self._earlier(origin, mine)
+        if found is None:
+            return None
+        return jobs[found] if jobs[found].id == found else client.array(found)
+
+    def _look(self, client: Client, notebook: str) -> dict[str, Job]:
+        """Learn which jobs (or arrays) of a notebook are not over, newest first."""
+        jobs: dict[str, Job] = {}
+        self._came_from = {}
+        for job in client.jobs(state="active", notebook=notebook):
             info = job.snapshot
-            if info is None or info.origin is None or not origin.is_same_cell(info.origin):
-                continue
-            if info.id not in mine and (info.array_id is None or info.array_id not in mine):
-                return job if info.array_id is None else client.array(info.array_id)
-        return None
+            if info is not None and info.origin is not None:
+                key = str(info.array_id or info.id)
+                jobs.setdefault(key, job)
+                self._came_from.setdefault(key, info.origin)
+        self._asked_about = notebook
+        return jobs
+
+    def _earlier(self, origin: Origin, mine: AbstractSet[str]) -> str | None:
+        return next((job_id for job_id, found in self._came_from.items() if job_id not in mine and origin.is_same_cell(found)), None)
 
     def _parent(self, part: str) -> Mapping[str, Any]:
         """Return a part of the front end's request that is being carried out."""

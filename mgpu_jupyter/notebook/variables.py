@@ -16,13 +16,19 @@ from mgpu_jupyter.model.job import JobSpec
 class Luggage:
     """What one cell takes along and brings back; `namespace` is the notebook's."""
 
-    def __init__(self, caller: Caller, namespace: dict[str, object], names: Sequence[str], spec: JobSpec) -> None:
-        """Send the variables of these names; all that can be refused is refused here, before anything is queued."""
+    def __init__(self, caller: Caller, namespace: dict[str, object], spec: JobSpec) -> None:
         self._caller = caller
         self._namespace = namespace
-        self.spec, sent, self.note = with_inputs(caller, spec, looked_up(names, namespace))
-        self._sent = {} if sent is None else sent.sizes
+        self.spec = spec
+        self.note = ""
+        """What there is to say about nodes that the cell cannot use."""
+        self._sent: dict[str, int] = {}
         self._brought: dict[str, int] = {}
+
+    def send(self, names: Sequence[str]) -> None:
+        """Send the variables of these names; all that can be refused is refused here, before anything is queued."""
+        self.spec, sent, self.note = with_inputs(self._caller, self.spec, looked_up(names, self._namespace))
+        self._sent = {} if sent is None else sent.sizes
 
     def unpack(self, job_id: str) -> None:
         """Put what the cell left into the notebook; an error names what is not there, the rest is."""

@@ -13,7 +13,7 @@ import pytest
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.messages import Bye, Launch, Resync, Stop
 from mgpu_agent.protocol.model import PythonWish, TaskSpec
-from mgpu_jupyter.client.spec import Here
+from mgpu_jupyter.client.here import Here
 from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
 

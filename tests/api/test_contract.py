@@ -68,6 +68,7 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "submitJob",
         "submitJobs",
         "explainRequest",
+        "parseLine",
         "changeJob",
         "cancelJob",
         "requeueJob",

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
-from mgpu_jupyter.client.flags import srun_parser
+from mgpu_jupyter.client.flags import ALL
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
 from mgpu_jupyter.scheduler.transitions import TRANSITIONS
+from tests.architecture.flag_page import page
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", "SECURITY.md", "ARCHITECTURE.md", "DECISIONS.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -42,10 +43,15 @@ def test_readme_mentions_every_magic() -> None:
     ] == []
 
 
-def test_readme_mentions_every_flag_of_srun() -> None:
-    flags = set(srun_parser("mgpu_srun").flag_names()) - {"--help", "--interactive"}
-    text = _text("README.md")
-    assert [flag for flag in sorted(flags) if not re.search(rf"{flag}(?![\w-])", text)] == []
+def test_the_page_of_flags_is_their_table() -> None:
+    assert _text("mgpu_jupyter/docs/flags.md") == page(), "write it anew: .venv/bin/python -m tests.architecture.flag_page"
+
+
+def test_readme_names_no_flag_that_there_is_not() -> None:
+    shown = _text("README.md").partition("The flags that matter most")[2].partition("## In a terminal")[0]
+    named = set(re.findall(r"`(--[a-z][a-z-]*)", "\n".join(line.split("|")[1] for line in shown.split("\n") if line.startswith("|"))))
+    assert named - {name for flag in ALL for name in flag.names} == set()
+    assert len(named) > 40
 
 
 def test_readme_mentions_every_make_target() -> None:

@@ -9,20 +9,23 @@ from playwright.sync_api import BrowserContext, expect
 from mgpu_jupyter.client.job import Job
 from tests.browser.lab import Lab
 from tests.browser.test_sidebar import SLEEP, row, show, tiles
+from tests.contract.request_lines import ROWS
+
+TYPED = "echo '<b>hello</b>' from $((40 + 2)); sleep 600"
 
 
 def test_submit_by_form_watch_the_log_and_cancel(lab: Lab, context: BrowserContext) -> None:
     page = show(lab, context)
     page.command("mgpu:new-job")
     form = page.page.locator(".mgp-submit")
-    form.get_by_label("What to run").fill("echo '<b>hello</b>' from $((40 + 2)); sleep 600")
+    form.get_by_label("What to run").fill(TYPED)
     form.get_by_label("GPUs on each").fill("2")
     form.get_by_label("Name", exact=True).fill("by-form")
     expect(form.locator("[data-verdict=now]")).to_contain_text("Starts now")
     form.get_by_label("Time limit").fill("soon")
     expect(form.locator("[data-verdict=error]")).to_contain_text("Time limit is not a time")
     form.get_by_label("Time limit").fill("01:00:00")
-    expect(form.locator(".mgp-join-line")).to_have_text("%%mgpu_srun --gpus 2 -t 01:00:00 --name by-form")
+    expect(form.locator(".mgp-join-line")).to_have_text(f"%mgpu_srun --gpus 2 -t 01:00:00 --name by-form -- {TYPED}")
     form.locator(".mgp-more summary").click()
     form.get_by_label("Never on").select_option("node-1")
     form.get_by_label("If it fails").select_option("2")
@@ -42,6 +45,30 @@ def test_submit_by_form_watch_the_log_and_cancel(lab: Lab, context: BrowserConte
     expect(view.locator(".mgp-search")).to_contain_text("1 of 1")
     view.get_by_role("button", name="Cancel").click()
     expect(view.locator(".mgp-badge")).to_have_text("cancelled")
+
+
+def test_what_the_form_shows_is_what_the_server_reads(lab: Lab, context: BrowserContext) -> None:
+    page = show(lab, context)
+    page.command("mgpu:new-job")
+    form = page.page.locator(".mgp-submit:visible")
+
+    def asked(label: str, text: str, line: str) -> dict[str, object]:
+        """Fill in a field; return what the server read, which must be the line that is shown then."""
+        with page.page.expect_response(lambda told: "/jobs/parse" in told.url and told.request.post_data_json["line"] == line) as told:
+            form.get_by_label(label, exact=True).fill(text)
+        expect(form.locator(".mgp-join-line")).to_have_text(line)
+        return told.value.json()
+
+    for line in (line for line in ROWS if line.command):
+        found = asked("What to run", line.typed, f"%mgpu_srun --gpus 1 -- {line.typed}")
+        assert found["spec"] == {"command": list(line.command), "gpus": 1}
+    asked("What to run", "true", "%mgpu_srun --gpus 1 -- true")
+    asked("Nodes", "2", "%mgpu_srun --nodes 2 --gpus-per-node 1 -- true")
+    asked("Name", "-it's", "%mgpu_srun --nodes 2 --gpus-per-node 1 --name='-it'\\''s' -- true")
+    found = asked("Time limit", "02:00:01", "%mgpu_srun --nodes 2 --gpus-per-node 1 -t 02:00:01 --name='-it'\\''s' -- true")
+    assert found["spec"] == {"command": ["true"], "nodes": 2, "gpus_per_node": 1, "name": "-it's", "time_limit_s": 7201.0}
+    found = asked("Time limit", "soon", "%mgpu_srun --nodes 2 --gpus-per-node 1 -t soon --name='-it'\\''s' -- true")
+    assert found["message"] == next(line.sentence for line in ROWS if "-t soon" in line.flags)
 
 
 def test_explain_and_take_an_offer(lab: Lab, context: BrowserContext) -> None:

@@ -25,7 +25,8 @@ import psutil
 from mgpu_agent.protocol.errors import MgpuError, NotFound
 from mgpu_agent.protocol.failpoints import VARIABLE
 from mgpu_jupyter import Client
-from mgpu_jupyter.client.spec import Here, spec_of
+from mgpu_jupyter.client.here import Here
+from mgpu_jupyter.client.spec import spec_of
 from mgpu_jupyter.client.timeouts import Timeouts
 from tests.chaos.past import PAST
 from tests.checker import history, rules

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import socket
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Unpack, get_type_hints
 
 import msgspec
 import pytest
@@ -17,8 +17,8 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client import client as client_module
+from mgpu_jupyter.client.flags import ALL, KEYWORDS, Keywords
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node, lost
-from mgpu_jupyter.client.spec import KEYWORDS, RENAMED, SAME_IN_SPEC
 from mgpu_jupyter.model.job import JobSpec, JobState, Part
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -88,9 +88,22 @@ def test_keywords_about_place_and_time(keywords: dict[str, object], changes: dic
     assert mock.specs == [msgspec.structs.replace(JobSpec(command=("x",), cwd=os.getcwd()), **changes)]
 
 
-def test_submit_has_every_keyword() -> None:
-    named = inspect.signature(Client.submit).parameters.keys() - {"self", "command", "script", "inputs"}
-    assert named == set(KEYWORDS)
+def test_the_keywords_that_editors_complete_are_those_of_the_table() -> None:
+    assert list(Keywords.__annotations__) == list(KEYWORDS)
+    for method in (Client.submit, Client.dry_run, Client.submit_many):
+        assert get_type_hints(method)["keywords"] == Unpack[Keywords]
+
+
+def test_a_token_never_enters_a_job_by_a_keyword_either() -> None:
+    with pytest.raises(InvalidRequest, match="MGPU_TOKEN never enters a job"):
+        Client(transport=MockTransport()).submit(["x"], env={"MGPU_TOKEN": "x"})
+
+
+def test_text_means_the_same_as_behind_the_flag() -> None:
+    mock = MockTransport()
+    text = {"gpus": "2", "time_limit": "1.5", "priority": "-5", "retries": "3"}
+    Client(transport=mock).submit(["x"], **text)  # type: ignore[arg-type]
+    assert mock.specs == [JobSpec(command=("x",), cwd=os.getcwd(), gpus=2, time_limit_s=1.5, priority=-5, retries=3)]
 
 
 def test_every_field_of_a_request_can_be_said() -> None:
@@ -106,14 +119,14 @@ def test_every_field_of_a_request_can_be_said() -> None:
         "inputs",
         "outputs_limit_bytes",
     }
-    assert {*SAME_IN_SPEC, *RENAMED.values()} == set(JobSpec.__struct_fields__) - by_itself
+    assert {flag.field for flag in ALL if flag.field} == set(JobSpec.__struct_fields__) - by_itself
 
 
 @pytest.mark.parametrize(
     ("keywords", "sentence"),
     [
         ({"gpus": -1}, "--gpus is not valid: expected int >= 0."),
-        ({"gpus": "2"}, "--gpus is not valid: expected int | null, got str."),
+        ({"gpus": "two"}, "--gpus two: write a whole number."),
         ({"time_limit": 0}, "--time-limit is not valid: expected float > 0.0."),
         (
             {"nodelist": ["a b"]},

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.client.flags import Submission, parse, srun_parser
+from mgpu_jupyter.client.here import Here
 from mgpu_jupyter.client.parser import Help
-from mgpu_jupyter.client.spec import Here
+from mgpu_jupyter.client.request import Submission, parse, srun_parser
 from mgpu_jupyter.model.job import JobSpec
 
 HERE = Here(cwd="/here", now=1_000_000_000.5, host="laptop")
@@ -209,7 +209,7 @@ def test_mistakes_are_one_sentence(words: list[str], cell: str | None, sentence:
         (["--gpu-mem", "-5"], "--gpu-mem -5: write an amount of memory, like 20G, or a plain number of MB."),
         (["--gpu-mem", "9000T"], "--gpu-mem is not valid: expected int <= 1125899906842624; write it like --gpu-mem 20G."),
         (["--mem", "64G"], "--mem 64G: it is free GPU memory in MB, like --mem 20480; with a unit write --gpu-mem 20G, or --mem-per-node 64G for the host's memory."),  # noqa: E501
-        (["--mem", "1", "--gpu-mem", "2"], "--mem and --gpu-mem are both the memory of each GPU: leave one out."),
+        (["--mem", "1", "--gpu-mem", "2"], "--gpu-mem and --mem say the same: leave one out."),
         (["--mem-per-node", "64X"], "--mem-per-node 64X: write an amount of memory, like 20G, or a plain number of MB."),
         (["-C", "a&"], "--constraint a&: write labels with & | ! and brackets, as in a100&(rack=r1|!old)."),
         (["--begin", "soon"], "--begin soon is not a time: write it like now+1hour, 18:30, tomorrow or 2030-01-31T08:00."),

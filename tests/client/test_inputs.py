@@ -10,7 +10,9 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api.variables import NodePython, PythonAnswers
 from mgpu_jupyter.client.call import Caller
-from mgpu_jupyter.client.inputs import limit_bytes, looked_up, names_of, packed, with_inputs, with_same_python
+from mgpu_jupyter.client.flags import BY_DEST
+from mgpu_jupyter.client.here import Here
+from mgpu_jupyter.client.inputs import limit_bytes, looked_up, packed, with_inputs, with_same_python
 from mgpu_jupyter.model.job import JobSpec
 
 SPEC = JobSpec(script="c = a", outputs=("c",), kernel_python_version="3.11")
@@ -63,12 +65,12 @@ def test_without_variables_nobody_is_asked() -> None:
 )
 def test_names_that_are_none(text: str, sentence: str) -> None:
     with pytest.raises(InvalidRequest) as error:
-        names_of(text, "--in")
+        BY_DEST["inputs"].read(text, Here.real())
     assert sentence in error.value.message
 
 
 def test_names_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert names_of("a, b", "--in") == ("a", "b")
+    assert BY_DEST["inputs"].read("a, b", Here.real()) == ("a", "b")
     assert looked_up(["a"], {"a": 1, "b": 2}) == {"a": 1}
     with pytest.raises(InvalidRequest, match="there is no variable c in this notebook"):
         looked_up(["c"], {})

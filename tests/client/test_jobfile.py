@@ -7,9 +7,9 @@ import string
 
 import pytest
 
+from mgpu_jupyter.client.here import Here
 from mgpu_jupyter.client.jobfile import Finding, JobFile, read_bytes, read_job_file
 from mgpu_jupyter.client.slurm import names, translate
-from mgpu_jupyter.client.spec import Here
 from mgpu_jupyter.model.job import JobSpec
 
 HERE = Here(cwd="/home/me", now=1_000_000.0, host="desk")

@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_jupyter.api.variables import PythonAnswers, PythonQuestion
-from mgpu_jupyter.client.spec import Here, spec_of
+from mgpu_jupyter.client.here import Here
+from mgpu_jupyter.client.spec import spec_of
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import JobState
 from tests.e2e.cluster import bash

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mgpu_jupyter.client.spec import checked
+from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.origin import Origin, digest
 
@@ -39,7 +39,7 @@ def test_without_a_notebook_nothing_is_the_same() -> None:
 
 
 def test_it_travels_with_the_request() -> None:
-    spec = checked(JobSpec(command=("x",), origin=HERE))
+    spec = check(JobSpec(command=("x",), origin=HERE))
     assert spec.origin == HERE
     assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
     with pytest.raises(msgspec.ValidationError):

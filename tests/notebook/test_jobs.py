@@ -102,6 +102,21 @@ def test_the_same_cell_again_is_asked_about(shell: Shell, capsys: Captured) -> N
 
 
 @pytest.mark.usefixtures("in_notebook")
+def test_the_master_is_asked_once_and_then_only_about_a_cell_that_ran_before(shell: Shell) -> None:
+    def asked(cell: str) -> list[tuple[str, str]]:
+        before = len(shell.mock.requests)
+        assert shell.run(cell).success
+        return [(request.method, request.path) for request in shell.mock.requests[before:] if request.path == "jobs"]
+
+    look, submit = ("GET", "jobs"), ("POST", "jobs")
+    assert asked("%mgpu_srun --background -- first") == [look, submit]  # a kernel before this one may have run it
+    assert asked("%mgpu_srun --background -- second") == [submit]
+    assert asked("for _ in range(3):\n    %mgpu_srun --background -- third") == [submit, *[look, submit] * 2]
+    assert asked("%mgpu_srun --background -- first") == [submit]  # the last look told that it is over
+    assert asked("%mgpu_srun --background -- fourth") == [submit]
+
+
+@pytest.mark.usefixtures("in_notebook")
 def test_what_a_notebook_has(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.plays(lambda spec: Play(hold="held" in spec.name))
     assert shell.run("%mgpu_srun --name first -- x").success

@@ -41,7 +41,7 @@ def test_all_that_is_folded_is_on_the_line() -> None:
         wiring="distributed",
         policy="topology",
         exclude="gpu-06 gpu-07",
-        setup="source ~/venv/bin/activate",
+        env_setup_cmd="source ~/venv/bin/activate",
         env="LR=0.1 NAME='a b'",
         inputs="cfg, tokens",
         outputs="scores",

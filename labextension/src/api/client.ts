@@ -13,6 +13,8 @@ import type {
   JobUsage,
   JoinToken,
   JoinTokenRequest,
+  LineAnswer,
+  LineRequest,
   Node,
   NodeAction,
   NodeActionAnswer,
@@ -66,6 +68,8 @@ export class Client {
 
   submit = (spec: JobSpec, key: string): Promise<Submitted> =>
     this.rest.ask('POST', 'jobs', { body: spec, headers: { 'Idempotency-Key': key } });
+  /** The request that a line means; what is wrong with it is the error's sentence. */
+  parse = (line: LineRequest): Promise<LineAnswer> => this.rest.ask('POST', 'jobs/parse', { body: line });
   dryRun = (spec: JobSpec): Promise<Explanation> => this.rest.ask('POST', 'jobs/dry-run', { body: spec });
   change = (id: string, change: JobChange): Promise<OrderAnswer> =>
     this.rest.ask('PATCH', `jobs/${encodeURIComponent(id)}`, { body: change });

@@ -415,6 +415,19 @@ export interface JoinTokenRequest {
   listen?: string[];
 }
 
+/** What the line asks for. Nothing was submitted. */
+export interface LineAnswer {
+  spec: JobSpec;
+  inputs: string[];
+  background: boolean;
+}
+
+/** A line as somebody typed it or a form shows it, and what stands below it. */
+export interface LineRequest {
+  line: string;
+  cell?: string | null;
+}
+
 /** Who may use something. An empty `allow` lets in everybody; `deny` goes before `allow`. */
 export interface Lists {
   allow_users?: string[];

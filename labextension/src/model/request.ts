@@ -1,5 +1,5 @@
-/** A request as the form holds it: to a job, to flags, and back from what was typed. Pure. */
-import type { JobSpec } from '../api/types.gen';
+/** A request as the form holds it: the line that means it, which the server reads; and cells with such a line. Pure. */
+import type { LineRequest } from '../api/types.gen';
 
 export interface IForm {
   /** A cell is Python that has a notebook; a file is given by a command. */
@@ -46,13 +46,15 @@ export const EMPTY: IForm = {
   array: '',
 };
 
-/** What is wrong with what was typed, by field; the server looks at all the rest. */
+/** What is wrong with what was typed, by field: what has no line. The server reads all the rest. */
 export function problemsOf(form: IForm): { time?: true; env?: string } {
   const bad = envLines(form.env).find(([name, value]) => value === undefined || !/^[A-Za-z_]\w*$/.test(name));
-  return {
-    ...(form.time.trim() !== '' && seconds(form.time) === null ? { time: true as const } : {}),
-    ...(bad === undefined ? {} : { env: bad[0] }),
-  };
+  return bad === undefined ? {} : { env: bad[0] };
+}
+
+/** Whether a sentence of the server is about the time limit. */
+export function isAboutTime(sentence: string): boolean {
+  return /(^| )-t[ :]/.test(sentence);
 }
 
 function envLines(text: string): [string, string | undefined][] {
@@ -66,48 +68,29 @@ function envLines(text: string): [string, string | undefined][] {
     });
 }
 
-/** Seconds of `02:00:00`, `30:00` (minutes and seconds), `90` (minutes) or `1-00:00:00`; null when it is no time. */
-export function seconds(text: string): number | null {
-  const found = /^(?:(\d{1,4})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?$/.exec(text.trim());
-  if (found === null) {
-    return null;
+/** What is meant, as somebody would type it: this is shown, and this is what the server reads. */
+export function lineOf(form: IForm): LineRequest {
+  if (form.what === 'command') {
+    return { line: `%mgpu_srun ${flagsOf(form)} -- ${form.text.trim()}` };
   }
-  const [days, first, second, third] = [found[1], found[2], found[3], found[4]].map((one) => (one === undefined ? undefined : Number(one)));
-  if (days !== undefined) {
-    return days * 86_400 + (first ?? 0) * 3600 + (second ?? 0) * 60 + (third ?? 0);
-  }
-  const all =
-    third !== undefined
-      ? (first ?? 0) * 3600 + (second ?? 0) * 60 + third
-      : second !== undefined
-        ? (first ?? 0) * 60 + second
-        : (first ?? 0) * 60;
-  return all > 0 ? all : null;
+  return { line: `%%mgpu_srun ${flagsOf(form)}`, cell: form.text };
 }
 
-/** The job that is meant; a command goes through a shell, as people type it. */
-export function specOf(form: IForm): JobSpec {
-  const limit = form.time.trim() === '' ? null : seconds(form.time);
-  const env = envLines(form.env);
-  return {
-    ...(form.what === 'command' ? { command: ['bash', '-c', form.text] } : { script: form.text }),
-    ...(form.name ? { name: form.name } : {}),
-    nodes: form.nodes,
-    gpus_per_node: form.gpus,
-    ...(form.gpuType ? { gpu_type: form.gpuType } : {}),
-    ...(limit === null ? {} : { time_limit_s: limit }),
-    ...(form.wiring === 'distributed' ? { distributed: true } : form.wiring === 'mpi' ? { mpi: true } : {}),
-    ...(form.policy ? { policy: form.policy } : {}),
-    ...(form.exclude.length ? { exclude: [...form.exclude] } : {}),
-    ...(form.setup.trim() ? { env_setup_cmd: form.setup.trim() } : {}),
-    ...(env.length ? { env: Object.fromEntries(env.map(([name, value]) => [name, value ?? ''])) } : {}),
-    ...(form.retries ? { retries: form.retries } : {}),
-    ...(form.dependency.trim() ? { dependency: form.dependency.trim() } : {}),
-    ...(form.array.trim() ? { array: form.array.trim() } : {}),
-  };
+/** The same for a terminal, whose shell must leave alone what a shell there is to do. */
+export function shellLine(form: IForm): string {
+  const flags = flagsOf({ ...form, inputs: '', outputs: '' });
+  const text = form.text.trim();
+  if (form.what !== 'command') {
+    return `mgpu_srun ${flags} -- python -c ${quoted(form.text)}`;
+  }
+  return `mgpu_srun ${flags} -- ${needsShell(text) ? quoted(text) : text}`;
 }
 
-/** The same as flags of `%%mgpu_srun`. */
+function needsShell(text: string): boolean {
+  return /[;&|<>`*?[$~\n]|^\w+=/.test(text.replace(/'[^']*'|"[^"]*"|\\./g, ''));
+}
+
+/** The flags of `%%mgpu_srun`. */
 export function flagsOf(form: IForm): string {
   const words: string[] = [];
   if (form.nodes > 1) {
@@ -136,7 +119,9 @@ export function flagsOf(form: IForm): string {
     ['--dependency', form.dependency.trim()],
     ['--array', form.array.trim()],
   ];
-  words.push(...flags.filter(([, value]) => value !== '').map(([flag, value]) => `${flag} ${quoted(value)}`));
+  words.push(
+    ...flags.filter(([, value]) => value !== '').map(([flag, value]) => `${flag}${value.startsWith('-') ? '=' : ' '}${quoted(value)}`),
+  );
   return words.join(' ');
 }
 

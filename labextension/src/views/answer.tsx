@@ -1,8 +1,9 @@
 /** The live answer of the dry run: when and where, the GPUs that it would take, the same with other sizes, the same in a cell. */
 import * as React from 'react';
-import type { Explanation } from '../api/types.gen';
+import type { Client } from '../api/client';
+import type { Explanation, LineRequest } from '../api/types.gen';
 import { ownOf } from '../model/plan';
-import { flagsOf, type IForm, otherSizes, type problemsOf, specOf } from '../model/request';
+import { type IForm, lineOf, otherSizes, type problemsOf } from '../model/request';
 import { nodeRow, TILE_STATES } from '../model/select';
 import { Glyph, type GlyphName } from '../parts/glyphs';
 import { useMgpu, useNow } from '../parts/hooks';
@@ -23,8 +24,12 @@ export interface IDryRun {
 }
 
 /** What to try: without words to run it is the size that counts. */
-function trialOf(form: IForm): ReturnType<typeof specOf> {
-  return specOf(form.text.trim() ? form : { ...form, what: 'command', text: 'true' });
+function trialOf(form: IForm): LineRequest {
+  return lineOf(form.text.trim() ? form : { ...form, what: 'command', text: 'true', inputs: '', outputs: '' });
+}
+
+async function tried(client: Client, form: IForm): Promise<Explanation> {
+  return client.dryRun((await client.parse(trialOf(form))).spec);
 }
 
 /** Ask 250 ms after the last key; the old answer stays until the new one is here. */
@@ -39,7 +44,7 @@ export function useDryRun(form: IForm, ready: boolean): IDryRun {
     let over = false;
     set((before) => ({ ...before, checking: true }));
     const timer = window.setTimeout(() => {
-      client.dryRun(trialOf(form)).then(
+      tried(client, form).then(
         (explanation) => !over && set({ explanation, error: '', checking: false, at: live.now() }),
         (error: Error) => !over && set((before) => ({ ...before, error: error.message, checking: false, at: live.now() })),
       );
@@ -63,7 +68,7 @@ interface IAnswerProps {
 export function Answer({ form, answer, wrong, set, nodes }: IAnswerProps): JSX.Element {
   const { trans } = useMgpu();
   const now = useNow(1);
-  const line = `%%mgpu_srun ${flagsOf(form)}`;
+  const { line } = lineOf(form);
   return (
     <aside className="mgp-answer">
       <div className="mgp-caption">
@@ -259,7 +264,7 @@ function OtherSizes({ form, answer, set, ready }: Pick<IAnswerProps, 'form' | 'a
     const timer = window.setTimeout(async () => {
       const out: ISize[] = [];
       for (const size of otherSizes(form, widest)) {
-        const explanation = await client.dryRun(trialOf({ ...form, ...size })).catch(() => null);
+        const explanation = await tried(client, { ...form, ...size }).catch(() => null);
         if (over) {
           return;
         }

@@ -2,7 +2,7 @@
 import * as React from 'react';
 import { RequestError } from '../api/request';
 import { CommandIds } from '../commands';
-import { bodyOf, EMPTY, flagsOf, type IForm, problemsOf, quoted, specOf } from '../model/request';
+import { bodyOf, EMPTY, flagsOf, type IForm, isAboutTime, lineOf, problemsOf, shellLine } from '../model/request';
 import { allRows } from '../model/select';
 import { Chip, Switch } from '../parts/facts';
 import { Glyph } from '../parts/glyphs';
@@ -36,8 +36,9 @@ export function SubmitView({ given, notebook }: { given: Record<string, string>;
       setForm(formOf(given));
     }
   }, [given]);
-  const wrong = problemsOf(form);
-  const answer = useDryRun(form, Object.keys(wrong).length === 0);
+  const unclear = problemsOf(form);
+  const answer = useDryRun(form, Object.keys(unclear).length === 0);
+  const wrong = { ...unclear, ...(isAboutTime(answer.error) ? { time: true as const } : {}) };
   const set = (more: Partial<IForm>): void => {
     setProblem('');
     setForm((before) => ({ ...before, ...more }));
@@ -52,7 +53,9 @@ export function SubmitView({ given, notebook }: { given: Record<string, string>;
       return;
     }
     setBusy(true);
-    client.submit(specOf(form), freshKey()).then(
+    const key = freshKey();
+    const sent = client.parse(lineOf(form)).then((read) => client.submit(read.spec, key));
+    sent.then(
       (made) => {
         setBusy(false);
         void commands.execute(CommandIds.openJob, { id: made.job_id });
@@ -112,12 +115,6 @@ export function SubmitView({ given, notebook }: { given: Record<string, string>;
       <Answer form={form} answer={answer} wrong={wrong} set={set} nodes={live.store.nodes.size} />
     </div>
   );
-}
-
-/** The same for a terminal. */
-function shellLine(form: IForm): string {
-  const run = form.what === 'command' ? `bash -c ${quoted(form.text)}` : `python -c ${quoted(form.text)}`;
-  return `mgpu_srun ${flagsOf({ ...form, inputs: '', outputs: '' })} -- ${run}`;
 }
 
 function formOf(given: Record<string, string>): IForm {

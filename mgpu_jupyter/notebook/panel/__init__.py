@@ -14,9 +14,9 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client.client import Client, job_id_of
+from mgpu_jupyter.client.line import split_words
 from mgpu_jupyter.client.parser import Help
 from mgpu_jupyter.notebook import parsers
-from mgpu_jupyter.notebook.line import split_words
 
 TABS = ("queue", "gpus", "submit", "job")
 NO_WIDGETS = (

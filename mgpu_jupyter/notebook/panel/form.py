@@ -13,10 +13,10 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.client.flags import Submission, parse
+from mgpu_jupyter.client.line import read_line, variables
 from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.client.request import Submission, parse, written
 from mgpu_jupyter.model.explanations import Offer
-from mgpu_jupyter.notebook.line import split_line, variables
 from mgpu_jupyter.notebook.panel.seen import Picked
 
 MAGIC = "%mgpu_srun"
@@ -35,7 +35,7 @@ class More(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     exclude: str = ""
     """Nodes that it never gets."""
-    setup: str = ""
+    env_setup_cmd: str = ""
     env: str = ""
     """`K=V K2=V2`."""
     inputs: str = ""
@@ -67,36 +67,35 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
 def arguments(form: Form) -> str:
     """Return what stands after the magic's name on its line."""
-    words: list[str] = []
-    if form.picks:
-        by_node: dict[str, list[int]] = {}
-        for pick in sorted(form.picks, key=lambda pick: (pick.node, pick.index)):
-            by_node.setdefault(pick.node, []).append(pick.index)
-        named = ";".join(f"{node}:{','.join(map(str, indices))}" for node, indices in by_node.items())
-        words += ["--node-gpu-ids", shlex.quote(named)]
-    else:
-        words += ["--gpus", str(form.gpus)] if form.nodes == 1 else ["--nodes", str(form.nodes), "--gpus-per-node", str(form.gpus)]
-        words += _flag("--gpu-type", form.gpu_type)
-    words += [*_flag("-t", form.time_limit), *_flag("--name", form.name), *_more_words(form.more)]
-    return " ".join(words if form.code is not None else [*words, "--", form.command.strip() or PLACEHOLDER])
+    more = form.more
+    values: dict[str, object] = {
+        **_place(form),
+        "slurm_time": form.time_limit,
+        "name": form.name,
+        **({more.wiring: True} if more.wiring else {}),
+        "policy": more.policy,
+        "exclude": _listed(more.exclude),
+        "env_setup_cmd": more.env_setup_cmd,
+        "env": _words(more.env),
+        "inputs": _listed(more.inputs),
+        "outputs": _listed(more.outputs),
+        "retries": more.retries or None,
+        "dependency": more.dependency,
+        "array": more.array,
+    }
+    flags = f"{written(values)} {more.flags.strip()}".strip()
+    return flags if form.code is not None else f"{flags} -- {form.command.strip() or PLACEHOLDER}"
 
 
-def _flag(name: str, value: str) -> list[str]:
-    value = value.strip()
-    if not value:
-        return []
-    return [f"{name}={shlex.quote(value)}"] if value.startswith("-") and name.startswith("--") else [name, shlex.quote(value)]
-
-
-def _more_words(more: More) -> list[str]:
-    words = [f"--{more.wiring}"] if more.wiring else []
-    words += [*_flag("--policy", more.policy), *_flag("--exclude", _listed(more.exclude)), *_flag("--env-setup-cmd", more.setup)]
-    for pair in _words(more.env):
-        words += ["--env", shlex.quote(pair)]
-    words += [*_flag("--in", _listed(more.inputs)), *_flag("--out", _listed(more.outputs))]
-    words += ["--retries", str(more.retries)] if more.retries else []
-    words += [*_flag("--dependency", more.dependency), *_flag("--array", more.array)]
-    return [*words, more.flags.strip()] if more.flags.strip() else words
+def _place(form: Form) -> dict[str, object]:
+    """Return how many GPUs of which kind, or which ones exactly."""
+    if not form.picks:
+        size = {"gpus": form.gpus} if form.nodes == 1 else {"nodes": form.nodes, "gpus_per_node": form.gpus}
+        return {**size, "gpu_type": form.gpu_type}
+    by_node: dict[str, list[int]] = {}
+    for pick in sorted(form.picks, key=lambda pick: (pick.node, pick.index)):
+        by_node.setdefault(pick.node, []).append(pick.index)
+    return {"node_gpu_ids": ";".join(f"{node}:{','.join(map(str, indices))}" for node, indices in by_node.items())}
 
 
 def _listed(text: str) -> str:
@@ -124,7 +123,7 @@ def submission_of(form: Form, namespace: Mapping[str, object], *, to_submit: boo
         example = "Write the command that is to run, like python train.py." if form.code is None else "Write the Python that is to run."
         raise InvalidRequest("no-command", example)
     found = parse(
-        split_line(arguments(form), variables(namespace, os.environ)),
+        read_line(arguments(form), variables(namespace, os.environ)),
         cell=None if form.code is None else form.code.strip() or CELL_PLACEHOLDER,
         environ=os.environ,
         prog=MAGIC if form.code is None else CELL_MAGIC,

@@ -66,7 +66,7 @@ class MoreFields:
             "wiring": self._choice("Wiring", WIRINGS),
             "policy": self._choice("Placement", PLACEMENTS),
             "exclude": self._text("Never on", "gpu-06, gpu-07"),
-            "setup": self._text("Set up", "source ~/venv/bin/activate"),
+            "env_setup_cmd": self._text("Set up", "source ~/venv/bin/activate"),
             "env": self._text("Environment", "LR=0.1 SEED=3"),
             "inputs": self._text("Variables in", "cfg, tokens"),
             "outputs": self._text("Variables out", "scores"),
@@ -79,7 +79,7 @@ class MoreFields:
         self._variables = self._kit.column(shown["inputs"], shown["outputs"])
         show_if(self._variables, self._for_cells)
         self.box.children = [
-            *(shown[name] for name in ("wiring", "policy", "exclude", "setup", "env")),
+            *(shown[name] for name in ("wiring", "policy", "exclude", "env_setup_cmd", "env")),
             self._variables,
             shown["retries"],
             self._kit.section(WAITING).widget,

@@ -27,6 +27,7 @@ from mgpu_jupyter.server.handlers.jobs import (
     RerunHandler,
     TraceHandler,
 )
+from mgpu_jupyter.server.handlers.lines import ParseHandler
 from mgpu_jupyter.server.handlers.output import OutputHandler
 from mgpu_jupyter.server.handlers.replacing import ReplaceHandler
 from mgpu_jupyter.server.handlers.results import ResultHandler, ResultsHandler, SummaryHandler
@@ -48,6 +49,7 @@ ALL: tuple[type[Guarded], ...] = (
     JobsHandler,
     BulkHandler,
     DryRunHandler,
+    ParseHandler,
     PurgeHandler,
     ExplainHandler,
     TraceHandler,
