@@ -32,7 +32,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -82,11 +82,12 @@ check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, c
 test: $(STAMP) $(TORCH_STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit slow ui-check properties simulate-small simulate-references e2e demo bench-small
 
-ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ into mgpu_jupyter/labextension/ (needs Node 20)
-	@$(BIN)/python -m tests.ui.typescript
-	@cd labextension && node_modules/.bin/tsc && $(IN_VENV) jupyter-builder build . > build/build.log 2>&1 || { cat build/build.log; exit 1; }
-	@$(BIN)/python -m tests.ui.assets stamp
-	@ls -l mgpu_jupyter/labextension/static | awk '/\.js/ { sum += $$5 } END { printf "%.1f kB of JavaScript and styles\n", sum / 1000 }'
+ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ for this clone, if its sources changed (needs Node 20)
+	@$(BIN)/python -m mgpu_jupyter.api.typescript labextension/src/api/types.gen.ts
+	@exec $(BIN)/python -m tests.ui.assets build
+
+ui-release: ui ## put that build into mgpu_jupyter/labextension/, from where wheels and clones without Node take it: before a release
+	@exec $(BIN)/python -m tests.ui.assets release
 
 ui-versions: $(STAMP) ## the sidebar in JupyterLab 4.2, the newest one and Notebook 7, each in an environment of its own and in Chromium (minutes)
 	@exec $(BIN)/python -m tests.browser.versions $(ARGS)
@@ -154,7 +155,7 @@ ui-check: $(STAMP)
 ui-tools: $(NODE_STAMP)
 	@cd labextension && node_modules/.bin/biome ci .
 	@cd labextension && node_modules/.bin/tsc -p tests && node --test build/labextension/tests/
-	@exec $(BIN)/python -m tests.ui.assets
+	@exec $(BIN)/python -m tests.ui.assets check
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check $(SOURCES)
