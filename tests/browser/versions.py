@@ -25,8 +25,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, 
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, SIZE
 from tests.browser.lab import _READY, LAB_LIMIT_S, TOKEN, Lab
 from tests.e2e.cluster import ROOT
-from tests.ui import assets
 from tests.processes import wait_until
+from tests.ui import assets
 
 LIMIT_MS = 60_000
 FORM = "echo hello from $((40 + 2)); sleep 600"
