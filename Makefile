@@ -95,11 +95,11 @@ ui-versions: $(STAMP) ## the sidebar in JupyterLab 4.2, the newest one and Noteb
 pictures: $(STAMP) ## take the pictures of docs/sidebar.md anew: every view in light and dark, in Chromium (minutes)
 	@exec $(BIN)/python -m tests.browser.pictures $(ARGS)
 
-demo: $(STAMP) ## run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
-	@exec $(BIN)/python -m tests.demo.run_quickstart
+demo: $(STAMP) ## mgpu demo --headless: run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
+	@exec $(BIN)/mgpu demo --headless $(ARGS)
 
-lab: $(STAMP) ## start JupyterLab with a master and local agents; ARGS="--no-browser --port 9999" is passed on
-	@exec $(BIN)/python -m tests.demo.run_lab $(ARGS)
+lab: $(STAMP) ## mgpu demo with state in .mgpu/lab; ARGS="--no-browser --port 9999" is passed on to JupyterLab
+	@exec $(BIN)/mgpu demo --state-dir .mgpu/lab -- $(ARGS)
 
 bench: $(STAMP) ## measure job rate and latency, print tables, write bench.json
 	@exec $(BIN)/python -m tests.bench --out bench.json $(ARGS)
@@ -123,7 +123,7 @@ chaos: $(STAMP) ## faults on real processes in full size (hours), judged by the 
 	@exec $(BIN)/python -m tests.chaos --out chaos.json $(ARGS)
 
 dist: $(STAMP) ## build runnable single files of the programs of the earlier tools into dist/
-	@exec $(BIN)/python -m tests.packing.build $(ARGS)
+	@exec $(BIN)/python -m mgpu_jupyter.contrib.single_files.build $(ARGS)
 
 constraints: $(STAMP) ## move every foreign package to its newest version and write mgpu_jupyter/contrib/constraints/ anew, with the hashes that the indexes tell (minutes)
 	@exec $(BIN)/python -m tests.packing.constraints

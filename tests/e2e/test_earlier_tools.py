@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mgpu_jupyter.contrib.single_files.build import build
 from tests.e2e.cluster import BIN
-from tests.packing.build import build
 from tests.processes import end_all, free_port
 
 SCRIPT = Path(__file__).with_name("earlier_tools.sh")
