@@ -32,7 +32,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release map
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -71,10 +71,14 @@ $(TORCH_STAMP): $(STAMP) mgpu_jupyter/contrib/constraints/torch.txt
 		|| echo "torch could not be installed: tests that train are skipped." >&2
 	@touch $@
 
-fmt: $(STAMP) ## format the code and fix what can be fixed by itself
+fmt: $(STAMP) ## format the code, fix what can be fixed by itself, write the lists of ARCHITECTURE.md and DECISIONS.md
 	@[ ! -x labextension/node_modules/.bin/biome ] || (cd labextension && node_modules/.bin/biome check --write .)
 	@$(BIN)/ruff format $(SOURCES)
-	@exec $(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@exec $(BIN)/python -m tests.architecture.contents
+
+map: $(STAMP) ## every module with the first sentence of its docstring
+	@exec $(BIN)/python -m tests.architecture.contents --map
 
 check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, coverage
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
