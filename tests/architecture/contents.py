@@ -55,7 +55,8 @@ def with_list(text: str, made: str) -> str:
     """Return a document with this list in its place."""
     before, mark, rest = text.partition(START)
     _, end, after = rest.partition(END)
-    assert mark and end, "the document has no place for the list"
+    if not (mark and end):
+        raise ValueError("the document has no place for the list")
     return f"{before}{START}\n{made}\n{END}{after}"
 
 
