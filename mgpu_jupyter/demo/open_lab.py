@@ -16,7 +16,9 @@ from mgpu_agent.protocol.places import is_on_network, make_private_dir
 from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.demo.leftovers import describe, processes_of
 from mgpu_jupyter.demo.notebooks import notebook
-from mgpu_jupyter.demo.program import SIMULATED, JupyterProgram, StopRequested, end_on_signals
+from mgpu_jupyter.demo.program import AGENTS_LIMIT_S, SIMULATED, JupyterProgram, StopRequested, end_on_signals
+
+GRACE_S = 5.0
 
 
 def open_lab(name: str, state: Path | None, arguments: Sequence[str]) -> int:
@@ -30,7 +32,8 @@ def open_lab(name: str, state: Path | None, arguments: Sequence[str]) -> int:
         tell(f"No NVIDIA GPU here: starting a demo cluster of {SIMULATED} simulated GPUs.", flush=True)
     code = 0
     end_on_signals()
-    lab = JupyterProgram([*command, *arguments], state, end_jobs=simulated)
+    # Jobs of a simulated cluster are ended anyway: whoever pressed Ctrl-C need not wait until they end by themselves.
+    lab = JupyterProgram([*command, *arguments], state, end_jobs=simulated, grace_s=GRACE_S if simulated else AGENTS_LIMIT_S)
     try:
         with lab:
             code = lab.wait()

@@ -41,11 +41,14 @@ def end_on_signals() -> None:
 class JupyterProgram:
     """A process with its own state directory; leaving the `with` block ends it and all that it started."""
 
-    def __init__(self, command: list[str], state: Path, log: Path | None = None, *, end_jobs: bool = True) -> None:
+    def __init__(
+        self, command: list[str], state: Path, log: Path | None = None, *, end_jobs: bool = True, grace_s: float = AGENTS_LIMIT_S
+    ) -> None:
         self._command = command
         self._state = state
         self._log = log
         self._end_jobs = end_jobs
+        self._grace_s = grace_s
         self.leftovers: list[str] = []
 
     @property
@@ -72,7 +75,7 @@ class JupyterProgram:
             self.leftovers.append(f"the server did not stop within {STOP_LIMIT_S:.0f} s")
             self._process.kill()
             self._process.wait()
-        left = wait_until_gone(self._state, AGENTS_LIMIT_S)
+        left = wait_until_gone(self._state, self._grace_s)
         self.leftovers += describe(left).splitlines()
         if self._end_jobs:
             end_all(self._state)
