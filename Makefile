@@ -32,7 +32,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release map
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -71,10 +71,14 @@ $(TORCH_STAMP): $(STAMP) mgpu_jupyter/contrib/constraints/torch.txt
 		|| echo "torch could not be installed: tests that train are skipped." >&2
 	@touch $@
 
-fmt: $(STAMP) ## format the code and fix what can be fixed by itself
+fmt: $(STAMP) ## format the code, fix what can be fixed by itself, write the lists of ARCHITECTURE.md and DECISIONS.md
 	@[ ! -x labextension/node_modules/.bin/biome ] || (cd labextension && node_modules/.bin/biome check --write .)
 	@$(BIN)/ruff format $(SOURCES)
-	@exec $(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@exec $(BIN)/python -m tests.architecture.contents
+
+map: $(STAMP) ## every module with the first sentence of its docstring
+	@exec $(BIN)/python -m tests.architecture.contents --map
 
 check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, coverage
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
@@ -82,11 +86,12 @@ check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, c
 test: $(STAMP) $(TORCH_STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit slow ui-check properties simulate-small simulate-references e2e demo bench-small
 
-ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ into mgpu_jupyter/labextension/ (needs Node 20)
-	@$(BIN)/python -m tests.ui.typescript
-	@cd labextension && node_modules/.bin/tsc && $(IN_VENV) jupyter-builder build . > build/build.log 2>&1 || { cat build/build.log; exit 1; }
-	@$(BIN)/python -m tests.ui.assets stamp
-	@ls -l mgpu_jupyter/labextension/static | awk '/\.js/ { sum += $$5 } END { printf "%.1f kB of JavaScript and styles\n", sum / 1000 }'
+ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ for this clone, if its sources changed (needs Node 20)
+	@$(BIN)/python -m mgpu_jupyter.api.typescript labextension/src/api/types.gen.ts
+	@exec $(BIN)/python -m tests.ui.assets build
+
+ui-release: ui ## put that build into mgpu_jupyter/labextension/, from where wheels and clones without Node take it: before a release
+	@exec $(BIN)/python -m tests.ui.assets release
 
 ui-versions: $(STAMP) ## the sidebar in JupyterLab 4.2, the newest one and Notebook 7, each in an environment of its own and in Chromium (minutes)
 	@exec $(BIN)/python -m tests.browser.versions $(ARGS)
@@ -94,11 +99,11 @@ ui-versions: $(STAMP) ## the sidebar in JupyterLab 4.2, the newest one and Noteb
 pictures: $(STAMP) ## take the pictures of docs/sidebar.md anew: every view in light and dark, in Chromium (minutes)
 	@exec $(BIN)/python -m tests.browser.pictures $(ARGS)
 
-demo: $(STAMP) ## run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
-	@exec $(BIN)/python -m tests.demo.run_quickstart
+demo: $(STAMP) ## mgpu demo --headless: run notebooks/quickstart.ipynb on two agents with simulated GPUs, without a browser
+	@exec $(BIN)/mgpu demo --headless $(ARGS)
 
-lab: $(STAMP) ## start JupyterLab with a master and local agents; ARGS="--no-browser --port 9999" is passed on
-	@exec $(BIN)/python -m tests.demo.run_lab $(ARGS)
+lab: $(STAMP) ## mgpu demo with state in .mgpu/lab; ARGS="--no-browser --port 9999" is passed on to JupyterLab
+	@exec $(BIN)/mgpu demo --state-dir .mgpu/lab -- $(ARGS)
 
 bench: $(STAMP) ## measure job rate and latency, print tables, write bench.json
 	@exec $(BIN)/python -m tests.bench --out bench.json $(ARGS)
@@ -122,7 +127,7 @@ chaos: $(STAMP) ## faults on real processes in full size (hours), judged by the 
 	@exec $(BIN)/python -m tests.chaos --out chaos.json $(ARGS)
 
 dist: $(STAMP) ## build runnable single files of the programs of the earlier tools into dist/
-	@exec $(BIN)/python -m tests.packing.build $(ARGS)
+	@exec $(BIN)/python -m mgpu_jupyter.contrib.single_files.build $(ARGS)
 
 constraints: $(STAMP) ## move every foreign package to its newest version and write mgpu_jupyter/contrib/constraints/ anew, with the hashes that the indexes tell (minutes)
 	@exec $(BIN)/python -m tests.packing.constraints
@@ -154,7 +159,7 @@ ui-check: $(STAMP)
 ui-tools: $(NODE_STAMP)
 	@cd labextension && node_modules/.bin/biome ci .
 	@cd labextension && node_modules/.bin/tsc -p tests && node --test build/labextension/tests/
-	@exec $(BIN)/python -m tests.ui.assets
+	@exec $(BIN)/python -m tests.ui.assets check
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check $(SOURCES)

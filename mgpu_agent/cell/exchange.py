@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """What one process of a job gets and leaves. `values` is the module of that name, `names` the cell's own variables."""
+    """What one process of a job gets and leaves. `values` is the module `variable_file`, `names` the cell's own variables."""
 
     def __init__(self, wish: dict[str, str], names: dict[str, object], values: Any) -> None:
         self._directory = wish["--values"]

@@ -2,8 +2,8 @@
 [--limit BYTES]] SOURCE`.
 
 The source is `__main__`, so what it defines can be pickled and found by child processes, whichever way those start. A traceback
-shows frames of the cell and of what it called, never of this file. What cells get beyond that is loaded from beside this file,
-only where it is wanted: the start of a cell must cost no more than that of a script.
+shows frames of the cell and of what it called, never of this file. What cells get beyond that is loaded from beside this file or from
+`../protocol`, only where it is wanted: the start of a cell must cost no more than that of a script.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SHARED = os.path.join(os.path.dirname(HERE), "protocol")
 
 
-def load(name: str) -> ModuleType:
-    """Return the module of this name that lies beside this file; it is no module that a cell could import by accident."""
+def load(name: str, place: str = HERE) -> ModuleType:
+    """Return the module of this name that lies there; it is no module that a cell could import by accident."""
     full_name = "_mgpu_cell_" + name
     if full_name not in sys.modules:
-        path = os.path.join(HERE, name + ".py")
+        path = os.path.join(place, name + ".py")
         module: Any = type(sys)(full_name)
         module.__file__ = path
         with open(path, "rb") as file:
@@ -44,7 +45,7 @@ def main() -> None:
     module = make_main(path)
     if any(name.startswith("SWEEP_") for name in os.environ):
         load("sweep").give(module)
-    exchange = load("exchange").Exchange(wish, module.__dict__, load("values")) if wish else None
+    exchange = load("exchange").Exchange(wish, module.__dict__, load("variable_file", SHARED)) if wish else None
     if exchange is not None:
         exchange.bring()
     if os.environ.get("MGPU_DISPLAY_KEY"):

@@ -50,6 +50,7 @@ COMMANDS = {
     "doctor": "look at the set-up and say what to mend",
     "login": "use a master elsewhere, with the line of `mgpu user add`",
     "logout": "forget that login",
+    "demo": "open a cluster to try on this machine, in JupyterLab",
     "simulate": "replay a trace of jobs through the scheduler in virtual time",
     "completion": "teach your shell to complete all this",
     "master": "run the master without JupyterLab (mgpu_master)",

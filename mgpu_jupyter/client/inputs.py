@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from msgspec.structs import replace
 
-from mgpu_agent.cell import values
+from mgpu_agent.protocol import variable_file
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import VALUES_PIECE_BYTES, Entry, Folder, digest_of, encode_folder
 from mgpu_jupyter.api import folders as api
@@ -61,12 +61,12 @@ def limit_bytes() -> int:
     return int(text) * _MIB
 
 
-def packed(variables: Mapping[str, object]) -> values.Packed:
+def packed(variables: Mapping[str, object]) -> variable_file.Packed:
     """Return variables ready to be sent, or refuse the one that cannot travel."""
     variable_names(list(variables), "inputs")
     try:
-        return values.pack(variables, limit=limit_bytes())
-    except values.Refused as error:
+        return variable_file.pack(variables, limit=limit_bytes())
+    except variable_file.Refused as error:
         raise InvalidRequest("cannot-travel", str(error)) from error
 
 
@@ -82,7 +82,7 @@ def with_inputs(caller: Caller, spec: JobSpec, variables: Mapping[str, object]) 
     return replace(spec, inputs=sent.digest), sent, note
 
 
-def send_values(caller: Caller, ready: values.Packed) -> Sent:
+def send_values(caller: Caller, ready: variable_file.Packed) -> Sent:
     """Send what the master does not have of these variables."""
     pieces = list(ready.pieces(VALUES_PIECE_BYTES))
     with ThreadPoolExecutor(SENDERS, thread_name_prefix="mgpu-send") as senders:

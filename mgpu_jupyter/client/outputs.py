@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from mgpu_agent.cell import values
+from mgpu_agent.protocol import variable_file
 from mgpu_agent.protocol.errors import Conflict, EngineError, InvalidRequest, NotFound
 from mgpu_jupyter.api.variables import ValueFile, ValueList
 from mgpu_jupyter.client import nearby
@@ -67,7 +67,7 @@ def bring(caller: Caller, job_id: str, timeout_s: float | None = None) -> Brough
             column.append(value)
         if name not in problems:
             found[name] = column if listed.ranks > 1 else column[0]
-            sizes[name] = sum(file.sizes[name] for file in files.values() if isinstance(file, values.Unpacked))
+            sizes[name] = sum(file.sizes[name] for file in files.values() if isinstance(file, variable_file.Unpacked))
     return Brought(values=found, sizes=sizes, problems=problems)
 
 
@@ -84,7 +84,7 @@ def _wait(caller: Caller, job_id: str, timeout_s: float | None) -> ValueList:
         pause = min(pause * 1.5, LOOK_S[1])
 
 
-def _value(file: values.Unpacked | str | None, name: str) -> tuple[object, str]:
+def _value(file: variable_file.Unpacked | str | None, name: str) -> tuple[object, str]:
     """Return a value, or what is wrong with it."""
     if file is None:
         return None, f"`{name}` is not there: its process ended before it was written; see job.output()."
@@ -95,18 +95,19 @@ def _value(file: values.Unpacked | str | None, name: str) -> tuple[object, str]:
     try:
         return file.value(name), ""
     except Exception as error:  # noqa: BLE001 - whatever a class of the user's says when it is made anew
-        other = "" if file.python == values.PYTHON else f" It was made by Python {file.python}, and this is {values.PYTHON}."
+        here = variable_file.PYTHON
+        other = "" if file.python == here else f" It was made by Python {file.python}, and this is {here}."
         return None, f"`{name}` cannot be made here ({type(error).__name__}: {error}).{other} Let the cell leave plain data instead."
 
 
-def _unpack(caller: Caller, job_id: str, file: ValueFile) -> values.Unpacked | str:
+def _unpack(caller: Caller, job_id: str, file: ValueFile) -> variable_file.Unpacked | str:
     if file.problem:
         return file.problem
     # What the master has verified and kept on this machine is as good where it lies.
     memory = nearby.mapped(file.near, file.size)
     try:
-        return values.Unpacked(_fetched(caller, job_id, file) if memory is None else memory)
-    except values.Refused as error:
+        return variable_file.Unpacked(_fetched(caller, job_id, file) if memory is None else memory)
+    except variable_file.Refused as error:
         return str(error)
 
 

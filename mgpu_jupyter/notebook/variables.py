@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgpu_agent.cell.values import in_words
 from mgpu_agent.protocol.errors import NotFound
+from mgpu_agent.protocol.variable_file import in_words
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.inputs import looked_up, with_inputs
 from mgpu_jupyter.client.outputs import bring

@@ -43,7 +43,7 @@ from mgpu_jupyter.server.log_file import unwrite_log, write_log
 from mgpu_jupyter.server.retention import drop_values, keep_tidy
 from mgpu_jupyter.server.service import Service
 from mgpu_jupyter.server.site_settings import load_strategies, read_setting, scheduling_of
-from mgpu_jupyter.server.upstream import WAITS, Upstream
+from mgpu_jupyter.server.upstream import Upstream, Waits
 from mgpu_jupyter.server.wiring import ServiceSettings, own_token
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES
 from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
@@ -213,17 +213,12 @@ class MgpuApp(ExtensionApp):
         self._is_alone, self._server_log = serverapp.starter_app is self, serverapp.log
         self._write_log()
         self.warnings += site_warnings(self.cluster_file, serverapp, is_alone=self._is_alone)
-        WAITS.connect_s, WAITS.answer_s, WAITS.health_s = (
-            self.relay_connect_timeout,
-            self.relay_answer_timeout,
-            self.relay_health_timeout,
-        )
         try:
             self.certificate_pin = pin_of_file(Path(serverapp.certfile)) if serverapp.certfile else ""
             check_private_state(state_place().path)
             self.own_token = own_token(state_place())
             if self.relay and load_login(os.environ) is not None:
-                self.upstream = Upstream.of_login(dict(os.environ))
+                self.upstream = Upstream.of_login(dict(os.environ), self._relay_waits())
                 self.log.info("mgpu: relays %s%s to %s", server_url(serverapp), PREFIX, self.upstream.address().url)
             else:
                 self._start_master(serverapp)
@@ -254,9 +249,12 @@ class MgpuApp(ExtensionApp):
         self._agents = local_agents.start(agents, service.place.path, serverapp.port)
         self.log.info("mgpu: master at %s%s, link %s, state %s", server_url(serverapp), PREFIX, service.link_address, service.place.path)
 
+    def _relay_waits(self) -> Waits:
+        return Waits(connect_s=self.relay_connect_timeout, answer_s=self.relay_answer_timeout, health_s=self.relay_health_timeout)
+
     def _relay_to_other(self, serverapp: Any, problem: str) -> None:
         """Relay to the server of this user that holds the state directory, and take its place when it is gone."""
-        self.upstream = Upstream.of_other_server(state_place().path, problem)
+        self.upstream = Upstream.of_other_server(state_place().path, problem, self._relay_waits())
         self._taking_over = asyncio.get_running_loop().create_task(self._take_over(serverapp))
         self.log.info("mgpu: relays %s%s to the server that runs the master of %s", server_url(serverapp), PREFIX, state_place().path)
 
@@ -270,7 +268,7 @@ class MgpuApp(ExtensionApp):
             except MgpuError as error:
                 # Shown by `health` while there is no server to relay to.
                 if error.code != "second-master":
-                    self.upstream = Upstream.of_other_server(state_place().path, error.message)
+                    self.upstream = Upstream.of_other_server(state_place().path, error.message, self._relay_waits())
 
     async def stop_extension(self) -> None:
         """Stop the master; jobs go on on their nodes."""

@@ -19,7 +19,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, W
 from mgpu_jupyter.api.models import ErrorBody
 from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.server.foreign import JSON, MAX_JSON_BYTES, MAX_REFUSAL_BYTES, close_of, is_frame, not_mgpu, passed_headers, refusal
-from mgpu_jupyter.server.upstream import WAITS, Asked, Receiver, Upstream, host_of, resolver_of, target_of, tls_of, unreachable
+from mgpu_jupyter.server.upstream import Asked, Receiver, Upstream, host_of, resolver_of, target_of, tls_of, unreachable
 
 REQUEST_HEADERS = ("Accept", "Content-Type", "Idempotency-Key", "Last-Event-ID", "If-None-Match")
 WS_PING_S = 10.0
@@ -122,8 +122,8 @@ async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection
         base + target_of(address, target_below(uri)),
         headers=HTTPHeaders({"Authorization": f"mgpu {address.token}"}),
         ssl_options=tls_of(address),
-        connect_timeout=WAITS.connect_s,
-        request_timeout=WAITS.connect_s * 2,
+        connect_timeout=upstream.waits.connect_s,
+        request_timeout=upstream.waits.connect_s * 2,
         follow_redirects=False,
         decompress_response=False,
     )

@@ -38,7 +38,7 @@ NO_LIMIT = 1 << 62
 KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
-class Waits(msgspec.Struct):
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a server that relays waits for the master elsewhere, in seconds."""
 
     connect_s: float = 5.0
@@ -46,18 +46,15 @@ class Waits(msgspec.Struct):
     health_s: float = 5.0
 
 
-WAITS = Waits()
-"""One for the process; set by the extension before it relays."""
-
-
 class Upstream:
     """Says where the master is; looked up for every request, since it may move or be logged out of."""
 
-    def __init__(self, find: Callable[[], Address]) -> None:
+    def __init__(self, find: Callable[[], Address], waits: Waits) -> None:
         self._find = find
+        self.waits = waits
 
     @classmethod
-    def of_login(cls, env: Mapping[str, str]) -> Upstream:
+    def of_login(cls, env: Mapping[str, str], waits: Waits) -> Upstream:
         """Return the master that the stored login names."""
 
         def find() -> Address:
@@ -68,10 +65,10 @@ class Upstream:
                 )
             return Address(login.url, login.token, login.pin)
 
-        return cls(find)
+        return cls(find, waits)
 
     @classmethod
-    def of_other_server(cls, state: Path, problem: str) -> Upstream:
+    def of_other_server(cls, state: Path, problem: str, waits: Waits) -> Upstream:
         """Return the other server of this user that holds the state directory; `problem` is said while it is not found."""
 
         def find() -> Address:
@@ -80,7 +77,7 @@ class Upstream:
                 raise Unavailable("second-master", problem)
             return Address(runtime.url, runtime.token, runtime.certificate_pin)
 
-        return cls(find)
+        return cls(find, waits)
 
     def address(self) -> Address:
         """Return where the master is now."""
@@ -90,12 +87,12 @@ class Upstream:
         """Send one request and hand its answer on as it comes."""
         address = self.address()
         try:
-            stream = await connect(address)
+            stream = await connect(address, self.waits)
         except (OSError, TimeoutError, StreamClosedError) as error:
             raise unreachable(address, error) from error
         receiver.opened(stream)
         try:
-            await _exchange(stream, address, asked, receiver)
+            await _exchange(stream, address, asked, receiver, self.waits)
         except (StreamClosedError, HTTPInputError, TimeoutError) as error:
             if not receiver.has_begun:
                 raise unreachable(address, error) from error
@@ -117,7 +114,7 @@ class Upstream:
     async def _health(self) -> Health:
         receiver = _Collected()
         try:
-            await asyncio.wait_for(self.request(Asked(method="GET", target="health"), receiver), WAITS.health_s)
+            await asyncio.wait_for(self.request(Asked(method="GET", target="health"), receiver), self.waits.health_s)
             if receiver.status != 200:
                 told = msgspec.json.decode(receiver.body, type=ErrorBody)
                 raise Unavailable(told.code, told.message)
@@ -203,13 +200,13 @@ class _Delegate(HTTPMessageDelegate):
             self._connection.close()
 
 
-async def connect(address: Address) -> IOStream:
+async def connect(address: Address, waits: Waits) -> IOStream:
     """Return a connection whose certificate is the pinned one."""
     parts = urlsplit(address.url)
     if (resolver := resolver_of(address)) is not None:
-        return await TCPClient(resolver=resolver).connect("localhost", 80, timeout=WAITS.connect_s)
+        return await TCPClient(resolver=resolver).connect("localhost", 80, timeout=waits.connect_s)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    stream = await TCPClient().connect(parts.hostname or "", port, ssl_options=tls_of(address), timeout=WAITS.connect_s)
+    stream = await TCPClient().connect(parts.hostname or "", port, ssl_options=tls_of(address), timeout=waits.connect_s)
     stream.set_nodelay(True)
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE.items():
@@ -267,7 +264,7 @@ def unreachable(address: Address, error: Exception) -> MgpuError:
     )
 
 
-async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: Receiver) -> None:
+async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: Receiver, waits: Waits) -> None:
     # Chunks are read one by one, and a follow has no end: no limit on the whole.
     connection = HTTP1Connection(
         stream,
@@ -287,7 +284,7 @@ async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: 
     reading = asyncio.ensure_future(connection.read_response(delegate))
     try:
         beginning = asyncio.ensure_future(delegate.began.wait())
-        await asyncio.wait({reading, beginning}, timeout=WAITS.answer_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({reading, beginning}, timeout=waits.answer_s, return_when=asyncio.FIRST_COMPLETED)
         beginning.cancel()
         if not delegate.began.is_set() and not reading.done():
             raise TimeoutError
@@ -298,7 +295,7 @@ async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: 
     finally:
         if not reading.done():
             stream.close()
-            await asyncio.wait({reading}, timeout=WAITS.connect_s)
+            await asyncio.wait({reading}, timeout=waits.connect_s)
     if delegate.error is not None:
         raise delegate.error
     if not delegate.is_complete:

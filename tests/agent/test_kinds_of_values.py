@@ -16,7 +16,7 @@ import pytest
 from mgpu_agent.process.cells import RUNNER
 
 ROOT = Path(__file__).parents[2]
-VALUES = Path(RUNNER).with_name("values.py")
+VALUES = Path(RUNNER).parents[1] / "protocol" / "variable_file.py"
 LIMIT_S = 100
 SEND = """
 import importlib.util, sys

@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ import pytest
 from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.passage import open_passage, own_directory
 from mgpu_agent.process.spool import Spool
+from mgpu_agent.protocol import variable_file
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.run_as import found_files
@@ -202,6 +204,14 @@ def test_a_scratch_directory_below_another_users_is_refused(place: Path, tmp_pat
     runner = Path(copy_runner(place / "open" / "n1"))
     assert runner.read_text() == Path(RUNNER).read_text()
     assert [stat.S_IMODE(path.stat().st_mode) for path in (runner, runner.parent, runner.parents[1])] == [0o644, 0o711, 0o755]
+
+
+def test_the_copy_of_the_runner_brings_what_it_shares_with_kernels(place: Path, tmp_path: Path) -> None:
+    variable_file.pack({"a": 20}).write(str(tmp_path / "in"))
+    (tmp_path / "cell.py").write_text("b = a + 1")
+    words = ["-I", copy_runner(place / "n1"), "--values", str(tmp_path), "--out", "b", str(tmp_path / "cell.py")]
+    subprocess.run([sys.executable, *words], check=True, cwd="/")
+    assert variable_file.unpack(str(tmp_path / "out.0")).value("b") == 21
 
 
 @needs_root

@@ -13,6 +13,7 @@ from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
 from mgpu_jupyter.client.flags import ALL
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
 from mgpu_jupyter.scheduler.transitions import TRANSITIONS
+from tests.architecture import contents
 from tests.architecture.flag_page import page
 
 ROOT = Path(__file__).parents[2]
@@ -76,25 +77,47 @@ def test_state_diagram_is_the_table_in_the_code() -> None:
     assert state_diagram() == drawn.group(1)
 
 
-def test_architecture_names_every_module() -> None:
-    text = _text("ARCHITECTURE.md")
-    modules = [
-        path.relative_to(ROOT)
-        for package in ("mgpu_agent", "mgpu_jupyter")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if path.name not in ("__init__.py", "__main__.py")
-    ]
-    assert [str(module) for module in modules if not re.search(rf"[`/ ]{re.escape(module.name)}\b", text)] == []
-    names = {module.name for module in modules}
-    assert [name for name in re.findall(r"[`/](\w+\.py)`", text) if name not in names] == []
+def test_lists_are_made_from_what_they_list() -> None:
+    """Packages by their docstrings, decisions by their titles. On failure: make fmt."""
+    assert {path.name: path.read_text() for path in contents.documents()} == {
+        path.name: text for path, text in contents.documents().items()
+    }
+
+
+def test_decisions_are_numbered_in_order() -> None:
+    numbers = [number for number, _ in contents.decisions(_text("DECISIONS.md"))]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) > 70
+
+
+def test_architecture_can_be_read_in_one_sitting() -> None:
+    assert len(_text("ARCHITECTURE.md").encode()) < 14_000
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "mgpu_jupyter/docs/internals.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    paths = {str(path.relative_to(ROOT)) for folder in ("mgpu_agent", "mgpu_jupyter") for path in (ROOT / folder).rglob("*.py")}
+    named = re.findall(r"`([\w/]+\.py)`", _text(name))
+    assert len(named) > 5
+    assert [one for one in named if not any(f"/{path}".endswith(f"/{one}") for path in paths)] == []
+
+
+def test_the_glossary_is_short_and_its_words_are_those_of_the_code() -> None:
+    text = _text("ARCHITECTURE.md").partition("\n## Glossary\n")[2]
+    words = re.findall(r"^\| (\w+) \| .+ \|$", text, re.MULTILINE)[1:]
+    sources = "\n".join(path.read_text() for folder in ("mgpu_agent", "mgpu_jupyter") for path in (ROOT / folder).rglob("*.py"))
+    assert words == sorted(set(words), key=str.lower)
+    assert 20 < len(words) <= 40
+    assert [word for word in words if not re.search(rf"(?i)(?<![a-z]){word}s?(?![a-z])", sources)] == []
 
 
 def test_links_between_documents_lead_somewhere() -> None:
+    pages = [ROOT / name for name in DOCUMENTS] + sorted((ROOT / "mgpu_jupyter/docs").glob("*.md"))
     broken = [
-        f"{name}: {target}"
-        for name in DOCUMENTS
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", _text(name))
-        if not target.startswith("http") and not (ROOT / target).exists()
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+        if not target.startswith("http") and not (page.parent / target).exists()
     ]
     assert broken == []
 

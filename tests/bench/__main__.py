@@ -23,8 +23,8 @@ import psutil
 import zmq
 
 from mgpu_jupyter import Client
+from mgpu_jupyter.demo.program import StopRequested, end_on_signals
 from tests.bench import measure
-from tests.demo.server import StopRequested, end_on_signals
 from tests.e2e.cluster import Cluster
 from tests.e2e.people import open_directory
 

@@ -27,10 +27,10 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.messages import Heartbeat
 from mgpu_agent.protocol.model import GpuSample
 from mgpu_agent.protocol.places import RuntimeFile
+from mgpu_jupyter.demo.program import StopRequested, end_on_signals
 from tests.bench import header
 from tests.browser.lab import Lab
 from tests.chaos import light
-from tests.demo.server import StopRequested, end_on_signals
 from tests.e2e.cluster import Cluster
 from tests.e2e.notebook import Notebook
 from tests.processes import wait_until

@@ -24,13 +24,13 @@ from typing import Any
 
 from playwright.sync_api import Page, expect, sync_playwright
 
+from mgpu_jupyter.demo.program import StopRequested, end_on_signals
 from mgpu_jupyter.model.job import JobSpec
 from tests.bench.live import GPUS, turning
 from tests.bench.page import Frames, Readings, Watched
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, SIZE
 from tests.browser.lab import Lab
 from tests.chaos.light import LightAgents
-from tests.demo.server import StopRequested, end_on_signals
 
 MAX_BUSY_PERCENT = 20.0
 MAX_FRAME_MS = 1000 / 60  # of processor time, all else that happens meanwhile included

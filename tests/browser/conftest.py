@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.browser.lab import LIMIT_MS, Lab, LabPage
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import TEST_LIMIT_S
+from tests.ui import assets
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = [
@@ -27,12 +28,15 @@ expect.set_options(timeout=LIMIT_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    served = assets.is_current(assets.SERVED)
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason="There is no Chromium: install your system's chromium package."))
+            if not served:
+                item.add_marker(pytest.mark.skip(reason="What JupyterLab serves was not built from these sources: make ui."))
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.login import read_line
+from mgpu_jupyter.demo.program import StopRequested, end_on_signals
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, SIZE
 from tests.browser.lab import Lab, LabPage
-from tests.demo.server import StopRequested, end_on_signals
 
 DOCS = Path(__file__).parents[2] / "mgpu_jupyter" / "docs" / "pictures"
 MINUTE_S = 60

@@ -26,6 +26,7 @@ from tests.browser.conftest import ARGUMENTS, CHROMIUM, SIZE
 from tests.browser.lab import _READY, LAB_LIMIT_S, TOKEN, Lab
 from tests.e2e.cluster import ROOT
 from tests.processes import wait_until
+from tests.ui import assets
 
 LIMIT_MS = 60_000
 FORM = "echo hello from $((40 + 2)); sleep 600"
@@ -222,6 +223,9 @@ def main() -> int:
     options = parser.parse_args()
     if CHROMIUM is None:
         print("There is no Chromium: install your system's chromium package.", file=sys.stderr)
+        return 1
+    if not assets.is_current(assets.SHIPPED):
+        print("pip would install an extension that was built from earlier sources: make ui-release.", file=sys.stderr)
         return 1
     expect.set_options(timeout=LIMIT_MS)
     options.place.mkdir(parents=True, exist_ok=True)

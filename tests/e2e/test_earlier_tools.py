@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mgpu_jupyter.contrib.single_files.build import build
 from tests.e2e.cluster import BIN
-from tests.packing.build import build
 from tests.processes import end_all, free_port
 
 SCRIPT = Path(__file__).with_name("earlier_tools.sh")
@@ -39,6 +39,7 @@ def run_script(tmp_path: Path, state: Path, programs: Path) -> str:
     home = tmp_path / "home"
     home.mkdir()
     env = {"PATH": f"{programs}:{SYSTEM}", "HOME": str(home), "PORT": str(free_port()), "MGPU_STATE_DIR": str(state), "LANG": "C.UTF-8"}
+    env["MGPU_MASTER_WAIT"] = "120"  # the master unpacks four times as much as the nodes, which on a busy machine takes its time
     done = subprocess.run(["bash", str(SCRIPT)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     logs = "".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(tmp_path.glob("*.log")))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{logs}"

@@ -1,1 +1,1 @@
-"""`make dist`: runnable single files, one for each program of the earlier tools."""
+"""`make wheel` and `make constraints`: what a release is built of and with."""

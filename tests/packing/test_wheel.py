@@ -42,3 +42,16 @@ def test_two_clones_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Monk
     assert [path.suffix for path in first] == [".whl", ".gz"]
     with zipfile.ZipFile(first[0]) as wheel:
         assert len({entry.date_time for entry in wheel.infolist()}) == 1
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_a_release_ships_no_extension_of_earlier_sources(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(copy)], check=True)
+    with (copy / "labextension/src/index.ts").open("a") as source:
+        source.write("// later\n")
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *author, "commit", "--quiet", "--all", "--message", "later"], cwd=copy, check=True)
+    with pytest.raises(SystemExit, match="run `make ui-release` and commit it"):
+        build(tmp_path / "out", "HEAD", copy, for_release=True)
+    assert list((tmp_path / "out").iterdir()) == []

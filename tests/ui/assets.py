@@ -1,8 +1,8 @@
-"""Proves that the shipped assets of the JupyterLab extension were built from its sources, and that they are small.
+"""Builds the JupyterLab extension, and proves that what a release ships of it was built from its sources and is small.
 
-Usage: python -m tests.ui.assets (`stamp`: write the digest after a build). Builds a copy of the sources at another path and compares
-every byte. A digest of the sources lies beside the assets, so that `tests/ui/test_assets.py` tells also without Node that somebody
-forgot to build.
+Usage: python -m tests.ui.assets build|check|release. `build` writes to a folder that git does not see, only when the sources are
+others than those of the last build, and lets JupyterLab of this environment serve that. `release` puts it where wheels and clones
+take it from. A digest of the sources lies beside each build, so that it can be told also without Node which sources it is of.
 """
 
 from __future__ import annotations
@@ -17,22 +17,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "labextension"
-ASSETS = ROOT / "mgpu_jupyter/labextension"
+SHIPPED = ROOT / "mgpu_jupyter/labextension"
+BUILT = SOURCES / "build/assets"
+SERVED = Path(sys.prefix) / "share/jupyter/labextensions/@mgpu/labextension"
 STAMP = "sources.sha256"
 MAX_BYTES = 300_000
 BUILT_FROM = ("src", "style", "schema", "package.json", "tsconfig.json", "rspack.config.js", "yarn.lock", ".yarnrc.yml")
 
 
-def digest() -> str:
+def digest(sources: Path = SOURCES) -> str:
     """Return one number for all that the assets are made of."""
     found = hashlib.sha256()
     for name in BUILT_FROM:
-        top = SOURCES / name
+        top = sources / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             if path.is_file():
                 data = path.read_bytes()
-                found.update(f"{path.relative_to(SOURCES)} {len(data)}\n".encode() + data)
+                found.update(f"{path.relative_to(sources)} {len(data)}\n".encode() + data)
     return found.hexdigest()
+
+
+def is_current(assets: Path, sources: Path = SOURCES) -> bool:
+    """Tell whether these assets say that they were built from the sources as they are now."""
+    stamp = assets / STAMP
+    return stamp.is_file() and stamp.read_text().strip() == digest(sources)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -40,12 +48,29 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def size() -> int:
+def size(assets: Path) -> int:
     """Return what a browser loads, in bytes; JupyterLab's own libraries are not in it."""
-    return sum(path.stat().st_size for path in (ASSETS / "static").glob("*.js"))
+    return sum(path.stat().st_size for path in (assets / "static").glob("*.js"))
 
 
-def rebuild(into: Path) -> Path:
+def build() -> None:
+    """Build if the sources changed, and serve what was built."""
+    if not is_current(BUILT):
+        # A copy at another path, on the same disk: the packages are linked, not copied, and no path can get into the assets unseen.
+        BUILT.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILT.parent) as folder:
+            before = digest()
+            _replace(BUILT, _rebuilt(Path(folder)))
+            (BUILT / STAMP).write_text(before + "\n")
+    if SERVED.parent.is_dir():
+        if SERVED.is_symlink():
+            SERVED.unlink()
+        if not SERVED.exists():  # else it is a copy that pip made
+            SERVED.symlink_to(BUILT)
+    print(f"The extension is built: {size(BUILT) / 1000:.1f} kB of JavaScript and styles, of at most {MAX_BYTES / 1000:.0f} kB.")
+
+
+def _rebuilt(into: Path) -> Path:
     """Build a copy of the sources below `into` with the packages that are installed, and return where the assets are."""
     copy = into / "labextension"
     copy.mkdir(parents=True)
@@ -55,27 +80,37 @@ def rebuild(into: Path) -> Path:
     (into / "mgpu_jupyter").mkdir()
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for command in (["node_modules/.bin/tsc"], ["jupyter-builder", "build", "."]):
-        subprocess.run(command, cwd=copy, check=True, env=environment, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stdout + "\nThe extension could not be built.")
     return into / "mgpu_jupyter/labextension"
 
 
-def main() -> int:
-    """Return 0 when the assets are what the sources give."""
-    (SOURCES / "build").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=SOURCES / "build") as folder:  # the same disk: the packages are linked, not copied
-        fresh = contents(rebuild(Path(folder)))
-    shipped = contents(ASSETS)
-    shipped.pop(STAMP, None)
+def _replace(old: Path, new: Path) -> None:
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(new, old)
+
+
+def check() -> None:
+    """Build, and compare with what is shipped if that claims to be of these sources."""
+    build()
+    if size(BUILT) > MAX_BYTES:
+        sys.exit("The extension is larger than it may be.")
+    if not is_current(SHIPPED):
+        print("What is shipped is of earlier sources: `make ui-release` before the next release.")
+        return
+    fresh, shipped = contents(BUILT), contents(SHIPPED)
     differing = sorted(name for name in fresh.keys() | shipped.keys() if fresh.get(name) != shipped.get(name))
     if differing:
-        print(f"The shipped assets are not what the sources give: make ui. Different: {', '.join(differing)}", file=sys.stderr)
-        return 1
-    print(f"The shipped assets are what the sources give: {size() / 1000:.1f} kB, of at most {MAX_BYTES / 1000:.0f} kB.")
-    return 0
+        sys.exit(f"What is shipped is not what its sources give: make ui-release. Different: {', '.join(differing)}")
+    print("What is shipped is what these sources give.")
+
+
+def release() -> None:
+    """Build and ship that."""
+    build()
+    _replace(SHIPPED, BUILT)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["stamp"]:
-        (ASSETS / STAMP).write_text(digest() + "\n")
-    else:
-        sys.exit(main())
+    {"build": build, "check": check, "release": release}[sys.argv[1]]()

@@ -1,4 +1,4 @@
-// Generated from the server's OpenAPI document by `python -m tests.ui.typescript`. Do not edit.
+// Generated from the server's OpenAPI document by `make ui`. Do not edit.
 
 export const PREFIX = 'mgpu/api/v1';
 

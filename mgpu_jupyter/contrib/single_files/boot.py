@@ -18,7 +18,8 @@ DIGEST = "@DIGEST@"
 PROGRAM = "@PROGRAM@"
 
 
-def main():
+def main() -> None:
+    """Unpack if that was not done yet, and become the program."""
     own = os.path.abspath(sys.argv[0])
     find_python(own)
     place = os.path.join(cache(), DIGEST)
@@ -27,10 +28,10 @@ def main():
     python = os.path.join(place, "bin", "python")
     if not os.path.exists(python):  # the Python that it was unpacked with is gone
         link(place)
-    os.execv(python, [python, os.path.join(place, "bin", PROGRAM), *sys.argv[1:]])
+    os.execv(python, [python, os.path.join(place, "bin", PROGRAM), *sys.argv[1:]])  # noqa: S606 - this is what it is for
 
 
-def find_python(own):
+def find_python(own: str) -> None:
     """Go on with the Python that this was built for."""
     if platform.machine() != MACHINE:
         sys.exit(f"{own} was built for {MACHINE}, and this machine is {platform.machine()}: run `make dist` here.")
@@ -39,10 +40,10 @@ def find_python(own):
     other = shutil.which("python" + BUILT_FOR)
     if other is None:
         sys.exit(f"{own} was built for Python {BUILT_FOR}: install python{BUILT_FOR}, or run `make dist` with this one.")
-    os.execv(other, [other, own, *sys.argv[1:]])
+    os.execv(other, [other, own, *sys.argv[1:]])  # noqa: S606 - this is what it is for
 
 
-def cache():
+def cache() -> str:
     """Return a directory that nobody else can write to."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     for path in (os.path.join(root, "mgpu-dist"), os.path.join(tempfile.gettempdir(), f"mgpu-dist-{os.getuid()}")):
@@ -56,7 +57,7 @@ def cache():
     sys.exit("There is no place to unpack to: set XDG_CACHE_HOME to a directory of your own.")
 
 
-def unpack(own, place):
+def unpack(own: str, place: str) -> None:
     """Unpack aside and move it there in one step; of two at a time, the first one counts."""
     aside = tempfile.mkdtemp(prefix=".unpack-", dir=os.path.dirname(place))
     try:
@@ -80,7 +81,7 @@ def unpack(own, place):
             sys.exit(f"{own} could not be unpacked to {place} ({error}): free some space, or set XDG_CACHE_HOME.")
 
 
-def link(place):
+def link(place: str) -> None:
     """Make the place a virtual environment of this Python."""
     python = os.path.realpath(sys.executable)
     path = os.path.join(place, "bin", "python")

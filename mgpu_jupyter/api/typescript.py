@@ -1,12 +1,13 @@
 """Writes the types of the REST interface as TypeScript, from the OpenAPI document that the server gives out.
 
-Usage: python -m tests.ui.typescript. `tests/ui/test_types.py` fails when the file is not what this would write.
+Usage: python -m mgpu_jupyter.api.typescript FILE. `make ui` writes `labextension/src/api/types.gen.ts` with it, and a test compares.
 """
 
 from __future__ import annotations
 
-import gc
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import msgspec
 from mgpu_jupyter.api.openapi import document
 from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
 
-TARGET = Path(__file__).resolve().parents[2] / "labextension/src/api/types.gen.ts"
-HEAD = "// Generated from the server's OpenAPI document by `python -m tests.ui.typescript`. Do not edit.\n"
+HEAD = "// Generated from the server's OpenAPI document by `make ui`. Do not edit.\n"
 SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
@@ -24,7 +24,10 @@ def typescript() -> str:
     """Return the whole file."""
     openapi = document()
     schemas: dict[str, dict[str, Any]] = openapi["components"]["schemas"]
-    structs = {kind.__name__: kind for package in ("mgpu_jupyter.model.", "mgpu_jupyter.api.") for kind in _structs(package)}
+    known = list(_structs(msgspec.Struct))
+    # Names of `api` go before those of `model`, whatever happens to be imported.
+    packages = ("mgpu_jupyter.model.", "mgpu_jupyter.api.")
+    structs = {kind.__name__: kind for package in packages for kind in known if kind.__module__.startswith(package)}
     parts = [HEAD, f"export const PREFIX = '{PREFIX}';\n"]
     parts += [_declaration(name, schemas[name], structs.get(name)) for name in sorted(schemas)]
     for route in ROUTES:
@@ -36,10 +39,11 @@ def typescript() -> str:
     return "\n".join(parts)
 
 
-def _structs(package: str) -> list[type[msgspec.Struct]]:
-    """Return the types of one package; names of `api` go before those of others, whatever happens to be imported."""
-    types = [kind for kind in gc.get_objects() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
-    return [kind for kind in types if kind.__module__.startswith(package)]
+def _structs(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """Yield all types that were made of this one."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _structs(kind)
 
 
 def _declaration(name: str, schema: dict[str, Any], struct: type[msgspec.Struct] | None) -> str:
@@ -84,10 +88,10 @@ def _comment(text: str, indent: str) -> str:
     return f"{indent}/** {' '.join(text.split())} */\n" if text else ""
 
 
-def main() -> None:
+def main(path: Path) -> None:
     """Write the file."""
-    TARGET.write_text(typescript(), encoding="utf-8")
+    path.write_text(typescript(), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -1,9 +1,12 @@
-"""Variables of a notebook as one file, and back: one pickle for each name, with the memory of arrays beside it as it is.
+"""Variables of a notebook as one file, and back: what kernel and cell say to each other, which nobody between them looks into.
+
+One pickle for each name, with the memory of arrays beside it as it is.
 
 The file: eight bytes of magic, eight that say how long the heading is, the heading (JSON: for each name where its pickle and its
 buffers are), and then those, aligned. Whoever reads maps the file copy-on-write, so that an array is the mapped memory itself.
-Used by the kernel and inside jobs: the standard library alone, of Python 3.8 and later, and nothing of numpy or torch unless the
-values themselves brought it. Reading a file runs what it says: only its owner may, and only what is the owner's.
+Used by the kernel, and inside jobs, where `cell/runner.py` loads this file by its path: the standard library alone, of Python 3.8 and
+later, nothing of mgpu, and nothing of numpy or torch unless the values themselves brought it. Reading a file runs what it says: only
+its owner may, and only what is the owner's.
 """
 
 from __future__ import annotations

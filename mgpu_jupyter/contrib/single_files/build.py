@@ -1,7 +1,8 @@
 """Builds the programs of the earlier tools as zip files that Python runs, with all that they need inside.
 
-What goes in is copied from the environment that this runs in, so that nothing is fetched. The small programs share one set of packages
-and so one place in the cache; the master brings the Jupyter server with it.
+Usage: python -m mgpu_jupyter.contrib.single_files.build [DIRECTORY]. What goes in is copied from the environment that this runs in,
+so that nothing is fetched. The small programs share one set of packages and so one place in the cache; the master brings the Jupyter
+server with it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[2]
+from mgpu_agent.protocol.text import tell
+
+ROOT = Path(__file__).parents[3]
 LIGHT = ("pyzmq", "msgspec", "psutil", "nvidia-ml-py", "rich")
 SERVER = (*LIGHT, "jupyter-server", "cryptography", "PyYAML")
 PROGRAMS = {
@@ -120,5 +123,5 @@ def _script(module: str, function: str) -> bytes:
 
 
 if __name__ == "__main__":
-    for made in build(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist"):
-        print(f"{made}  {made.stat().st_size / 1e6:.1f} MB")
+    for made in build(Path(sys.argv[1] if len(sys.argv) > 1 else "dist")):
+        tell(f"{made}  {made.stat().st_size / 1e6:.1f} MB")

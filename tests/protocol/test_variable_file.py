@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mgpu_agent.cell import values
 from mgpu_agent.process.cells import RUNNER
+from mgpu_agent.protocol import variable_file as values
 
 
 def there_and_back(path: Path, **variables: object) -> values.Unpacked:
@@ -153,7 +154,7 @@ def test_variables_of_another_python_or_of_unknown_classes_end_the_cell_with_a_s
     assert done.stderr.startswith("mgpu: the variables come from Python 2.77, and this is")
     (tmp_path / "lonely.py").write_text("class Lonely: pass")
     maker = (
-        "import sys; sys.path[:0] = sys.argv[1:3]\nimport lonely\nfrom mgpu_agent.cell.values import pack\n"
+        "import sys; sys.path[:0] = sys.argv[1:3]\nimport lonely\nfrom mgpu_agent.protocol.variable_file import pack\n"
         "pack({'a': lonely.Lonely()}).write(sys.argv[3])"
     )
     root = str(Path(RUNNER).parents[2])
@@ -162,3 +163,61 @@ def test_variables_of_another_python_or_of_unknown_classes_end_the_cell_with_a_s
     done = run(tmp_path, "print(a)")
     assert done.returncode == 1
     assert "mgpu: `a` cannot be made here (ModuleNotFoundError: No module named 'lonely')" in done.stderr
+
+
+class Tensor:
+    """As much of torch's as is looked at."""
+
+    def __init__(self, device: str = "cpu", *, array: object = None, grad: bool = False) -> None:
+        self.device, self.layout, self.requires_grad = types.SimpleNamespace(type=device), "strided", grad
+        self._array = array
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return str, ("as pickle does it",)
+
+    def is_conj(self) -> bool:
+        return False
+
+    is_neg = is_conj
+
+    def numpy(self) -> object:
+        if self._array is None:
+            raise TypeError("a kind that numpy does not know")
+        return self._array
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands for torch, which this environment does not have; with the real one: test_kinds_of_values.py."""
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=Tensor, strided="strided", from_numpy=list))
+
+
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize(
+    ("tensor", "came"),
+    [(Tensor(array=[1, 2]), [1, 2]), (Tensor(array=[1, 2], grad=True), "as pickle does it"), (Tensor(), "as pickle does it")],
+    ids=["plain", "with a gradient", "of a kind that numpy does not know"],
+)
+def test_a_plain_tensor_travels_as_an_array(tensor: Tensor, came: object, tmp_path: Path) -> None:
+    assert there_and_back(tmp_path / "v", v=tensor).value("v") == came
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_tensor_on_a_gpu_is_refused() -> None:
+    with pytest.raises(values.Refused, match=r"`v` is or holds a tensor on .*: send x.cpu\(\) instead\."):
+        values.pack({"v": [Tensor("cuda")]})
+
+
+def test_without_cloudpickle_what_only_the_notebook_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    monkeypatch.setattr(Tensor, "__module__", "__main__")
+    with pytest.raises(values.Refused) as error:
+        values.pack({"v": Tensor})
+    assert str(error.value) == (
+        "`v` needs the class Tensor, which only this notebook knows: install cloudpickle here and on the other side, or send plain data."
+    )
+
+
+@pytest.mark.parametrize(("size", "words"), [(1, "1 byte"), (999, "999 bytes"), (1500, "1.5 kB"), (2 * 10**9, "2.0 GB")])
+def test_sizes_as_people_say_them(size: int, words: str) -> None:
+    assert values.in_words(size) == words

@@ -1,9 +1,8 @@
-"""Start a Jupyter program that holds the demo cluster, and stop it so that nothing stays behind. Used by `make lab` and `make demo`."""
+"""A Jupyter program that holds the demo cluster: started in a state directory of its own, and stopped so that nothing stays behind."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -11,18 +10,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
-from tests.processes import describe, end_all, wait_until_gone
+from mgpu_jupyter.demo.leftovers import describe, end_all, wait_until_gone
 
-ROOT = Path(__file__).parents[2]
 SIMULATED = "2x4"
 STOP_LIMIT_S = 60.0
 AGENTS_LIMIT_S = 60.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-
-
-def has_nvidia_gpus() -> bool:
-    """Tell whether this machine has an NVIDIA driver."""
-    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
 class StopRequested(Exception):
@@ -36,7 +29,7 @@ class StopRequested(Exception):
 def end_on_signals() -> None:
     """Turn the signals that ask for an end into an exception, once, so that `with` blocks clean up."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what a handler is given
         for other in STOP_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise StopRequested(number)
@@ -48,18 +41,21 @@ def end_on_signals() -> None:
 class JupyterProgram:
     """A process with its own state directory; leaving the `with` block ends it and all that it started."""
 
-    def __init__(self, command: list[str], state: Path, log: Path | None = None, *, end_jobs: bool = True) -> None:
+    def __init__(
+        self, command: list[str], state: Path, log: Path | None = None, *, end_jobs: bool = True, grace_s: float = AGENTS_LIMIT_S
+    ) -> None:
         self._command = command
         self._state = state
         self._log = log
         self._end_jobs = end_jobs
+        self._grace_s = grace_s
         self.leftovers: list[str] = []
 
     @property
     def env(self) -> Mapping[str, str]:
         """The environment in which the program and its kernels run."""
         plain = {name: value for name, value in os.environ.items() if not name.startswith("MGPU_")}
-        # A login that is stored in the developer's own home is not for the demo.
+        # A login that is stored in the user's own home is not for the demo.
         return plain | {"MGPU_STATE_DIR": str(self._state), "XDG_CONFIG_HOME": str(self._state / "config")}
 
     def __enter__(self) -> Self:
@@ -79,7 +75,7 @@ class JupyterProgram:
             self.leftovers.append(f"the server did not stop within {STOP_LIMIT_S:.0f} s")
             self._process.kill()
             self._process.wait()
-        left = wait_until_gone(self._state, AGENTS_LIMIT_S)
+        left = wait_until_gone(self._state, self._grace_s)
         self.leftovers += describe(left).splitlines()
         if self._end_jobs:
             end_all(self._state)
