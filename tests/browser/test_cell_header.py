@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Locator
+from playwright.sync_api import BrowserContext, FloatRect, Locator
 
 from tests.browser.lab import Lab, LabPage
+from tests.processes import wait_until
 
 RUNS = """%%mgpu_srun --nodes 2 --gpus-per-node 2 --name train-7b -t 03:00:00
 import os, signal, time
@@ -70,6 +71,11 @@ def back(page: LabPage, name: str) -> None:
     page.page.locator(f".lm-TabBar-tabLabel:text-is('{name}.ipynb')").click()
 
 
+def box_of(shown: Locator) -> FloatRect:
+    """Return where it is; a header that lives is drawn anew each second, and what was just replaced has no place."""
+    return wait_until(shown.bounding_box, "what is looked for is on the screen")
+
+
 def test_a_header_that_lives(lab: Lab, context: BrowserContext, pictures: Path) -> None:
     saved = lab.directory / "saved"
     page = notebook(lab, context, "cell", RUNS.replace("MARK", str(saved)), DONE, FAILS)
@@ -79,17 +85,13 @@ def test_a_header_that_lives(lab: Lab, context: BrowserContext, pictures: Path) 
     output.locator("img").wait_for()
     output.get_by_text("step 980/4000").wait_for()
     output.locator(".mgpu-chart-busy polyline").wait_for()
-    heights = output.locator(".mgpu-head").bounding_box()
-    assert heights is not None
-    assert 55 < heights["height"] < 80
+    assert 55 < box_of(output.locator(".mgpu-head"))["height"] < 80
     assert output.locator(".mgpu-chip").count() == 2
     page.theme("contrast")
     page.screenshot(pictures / "cell-running-contrast.png", page.cell(1))
     both(page, pictures, "cell-running", page.cell(1))
     page.page.set_viewport_size({"width": 598, "height": 900})
-    box = output.locator(".mgpu-wide").bounding_box()
-    assert box is not None
-    assert 430 < box["width"] < 500
+    assert 430 < box_of(output.locator(".mgpu-wide"))["width"] < 500
     assert (output.locator(".mgpu-wide").evaluate(NARROW), output.evaluate(NARROW)) == ([], [])
     page.screenshot(pictures / "cell-running-narrow.png", page.cell(1))
     page.page.set_viewport_size({"width": 1280, "height": 900})
