@@ -124,6 +124,23 @@ def test_who_does_not_answer_in_time_is_named_and_comes_last_and_nothing_is_coun
     assert [node.failures for node in cluster.state.nodes.values()] == [0] * 4
 
 
+@pytest.mark.parametrize(
+    ("sync", "folder_s", "waits_s"), [("", 600.0, 15.0), ("/home/ann/work", 600.0, 600.0), ("/home/ann/work", 1.0, 15.0)]
+)
+def test_the_nodes_of_a_job_with_a_folder_may_take_longer_and_never_less(sync, folder_s, waits_s):
+    cluster = Cluster(("n1", 1), ("n2", 1), policy=replace(POLICY, folder_s=folder_s))
+    new = cluster.submit(nodes=2, sync=sync)
+    asked = [command.hold_s for command in cluster.schedule() if isinstance(command, PrepareTask)]
+    assert asked == [4 * waits_s] * 2
+    assert cluster.tell(TimePassed(at=1.9 + waits_s)) == []
+
+    _, save, *stops = cluster.tell(TimePassed(at=2.0 + waits_s))
+
+    text = f"n1, n2 did not answer within {waits_s:g} s whether it can start."
+    assert (save.job.id, save.job.state, save.job.reason) == (new, JobState.QUEUED, Reason("not-prepared", text))
+    assert [stop.node_id for stop in stops] == ["n1", "n2"]
+
+
 def test_an_attempt_that_is_over_needs_no_answer_any_more():
     cluster, job = four()
     refused(cluster, job, "n1")
