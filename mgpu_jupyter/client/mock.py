@@ -42,6 +42,8 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     """Why it waits before it starts; empty: it starts at once."""
+    waits: bool = False
+    """Stays in the queue, for `reason`, until it is cancelled."""
     hold: bool = False
     """Goes on until it is cancelled."""
     lasts_s: float = 1.0
@@ -108,7 +110,13 @@ class _Entry:
 
     @property
     def now(self) -> JobState:
-        return JobState.RUNNING if self.play.hold and not self.cancelled.is_set() else self.final
+        if self.is_over:
+            return self.final
+        return JobState.QUEUED if self.play.waits else JobState.RUNNING
+
+    @property
+    def is_over(self) -> bool:
+        return self.cancelled.is_set() or not (self.play.hold or self.play.waits)
 
 
 def trace(job: models.Job) -> traces.Trace:
@@ -260,7 +268,7 @@ class MockTransport:
         entry, ids = entries[0], tuple(entry.id for entry in self.array(job_id))
         if way == ["POST", "cancel"]:
             for one in entries:
-                if one.play.hold:
+                if not one.is_over:
                     one.cancelled.set()
             return _json(models.CancelAnswer(job_id=JobId(job_id), state=entry.now, job_ids=ids), 202)
         if way in (["PATCH"], ["POST", "requeue"]):
@@ -320,8 +328,12 @@ class MockTransport:
         )
 
     def _frames(self, entry: _Entry, starts: dict[int, int], only: int | None) -> Iterable[bytes | threading.Event]:
-        if entry.play.reason:
+        if entry.play.reason or entry.play.waits:
             yield _line(models.JobFrame(seq=1, job=entry.view(JobState.QUEUED)))
+        if entry.play.waits:
+            yield entry.cancelled
+            yield _line(models.EndFrame(job=entry.view(entry.final)))
+            return
         yield _line(models.JobFrame(seq=2, job=entry.view(JobState.RUNNING)))
         reached: dict[int, int] = {}
         for say in entry.play.output:

@@ -169,8 +169,25 @@ def test_the_queue_says_when_jobs_are_expected_to_start():
 
 
 def test_mgpu_queue_start(capsys: Captured):
-    assert run(["queue", "--start"]) == 0
-    assert "--- Queue ---" in capsys.readouterr().out
+    mock = MockTransport(lambda spec: Play(reason="1 GPU is busy.", waits=True) if spec.gpus == 2 else Play(hold=True))
+    client = Client(transport=mock)
+    client.submit(["train"], gpus=2, name="waits")
+    client.submit(["train"], name="runs")
+    assert entry.mgpu(["queue", "--start"], lambda: Client(transport=mock)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("--- Queue ---") :] == [
+        "--- Queue ---",
+        "ID: MOCK0000 | User: me | GPUs: 2 | Type: single | Priority: 0",
+        "  Name: waits",
+        "  Nodes: none yet",
+        "  CMD: train",
+        "  Status: queued",
+        "  Reason: 1 GPU is busy.",
+        "  Start: Nobody can say when it will start.",
+        "",
+        "--- Cluster Status ---",
+        "Node node-1: online",
+    ]
 
 
 # --- notebooks -----------------------------------------------------------------------------------

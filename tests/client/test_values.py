@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import pytest
@@ -86,8 +86,57 @@ def test_what_is_no_time(text: str) -> None:
     assert (caught.value.code, caught.value.message) == ("bad-time", f"--begin {text} is not a time: {hint}.")
 
 
-@given(st.text(max_size=20) | st.from_regex(r"[0-9n:;, tT+-]{0,20}"))
-def test_any_text_is_a_value_or_one_sentence(text: str) -> None:
-    for read in (gpu_ids, node_gpu_ids, lambda one: size(one, "--gpu-mem"), lambda one: begin_time(one, 1e9)):
-        with suppress(InvalidRequest):
-            read(text)
+ALPHABETS = {
+    "--gpu-ids": (gpu_ids, r"[0-9]{1,2}([,-][0-9]{1,3}){0,3}"),
+    "--node-gpu-ids": (node_gpu_ids, r"n[1-3]:[0-9]([,-][0-9]){0,2}(;n[1-3]:[0-9]){0,2}"),
+    "--gpu-mem": (lambda text: size(text, "--gpu-mem"), r"[0-9]{1,3}(\.[0-9]{1,2})?[KMGTkmgtB]{0,2}"),
+    "--begin": (
+        lambda text: begin_time(text, NOW.timestamp()),
+        r"now\+[0-9]{1,3}(second|minute|hour|day|week|year)?s?|[0-2][0-9]:[0-7][0-9]",
+    ),
+}
+
+
+def is_indices(value: object) -> bool:
+    """Tell whether these are indices of GPUs."""
+    return isinstance(value, tuple) and bool(value) and all(type(one) is int and one >= 0 for one in value)
+
+
+KINDS = {
+    "--gpu-ids": is_indices,
+    "--node-gpu-ids": lambda value: bool(value) and all(name == name.strip() != "" and is_indices(ids) for name, ids in value.items()),
+    "--gpu-mem": lambda value: type(value) is int and value >= 0,
+    "--begin": lambda value: type(value) is float and value >= 0.0,
+}
+
+
+CODES = {"--gpu-ids": "bad-gpus", "--node-gpu-ids": "bad-gpus", "--gpu-mem": "bad-size", "--begin": "bad-time"}
+
+
+def outcome(read: Callable[[str], object], text: str) -> tuple[InvalidRequest | None, object]:
+    """Return the refusal, or the value."""
+    try:
+        return None, read(text)
+    except InvalidRequest as refused:
+        return refused, None
+
+
+@pytest.mark.parametrize("flag", ALPHABETS)
+def test_any_text_is_a_value_or_one_sentence_and_there_are_many_of_both(flag: str) -> None:
+    read, pattern = ALPHABETS[flag]
+    seen = {"value": 0, "sentence": 0}
+
+    @given(st.text(max_size=20) | st.from_regex(pattern, fullmatch=True))
+    def check(text: str) -> None:
+        refused, value = outcome(read, text)
+        if refused is None:
+            seen["value"] += 1
+            assert KINDS[flag](value), value
+        else:
+            seen["sentence"] += 1
+            assert refused.code == CODES[flag]
+            assert refused.message.startswith((f"{flag} {text}", f"{flag} is empty"))
+            assert re.search(r"(: write |; write ).*, like .*\.\Z|: write it like .*\.\Z|at most .*\.\Z", refused.message, re.DOTALL)
+
+    check()
+    assert min(seen.values()) >= 15, seen

@@ -6,6 +6,7 @@ Nothing here uses the code that makes offers: changes are made field by field, a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from itertools import combinations
@@ -36,6 +37,8 @@ NOW = 50.0
 NEW = JobId("NEWNEWNE")
 NAMES = ("n1", "n2", "n3", "n4")
 MAX_PAIRS = 80
+MANY = 5
+"""So many examples of each kind there must be at least."""
 
 _KINDS = (("Tesla A100", 40 * GIB), ("Tesla T4", 16 * GIB))
 _some_names = st.lists(st.sampled_from(NAMES), unique=True, max_size=2).map(tuple)
@@ -197,6 +200,11 @@ def check_answer(state: ClusterState, spec: JobSpec, told: Explanation, instead_
         assert starts(emptied(state), spec, admit=False) is None
 
 
+def assert_many(seen: Counter[str], *kinds: str) -> None:
+    """A property that hardly ever meets what it is about says nothing."""
+    assert {kind: seen[kind] for kind in kinds if seen[kind] < MANY} == {}, seen
+
+
 # --- the properties ------------------------------------------------------------------------------
 
 _quick = settings(
@@ -204,27 +212,46 @@ _quick = settings(
 )
 
 
-@_quick
-@given(clusters(), requests())
-def test_a_request_that_is_not_submitted_is_explained_rightly(state: ClusterState, spec: JobSpec) -> None:
-    told = explain_request(Snapshot(state, NOW), "ann", spec)
-    job = starts(state, spec)
-    event(f"{told.verdict} {told.code}, {len(told.offers)} offers")
-    assert (told.verdict == "now") == (job is not None)
-    if job is not None:
-        assert told.where == tuple(Where(node=one.node_id, gpus=one.gpu_indices) for one in job.placements)
-        return
-    check_answer(state, spec, told)
+def kind_of(told: Explanation) -> str:
+    return f"{told.verdict} with offers" if told.offers else str(told.verdict)
 
 
-@_quick
-@given(clusters(), requests())
-def test_a_job_that_waits_is_explained_rightly(state: ClusterState, spec: JobSpec) -> None:
-    waiting = job_id(99)
-    handle(state, JobSubmitted(at=6.0, job_id=waiting, user="ann", spec=spec))
-    handle(state, PassDue(at=7.0))
-    job = state.jobs[waiting]
-    if job.state is JobState.QUEUED:
+def test_a_request_that_is_not_submitted_is_explained_rightly() -> None:
+    seen: Counter[str] = Counter()
+
+    @_quick
+    @given(clusters(), requests())
+    def check(state: ClusterState, spec: JobSpec) -> None:
+        told = explain_request(Snapshot(state, NOW), "ann", spec)
+        job = starts(state, spec)
+        event(f"{told.verdict} {told.code}, {len(told.offers)} offers")
+        seen[kind_of(told)] += 1
+        assert (told.verdict == "now") == (job is not None)
+        if job is not None:
+            assert told.where == tuple(Where(node=one.node_id, gpus=one.gpu_indices) for one in job.placements)
+            return
+        check_answer(state, spec, told)
+
+    check()
+    assert_many(seen, "now", "not_now with offers", "never with offers", "never")
+
+
+def test_a_job_that_waits_is_explained_rightly() -> None:
+    seen: Counter[str] = Counter()
+
+    @_quick
+    @given(clusters(), requests())
+    def check(state: ClusterState, spec: JobSpec) -> None:
+        waiting = job_id(99)
+        handle(state, JobSubmitted(at=6.0, job_id=waiting, user="ann", spec=spec))
+        handle(state, PassDue(at=7.0))
+        job = state.jobs[waiting]
+        if job.state is not JobState.QUEUED:
+            return
         told = explain_job(Snapshot(state, NOW), job)
+        seen[kind_of(told)] += 1
         assert told.verdict in ("not_now", "never")
         check_answer(state, spec, told, instead_of=waiting)
+
+    check()
+    assert_many(seen, "not_now with offers", "never with offers", "never")

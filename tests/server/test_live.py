@@ -191,7 +191,7 @@ async def test_histories_of_nodes_jobs_and_the_cluster(app, api, tell, joined):
         await node.read([90.0, 40.0, 0.0, 0.0])
         live.feed(start + second)
     _, running = await api(f"jobs/{job_id}/usage")
-    live._master.clock = lambda: start + 30.0
+    app.service.master.clock = lambda: start + 30.0
     _, past = await api("nodes/n1/history", params={"span": "60", "points": "5"})
     await tell(TaskReported(at=start + 20.0, status=ended(job, at=start + 20.0)))
     _, over = await api(f"jobs/{job_id}/usage", params={"points": "3"})

@@ -257,13 +257,16 @@ async def test_a_slow_reader_holds_the_master_back(far, app, base, jp_http_port,
     request = f"GET {jp_base_url}{PREFIX}/flood HTTP/1.1\r\nHost: localhost:{jp_http_port}\r\nAuthorization: mgpu {app.own_token}\r\n\r\n"
     writer.write(request.encode())
     assert b"200 OK" in await reader.readline()
-    before = -1
-    while before != far.sent:  # until nothing moves for half a second
+    before = 0
+    while before != far.sent or not before:  # until it came so far that nothing moves for half a second
         before = far.sent
         await asyncio.sleep(0.5)
 
     # What lies in socket buffers of the system is all that is under way.
-    assert before < 300 * len(CHUNK)
+    assert 0 < before < 300 * len(CHUNK)
+    while far.sent == before:  # as soon as it reads on, so does the master
+        assert await asyncio.wait_for(reader.read(len(CHUNK)), 60)
+    assert not far.closed.is_set()
     writer.close()
     await asyncio.wait_for(far.closed.wait(), 60)
 
