@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 300
+SEED ?= 1
+COUNT ?= 60
 STRESS ?=
 PATHS ?= tests/e2e tests/browser
 VENV := .venv
@@ -32,7 +34,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release map
+.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz mutate dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release map
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -139,8 +141,11 @@ fuzz: $(STAMP) ## 10,000,000 frames that no honest program sends against master,
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 	@exec $(BIN)/python -m pytest -q tests/wire
 
+mutate: $(STAMP) ## plant faults in the product by a seed and see which tests notice (minutes to hours), write mutants.json; SEED=17 COUNT=60 ARGS="--wider tests/storm tests/e2e"
+	@exec $(BIN)/python -m tests.mutate --seed $(SEED) --count $(COUNT) $(ARGS)
+
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json fuzz-failures dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
+	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json mutants.json fuzz-failures dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
 
