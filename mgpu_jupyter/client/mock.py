@@ -5,167 +5,28 @@ client = Client(transport=MockTransport(lambda spec: Play(output=(Say(b"hello\\n
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import models, traces, upkeep
+from mgpu_jupyter.api import models, upkeep
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
+from mgpu_jupyter.client.mock_jobs import STARTED_AT, USER, Entry, Play, Say, explanation, trace
 from mgpu_jupyter.client.transport import Answer, Request, Stream
 from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket
-from mgpu_jupyter.model import explanations
+from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
-from mgpu_jupyter.model.sweep import combination
-from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.model.waits import parse_array
 
-USER = "me"
-STARTED_AT = 1_000.0
+__all__ = ("STARTED_AT", "MockTransport", "Play", "Say", "a_node", "explanation", "lost", "trace")
+
+_INDEX = re.compile(r"`\$\.jobs\[(\d+)\]")
 HOLD_S = 30.0  # a held job whose test forgot to cancel it
-
-
-class Say(msgspec.Struct, frozen=True):
-    """Something that a rank prints; each becomes one frame."""
-
-    data: bytes
-    stream: Literal["stdout", "stderr"] = "stdout"
-    rank: int = 0
-
-
-class Play(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job goes."""
-
-    output: tuple[Say, ...] = ()
-    exit_code: int = 0
-    reason: str = ""
-    """Why it waits before it starts; empty: it starts at once."""
-    waits: bool = False
-    """Stays in the queue, for `reason`, until it is cancelled."""
-    hold: bool = False
-    """Goes on until it is cancelled."""
-    lasts_s: float = 1.0
-    final: JobState | None = None
-    """Ends in this state; by default as the exit code says."""
-    note: str = ""
-
-
-class _Entry:
-    def __init__(self, job_id: JobId, spec: JobSpec, play: Play, array: tuple[str, int] | None = None) -> None:
-        self.id, self.spec, self.play = job_id, spec, play
-        self.array_id = array[0] if array else None
-        self.array_index = array[1] if array else None
-        self.cancelled = threading.Event()
-
-    def view(self, state: JobState) -> models.Job:
-        final, started = state.is_final, state is not JobState.QUEUED
-        code = (143 if self.cancelled.is_set() else self.play.exit_code) if final else None
-        units = units_of(self.spec)
-        placements = tuple(
-            models.Placement(
-                node=NodeId(f"node-{unit.index + 1}"),
-                rank=unit.index,
-                gpus=tuple(GpuUuid(f"GPU-{unit.index}-{number}") for number in range(unit.gpus)),
-                gpu_indices=tuple(range(unit.gpus)),
-                started_at=STARTED_AT,
-                ended_at=STARTED_AT + self.play.lasts_s if final else None,
-                exit_code=code,
-                note=self.play.note,
-            )
-            for unit in units
-        )
-        return models.Job(
-            id=self.id,
-            state=state,
-            user=USER,
-            name=self.spec.name,
-            command=" ".join(self.spec.command) or (self.spec.script or "").partition("\n")[0],
-            nodes=tuple(placement.node for placement in placements) if started else (),
-            gpus=sum(unit.gpus for unit in units),
-            exit_code=code,
-            attempt=1 if started else 0,
-            submitted_at=STARTED_AT - 1,
-            started_at=STARTED_AT if started else None,
-            ended_at=STARTED_AT + self.play.lasts_s if final else None,
-            reason=self.play.reason if not started else "",
-            priority=self.spec.priority,
-            time_limit_s=self.spec.time_limit_s,
-            place=None if started else 1,
-            placements=placements if started else (),
-            array_id=self.array_id,
-            array_index=self.array_index,
-            origin=self.spec.origin,
-            sweep=combination(self.spec.sweep, self.array_index) if self.spec.sweep and self.array_index is not None else {},
-        )
-
-    @property
-    def final(self) -> JobState:
-        if self.cancelled.is_set():
-            return JobState.CANCELLED
-        if self.play.final is not None:
-            return self.play.final
-        return JobState.FAILED if self.play.exit_code else JobState.COMPLETED
-
-    @property
-    def now(self) -> JobState:
-        if self.is_over:
-            return self.final
-        return JobState.QUEUED if self.play.waits else JobState.RUNNING
-
-    @property
-    def is_over(self) -> bool:
-        return self.cancelled.is_set() or not (self.play.hold or self.play.waits)
-
-
-def trace(job: models.Job) -> traces.Trace:
-    """Return a short way: submitted and started, as assigned unless the job says otherwise."""
-    steps = (
-        traces.Step(step="submitted", at=job.submitted_at, seconds=0.0, text=f"by {job.user}"),
-        traces.Step(step="started", at=job.submitted_at + 1.0, seconds=1.0, text="node node-1, host host-1, pid 7"),
-    )
-    return traces.Trace(
-        job_id=job.id,
-        name=job.name,
-        user=job.user,
-        command=job.command,
-        state=job.state,
-        submitted_at=job.submitted_at,
-        now=job.submitted_at + 2.0,
-        attempts=(traces.AttemptTrace(attempt=1, epoch=1, queued_at=job.submitted_at, steps=steps),),
-        ok=not job.mismatches,
-        mismatches=job.mismatches,
-    )
-
-
-def explanation(reason: str = "", job_id: JobId | None = None) -> explanations.Explanation:
-    """Return a short answer: that it starts now, or waits for this reason."""
-    if not reason:
-        return explanations.Explanation(
-            verdict="now",
-            code="now",
-            text="It would start now on node-1 (GPU 0).",
-            job_id=job_id,
-            where=(explanations.Where(node=NodeId("node-1"), gpus=(0,)),),
-        )
-    out = explanations.Excluded(check="gpus", text=reason, never=False, count=1, nodes=(NodeId("node-1"),))
-    return explanations.Explanation(
-        verdict="not_now",
-        code="busy",
-        text=f"Not now: {reason}",
-        job_id=job_id,
-        units=(explanations.UnitAnswer(first=0, count=1, needs="2 GPUs", missing=1, would_do=0, excluded=(out,)),),
-        place=1,
-        offers=(
-            explanations.Offer(
-                text="1 GPU instead of 2",
-                flags=("--gpus 1",),
-                patch={"gpus": 1},
-                where=(explanations.Where(node=NodeId("node-1"), gpus=(0,)),),
-            ),
-        ),
-    )
 
 
 class MockTransport:
@@ -178,7 +39,7 @@ class MockTransport:
         on_hold: Callable[[], None] | None = None,
     ) -> None:
         self.requests: list[Request] = []
-        self.jobs: dict[str, _Entry] = {}
+        self.jobs: dict[str, Entry] = {}
         self.failures: list[BaseException | Answer] = []
         """Taken one by one in place of the next answers."""
         self._play = play
@@ -191,7 +52,7 @@ class MockTransport:
         """Return what was submitted; an array once."""
         return [entry.spec for entry in self.jobs.values() if entry.array_id is None or self.array(entry.array_id)[0] is entry]
 
-    def array(self, array_id: str) -> list[_Entry]:
+    def array(self, array_id: str) -> list[Entry]:
         """Return the jobs of an array."""
         return [entry for entry in self.jobs.values() if entry.array_id == array_id]
 
@@ -203,18 +64,31 @@ class MockTransport:
             if isinstance(failure, Answer):
                 return failure
             raise failure
+        try:
+            return self._answer(request)
+        except msgspec.ValidationError as error:
+            found = _INDEX.search(str(error))
+            details = {"index": int(found[1])} if found else {}
+            return _error(400, "invalid", f"{error}: change that and send it again (see openapi.json).", details)
+        except msgspec.DecodeError as error:
+            return _error(400, "not-json", f"The request is not JSON ({error}): send one JSON document in UTF-8.")
+        except InvalidRequest as error:
+            return _error(400, error.code, error.message)
+
+    def _answer(self, request: Request) -> Answer:
         match request.method, request.path.split("/"):
             case _, [("health" | "cluster" | "nodes") as what] | ["jobs", ("purge" as what)]:
                 return self._pool(what)
             case "POST", ["jobs"]:
-                return _json(
-                    self._submit(msgspec.json.decode(request.body or b"", type=JobSpec), request.headers.get(IDEMPOTENCY_HEADER)), 201
-                )
+                return _json(self._submit(_spec(request.body), request.headers.get(IDEMPOTENCY_HEADER)), 201)
             case "POST", ["jobs", "bulk"]:
                 bulk = msgspec.json.decode(request.body or b"", type=models.BulkSubmit)
-                return _json(models.BulkSubmitted(jobs=tuple(self._submit(item.spec, item.key) for item in bulk.jobs)), 201)
+                before = set(self.jobs)
+                answers = [self._submit(item.spec, item.key) for item in bulk.jobs]
+                told = (one if one.job_id in before else replace(one, state=JobState.QUEUED) for one in answers)
+                return _json(models.BulkSubmitted(jobs=tuple(told)), 201)
             case "POST", ["jobs", "dry-run"]:
-                return _json(explanation(self._play(msgspec.json.decode(request.body or b"", type=JobSpec)).reason))
+                return _json(explanation(self._play(_spec(request.body)).reason))
             case "GET", ["jobs"]:
                 return _json(self._list(request.query))
             case _, ["jobs", job_id, *rest]:
@@ -226,7 +100,7 @@ class MockTransport:
         self.requests.append(request)
         entry = self.jobs.get(request.path.split("/")[1])
         if entry is None or request.headers.get("Accept") != NDJSON:
-            return _Frames(404, [_error(404, "no-such-job", "There is no such job: see `mgpu_queue --all`.").body], None)
+            return _Frames(404, [_no_job(request.path.split("/")[1]).body], None)
         starts = dict(pair.split(":") for pair in request.query.get("offsets", "").split(",") if pair)
         offsets = {int(rank): int(offset) for rank, offset in starts.items()}
         only = int(request.query["rank"]) if "rank" in request.query else None
@@ -243,7 +117,7 @@ class MockTransport:
     def _submit(self, spec: JobSpec, key: str | None) -> models.Submitted:
         known = self._keys.get(key or "")
         if known is not None:
-            return known
+            return replace(known, state=self.jobs[known.job_id].now)
         array = parse_array(spec.array)
         if array is None:
             answer = models.Submitted(job_id=self._add(spec).id, state=JobState.QUEUED)
@@ -255,8 +129,8 @@ class MockTransport:
             self._keys[key] = answer
         return answer
 
-    def _add(self, spec: JobSpec, array: tuple[str, int] | None = None) -> _Entry:
-        entry = _Entry(JobId(f"MOCK{len(self.jobs):04}"), spec, self._play(spec), array)
+    def _add(self, spec: JobSpec, array: tuple[str, int] | None = None) -> Entry:
+        entry = Entry(JobId(f"MOCK{len(self.jobs):04}"), spec, self._play(spec), array)
         self.jobs[entry.id] = entry
         return entry
 
@@ -264,23 +138,22 @@ class MockTransport:
         query = request.query
         entries = self.array(job_id) or [entry for entry in (self.jobs.get(job_id),) if entry is not None]
         if not entries:
-            return _error(404, "no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
+            return _no_job(job_id)
         entry, ids = entries[0], tuple(entry.id for entry in self.array(job_id))
         if way == ["POST", "cancel"]:
+            state = JobState.STOPPING if entry.now is JobState.RUNNING else entry.now if entry.is_over else JobState.CANCELLED
             for one in entries:
                 if not one.is_over:
                     one.cancelled.set()
-            return _json(models.CancelAnswer(job_id=JobId(job_id), state=entry.now, job_ids=ids), 202)
+            return _json(models.CancelAnswer(job_id=JobId(job_id), state=state, job_ids=ids), 202)
         if way in (["PATCH"], ["POST", "requeue"]):
-            if entry.now.is_final:
-                return _error(409, "job-over", f"Job {entry.id} {entry.now.past}: submit it again.")
-            return _json(models.OrderAnswer(job_id=JobId(job_id), state=entry.now, job_ids=ids))
+            return _ordered(entry, job_id, ids, request.body if way == ["PATCH"] else None)
         if way in (["POST", "rerun"], ["POST", "replace"]):
             return _json(self._submit(_changed(entry, request.body), None), 201)
         if way == ["GET", "explain"]:
             return _json(explanation(entry.play.reason, job_id=entry.id))
         if way == ["GET", "output"]:
-            rank, offset = int(query.get("rank", "0")), int(query.get("offset", "0"))
+            rank, offset = _number(query, "rank", 0), _number(query, "offset", 0)
             data = b"".join(say.data for say in entry.play.output if say.rank == rank)
             offset = max(offset, len(data) - int(query["tail"])) if "tail" in query else offset
             return Answer(status=200, body=data[offset : offset + int(query.get("limit", "1048576"))])
@@ -289,16 +162,18 @@ class MockTransport:
 
     def _list(self, query: dict[str, str]) -> models.JobList:
         wanted = query.get("state", "").split(",")
+        if unknown := [name for name in wanted if name not in ("", "active", *JobState)]:
+            raise InvalidRequest("unknown-state", f"{unknown[0]!r} is no state: use active, {', '.join(JobState)}.")
         views = [
             view
-            for view in (entry.view(entry.now) for entry in reversed(self.jobs.values()))
+            for view in (replace(entry.view(entry.now), failure=None) for entry in reversed(self.jobs.values()))
             if (wanted == [""] or view.state in wanted or ("active" in wanted and not view.state.is_final))
             and query.get("user", view.user) == view.user
             and query.get("name", view.name) == view.name
             and query.get("array", view.array_id) == view.array_id
             and ("notebook" not in query or (view.origin is not None and view.origin.notebook == query["notebook"]))
         ]
-        start, size = int(query.get("cursor", "0")), int(query.get("limit", "100"))
+        start, size = int(query.get("cursor", "0")), _number(query, "limit", 100)
         more = str(start + size) if len(views) > start + size else None
         return models.JobList(jobs=tuple(views[start : start + size]), next_cursor=more)
 
@@ -327,7 +202,7 @@ class MockTransport:
             seq=0,
         )
 
-    def _frames(self, entry: _Entry, starts: dict[int, int], only: int | None) -> Iterable[bytes | threading.Event]:
+    def _frames(self, entry: Entry, starts: dict[int, int], only: int | None) -> Iterable[bytes | threading.Event]:
         if entry.play.reason or entry.play.waits:
             yield _line(models.JobFrame(seq=1, job=entry.view(JobState.QUEUED)))
         if entry.play.waits:
@@ -347,7 +222,39 @@ class MockTransport:
         yield _line(models.EndFrame(job=entry.view(entry.final)))
 
 
-def _changed(entry: _Entry, body: bytes | memoryview | None) -> JobSpec:
+def _spec(body: bytes | memoryview | None) -> JobSpec:
+    """Return what is asked for, checked as a server checks it."""
+    spec = msgspec.json.decode(body or b"", type=JobSpec)
+    check(spec)
+    return spec
+
+
+def _number(query: dict[str, str], name: str, default: int) -> int:
+    if not (text := query.get(name, str(default))).isdecimal():
+        raise InvalidRequest("invalid", f"The parameter {name} is no whole number: see openapi.json.")
+    return int(text)
+
+
+def _ordered(entry: Entry, job_id: str, ids: tuple[JobId, ...], body: bytes | memoryview | None) -> Answer:
+    """Answer a change (with a body) or a requeue: what is over stays over, and a priority is for jobs that wait."""
+    state = entry.now
+    if state.is_final:
+        end = "submit it again" if body is None else "there is nothing to change any more"
+        return _error(409, "job-over", f"Job {entry.id} {state.past}: {end}.")
+    change = models.JobChange() if body is None else msgspec.json.decode(body, type=models.JobChange)
+    if state is not JobState.QUEUED and change.priority is not None:
+        return _error(409, "job-started", f"Job {entry.id} has started: its priority matters no more.")
+    if state is not JobState.QUEUED and change.hold:
+        message = f"Job {entry.id} has started: cancel it, or `mgpu requeue {entry.id}` and then hold it."
+        return _error(409, "job-started", message)
+    return _json(models.OrderAnswer(job_id=JobId(job_id), state=state, job_ids=ids), 202 if body is None else 200)
+
+
+def _no_job(job_id: str) -> Answer:
+    return _error(404, "no-such-job", f"There is no job {job_id}: see `mgpu_queue --all`.")
+
+
+def _changed(entry: Entry, body: bytes | memoryview | None) -> JobSpec:
     """Return what is asked for instead; a job that gives way is cancelled."""
     if body is None:
         return entry.spec
@@ -403,8 +310,8 @@ def _json(body: msgspec.Struct, status: int = 200) -> Answer:
     return Answer(status=status, body=msgspec.json.encode(body))
 
 
-def _error(status: int, code: str, message: str) -> Answer:
-    return _json(models.ErrorBody(code=code, message=message), status)
+def _error(status: int, code: str, message: str, details: dict[str, int] | None = None) -> Answer:
+    return _json(models.ErrorBody(code=code, message=message, details=details or {}), status)
 
 
 def _line(frame: models.JobStreamFrame) -> bytes:

@@ -50,6 +50,7 @@ def test_srun_keeps_the_jobs_streams_apart_from_its_own_notes(capsysbinary: pyte
         "mgpu MOCK0000 waiting, 1st in queue: 1 GPU is busy",
         "mgpu node-1: no such directory",
         "err",
+        "mgpu MOCK0000: It ended with exit code 3 on node-1.",
         "Job MOCK0000 completed with exit code 3",
     ]
 

@@ -148,7 +148,8 @@ def test_attach_replays_and_ends_as_the_job_did(capsys: Captured) -> None:
     capsys.readouterr()
     assert run(entry.mgpu, ["attach", "mock0000"], mock) == 4
     out, err = capsys.readouterr()
-    assert (out, err) == ("from the start\n", "Job MOCK0000 completed with exit code 4\n")
+    told = "mgpu MOCK0000: It ended with exit code 4 on node-1.\nJob MOCK0000 completed with exit code 4\n"
+    assert (out, err) == ("from the start\n", told)
 
 
 def test_leaving_an_attached_job_leaves_it_running(capsys: Captured) -> None:

@@ -56,7 +56,7 @@ def a_mock(count: int = 1, **play: object) -> MockTransport:
     ],
 )
 def test_orders(words, method, path, body, said, capsys) -> None:
-    mock = a_mock()
+    mock = a_mock(waits=True)
     assert run(entry.mgpu, words, mock) == 0
     request = mock.requests[-1]
     assert (request.method, request.path, request.body and msgspec.json.decode(request.body)) == (method, path, body)
@@ -64,7 +64,7 @@ def test_orders(words, method, path, body, said, capsys) -> None:
 
 
 def test_an_order_that_is_refused_is_told_and_the_others_are_given(capsys) -> None:
-    mock = a_mock(2)
+    mock = a_mock(2, waits=True)
     assert run(entry.mgpu, ["hold", "MOCK0000", "ZZZZ9999", "MOCK0001"], mock) == 1
     told = capsys.readouterr()
     assert told.out == "Job MOCK0000 held.\nJob MOCK0001 held.\n"

@@ -217,7 +217,7 @@ def test_cancel_ends_a_job_that_runs_on() -> None:
         job.wait(0.01)
     assert job.state is JobState.RUNNING
     mock.failures = [lost()]
-    assert job.cancel() == models.CancelAnswer(job_id=job.id, state=JobState.CANCELLED)
+    assert job.cancel() == models.CancelAnswer(job_id=job.id, state=JobState.STOPPING)
     assert job.wait(60).state is JobState.CANCELLED
 
 

@@ -190,7 +190,7 @@ def test_attached_as_text(capsys: Captured) -> None:
     assert isinstance(front.now(), front.TextFront)
     assert one.attach() is one
     out, err = capsys.readouterr()
-    assert (out, err.splitlines()) == ("[0] a\n[1] b\n", ["[0] c", f"Done in 1.0 s on node-1, node-2, 2 GPUs, exit 0 · {one.id}"])
+    assert (out, err.splitlines()) == ("[0] a\n[1] b\n", ["[0] c", f"Done in 1.0 s on node-1, node-2, 2 simulated GPUs, exit 0 · {one.id}"])
     one.attach(rank=0)
     assert capsys.readouterr().out == "a\n"
     assert len(new_key()) == 32

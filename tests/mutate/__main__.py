@@ -129,6 +129,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("paths", nargs="*", help="only mutants in these files or folders")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--begin", type=int, default=0, help="leave out the first so many, to go on where a run was ended")
     parser.add_argument("--jobs", type=int, default=2, help="how many run at once")
     parser.add_argument(
         "--limit", type=float, default=300.0, help="seconds for the tests of a folder; more is a hang, and counts as killed"
@@ -138,7 +139,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--trust", action="store_true", help="do not run the tests without a mutant first")
     parser.add_argument("--out", type=Path, default=Path("mutants.json"))
     values = parser.parse_args(words)
-    chosen = sample(all_mutants(ROOT, values.paths), values.seed, values.count)
+    chosen = sample(all_mutants(ROOT, values.paths), values.seed, values.count)[values.begin :]
     known = known_equivalents()
     alone = has_namespaces()
     if not alone:

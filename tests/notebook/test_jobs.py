@@ -41,7 +41,7 @@ def test_attach_replays_from_the_start(shell: Shell, capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert (out, err) == (
         "two\n",
-        "mgpu MOCK0000 running on node-1 ×1, node-2 ×1\nDone in 2.0 s on node-1, node-2, 2 GPUs, exit 0 · MOCK0000\n",
+        "mgpu MOCK0000 running on node-1 ×1, node-2 ×1\nDone in 2.0 s on node-1, node-2, 2 simulated GPUs, exit 0 · MOCK0000\n",
     )
 
 
@@ -231,7 +231,7 @@ def test_a_question_mark_shows_examples(shell: Shell, name: str) -> None:
 def test_a_job_as_a_value_of_a_cell(shell: Shell, capsys: Captured) -> None:
     shell.plays(lambda spec: Play(hold="held" in spec.name, lasts_s=2.0))
     assert shell.run("%mgpu_srun --background --name done -- x").success
-    assert capsys.readouterr().out == "Out[0]: Done in 2.0 s on node-1, 1 GPU, exit 0 · MOCK0000\n"
+    assert capsys.readouterr().out == "Out[0]: Done in 2.0 s on node-1, 1 simulated GPU, exit 0 · MOCK0000\n"
     job = shell.run("%mgpu_srun --background --name held -- x").result
     assert capsys.readouterr().out == "Out[0]: mgpu MOCK0001 running on node-1 ×1\n"
     job.snapshot = None

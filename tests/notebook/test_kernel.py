@@ -36,7 +36,7 @@ def test_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("display_data", ""),
         ("stream", "out\n"),
         ("stream", "err\n"),
-        ("display_data", "Done in 3.2 s on node-1, 1 GPU, exit 0 · MOCK0000"),
+        ("display_data", "Done in 3.2 s on node-1, 1 simulated GPU, exit 0 · MOCK0000"),
     ]
     assert ran[0].data["text/html"] == ""
     assert "MOCK0000" in queue[0].data["text/html"]

@@ -35,7 +35,7 @@ def test_a_command_streams_into_the_cell(shell: Shell, capsys: Captured) -> None
         "mgpu MOCK0000 waiting, 1st in queue: 1 GPU is busy",
         "mgpu MOCK0000 running on node-1 ×1",
         "err",
-        "Done in 3.2 s on node-1, 1 GPU, exit 0 · MOCK0000",
+        "Done in 3.2 s on node-1, 1 simulated GPU, exit 0 · MOCK0000",
     ]
 
 
