@@ -24,6 +24,8 @@ from tests.mutate.sites import Mutant, mutants_of
 
 PACKAGES = ("mgpu_agent", "mgpu_jupyter")
 T = TypeVar("T")
+SLOWER = 4
+"""What takes so many times as long as without a mutant hangs."""
 EQUIVALENT = Path(__file__).with_name("equivalent.json")
 
 
@@ -91,22 +93,25 @@ def survivors(results: list[Result]) -> str:
     return "\n".join(lines) or "None survived."
 
 
-def unhealthy(copies: list[Copy], mutants: list[Mutant], limit_s: float) -> list[str]:
-    """Return the tests that fail without any mutant: they tell nothing here."""
+def unhealthy(copies: list[Copy], mutants: list[Mutant], limit_s: float) -> tuple[list[str], dict[str, float]]:
+    """Return the tests that fail without any mutant, which tell nothing here, and how long each folder takes."""
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for folder in sorted({folder for mutant in mutants for folder in folders_of(mutant.path)}):
         waiting.put(folder)
     found: list[str] = []
+    seconds: dict[str, float] = {}
 
     def work(copy: Copy) -> None:
         for folder in _taken(waiting):
+            begun = time.monotonic()
             code, output = copy.run(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", folder], limit_s)
+            seconds[folder] = time.monotonic() - begun
             failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
             found.extend(line.split(" - ")[0].split(" ", 1)[1] for line in failed)
             print(f"{folder} without a mutant: {'not over in time' if code is None else output.strip().splitlines()[-1]}", flush=True)
 
     _side_by_side(work, copies)
-    return sorted(found)
+    return sorted(found), seconds
 
 
 def _taken(waiting: queue.SimpleQueue[T]) -> Iterator[T]:
@@ -131,9 +136,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--begin", type=int, default=0, help="leave out the first so many, to go on where a run was ended")
     parser.add_argument("--jobs", type=int, default=2, help="how many run at once")
-    parser.add_argument(
-        "--limit", type=float, default=300.0, help="seconds for the tests of a folder; more is a hang, and counts as killed"
-    )
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for the tests of a folder, at least; more is a hang: killed")
     parser.add_argument("--wider", nargs="*", default=[], help="more tests for those that survive, like tests/storm tests/e2e")
     parser.add_argument("--wider-limit", type=float, default=1800.0)
     parser.add_argument("--trust", action="store_true", help="do not run the tests without a mutant first")
@@ -154,14 +157,15 @@ def main(words: list[str]) -> int:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mgpu-mutate-", ignore_cleanup_errors=True) as place:
         copies = [Copy(Path(place) / str(number), alone=alone) for number in range(max(1, values.jobs))]
-        broken = [] if values.trust else unhealthy(copies, chosen, values.limit * 3)
+        broken, seconds = ([], {}) if values.trust else unhealthy(copies, chosen, values.limit * SLOWER)
         for name in broken:
             print(f"Left out, for it fails without a mutant: {name}", flush=True)
         left_out = [f"--deselect={name}" for name in broken]
 
         def work(copy: Copy) -> None:
             for mutant in _taken(waiting):
-                result = copy.judge(mutant, files_for(ROOT, mutant.path), values.wider, values.limit, values.wider_limit, *left_out)
+                limit_s = max(values.limit, SLOWER * sum(seconds.get(folder, 0.0) for folder in folders_of(mutant.path)))
+                result = copy.judge(mutant, files_for(ROOT, mutant.path), values.wider, limit_s, values.wider_limit, *left_out)
                 results.append(result)
                 said = f"{result.killed_by}: {result.told}" if result.killed_by else "SURVIVED"
                 print(f"{len(results)}/{len(chosen)} {mutant.path}:{mutant.line}: {mutant.after}\n    {said}", flush=True)

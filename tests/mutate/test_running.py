@@ -60,7 +60,7 @@ def test_mutants_are_killed_survive_or_hang_and_the_checkout_stays(root: Path, t
     by_folder = Result(mutant=killed, killed_by="folder", told="FAILED test_product.py::test_larger")
     assert copy.judge(killed, ["test_product.py"], [], 60.0, 60.0) == by_folder
     assert copy.judge(survived, ["test_product.py"], [], 60.0, 60.0) == Result(mutant=survived)
-    assert copy.judge(hung, ["test_product.py"], [], 5.0, 60.0) == Result(mutant=hung, killed_by="folder", told="not over within 5 s")
+    assert copy.judge(hung, ["test_product.py"], [], 3.0, 60.0) == Result(mutant=hung, killed_by="folder", told="not over within 3 s")
 
     assert copy.test(["test_product.py"], 60.0) == (False, ""), "each is taken out again"
     assert {path: path.read_bytes() for path in root.glob("*.py")} == seen
