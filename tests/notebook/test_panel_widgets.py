@@ -25,7 +25,7 @@ Open = Callable[..., Panel]
 
 @pytest.fixture
 def mock() -> MockTransport:
-    return MockTransport(lambda _: Play(hold=True, reason="Waits for 2 GPUs."))
+    return MockTransport(lambda _: Play(waits=True, reason="Waits for 2 GPUs."))
 
 
 @pytest.fixture

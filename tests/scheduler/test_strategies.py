@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from msgspec.structs import replace
 
@@ -182,6 +184,23 @@ def test_many_gpus_are_grown_into_a_group():
     ring = linked(*((index, index + 1) for index in range(8, 15)), count=16)
 
     assert bits(gpus.pick(ring, (1 << 16) - 1, 8)) == list(range(8, 16))
+
+
+@pytest.mark.parametrize(("count", "wanted", "ways"), [(8, 4, 70), (14, 7, 3432), (16, 8, 0), (15, 7, 0)])
+def test_all_ways_are_tried_only_where_they_are_not_too_many(monkeypatch, count, wanted, ways):
+    tried = 0
+
+    def counted(found, size):
+        nonlocal tried
+        for group in combinations(found, size):
+            tried += size == wanted
+            yield group
+
+    slot = linked(*((index, index + 1) for index in range(count - 1)), count=count)
+    monkeypatch.setattr(gpus, "combinations", counted)
+    picked = bits(gpus.pick(slot, (1 << count) - 1, wanted))
+
+    assert (picked, tried) == (list(range(wanted)), ways)
 
 
 def test_links_to_gpus_that_are_not_there_count_nothing():
