@@ -367,3 +367,11 @@ def test_nodes_that_fail_other_checks_are_named_with_them():
         "Needs 1 node, but only 0 would do. n1: It is not in the partition gpu, n2: It is not in the partition gpu.",
         never=True,
     )
+
+
+def test_of_many_unlike_units_the_first_eight_are_told():
+    names = [f"n{number}" for number in range(10)]
+    cluster = Cluster(*((name, 8) for name in names))
+    wanted = {name: (number % 8, (number + number // 8 + 1) % 8) for number, name in enumerate(names)}
+    answers = diagnose(cluster.state, shape_of(a_spec(node_gpu_ids=wanted)), FOREVER)
+    assert [(answer.first, answer.count) for answer in answers] == [(number, 1) for number in range(8)]
