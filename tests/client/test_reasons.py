@@ -20,7 +20,7 @@ from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.tables import Answer
 
 Captured = pytest.CaptureFixture[str]
-NOW = time.time()
+NOW = 1_800_000_000.0  # the same in each of the processes that pytest divides the tests between
 OUT = api.Excluded(
     check="gpus", text="1 GPU free, 2 needed.", never=False, count=10, nodes=tuple(NodeId(f"n{number}") for number in range(8))
 )
