@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mgpu_agent.cell.values import pack
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_agent.protocol.variable_file import pack
 from mgpu_jupyter.api.variables import ValueFile, ValueList
 from mgpu_jupyter.client import outputs
 from mgpu_jupyter.client.call import Caller
