@@ -34,6 +34,7 @@ FOLDERS = {
     "mgpu_agent/protocol": ("protocol", "agent"),
     "mgpu_agent": ("agent",),
     "mgpu_jupyter/api": ("api", "server"),
+    "mgpu_jupyter/contrib": ("packing", "architecture"),
     "mgpu_jupyter/scheduler": ("scheduler",),
     "mgpu_jupyter/simulate": ("simulate",),
     "mgpu_jupyter/transport": ("transport", "engines"),
