@@ -12,6 +12,8 @@ import pytest
 
 from tests.processes import free_port, wait_until
 
+pytestmark = pytest.mark.slow
+
 STRESS = [sys.executable, str(Path(__file__).with_name("stress.py"))]
 # Writes down who runs beside it, and waits for a file if one is named.
 COMMAND = """

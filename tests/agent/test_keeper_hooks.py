@@ -15,6 +15,8 @@ from tests.agent.master import wait_until
 from tests.agent.test_keeper import Conversation, a_key, is_alive, keepers, talk
 from tests.e2e.people import open_directory
 
+pytestmark = pytest.mark.slow
+
 __all__ = ("keepers", "talk")  # fixtures
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can be another account")

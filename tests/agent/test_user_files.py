@@ -48,6 +48,8 @@ from mgpu_agent.run_as.user_files import Ask, Trouble, UserFiles, account_of
 from tests.e2e.people import open_directory
 from tests.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can be another account")
 ANN, BOB = Account("ann", 54321, 54321), Account("bob", 54322, 54322)
 KEY = AttemptKey(JobId("ABCD1234"), 1, 7)

@@ -22,6 +22,8 @@ from mgpu_jupyter.scheduler.events import NodeJoined
 from tests.builders import facts
 from tests.engines.world import World, wait_until
 
+pytestmark = pytest.mark.slow
+
 GROWTH_BYTES = 500_000
 FLOOD = 1_000
 

@@ -11,6 +11,8 @@ import pytest
 from tests.mutate.running import Copy, Result, has_namespaces
 from tests.mutate.sites import Mutant, mutants_of
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 def larger(a, b):
     while a < 0:

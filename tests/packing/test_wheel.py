@@ -12,6 +12,8 @@ import pytest
 
 from tests.packing.wheel import ROOT, build
 
+pytestmark = pytest.mark.slow
+
 
 def clone(to: Path) -> Path:
     subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", str(ROOT), str(to)], check=True)

@@ -19,6 +19,8 @@ from mgpu_jupyter.api.routes import PREFIX
 from mgpu_jupyter.client.login import Login, store_login
 from mgpu_jupyter.server import foreign, relay
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = b"<!doctype html><script>fetch('/api/contents')</script>"
 GUARD = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox"}
 SENTENCE = "The master answered something that is not mgpu's: check where you are logged in (`mgpu login`)."

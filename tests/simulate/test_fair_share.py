@@ -27,5 +27,6 @@ def test_equal_shares_and_unequal_demand_converge_to_equal_use() -> None:
     assert [abs(bobs_part(done, day, day + 1) - 50.0) < 5.0 for day in (5, 6, 7)] == [True] * 3
 
 
+@pytest.mark.slow
 def test_without_fair_share_who_asks_for_more_gets_more() -> None:
     assert bobs_part(fair_share.run("easy"), 1, 8) < 30.0
