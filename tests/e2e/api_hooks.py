@@ -8,12 +8,14 @@ import msgspec
 import schemathesis
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.api.lines import LineRequest
 from mgpu_jupyter.api.models import BulkSubmit, JobChange
 from mgpu_jupyter.api.node_actions import NodeAction
 from mgpu_jupyter.api.upkeep import ReplaceRequest
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.server.handlers.base import decode_body
+from mgpu_jupyter.server.handlers.lines import submission_of
 
 
 @schemathesis.hook
@@ -38,6 +40,9 @@ def _contradicts(operation: str, body: object) -> bool:
                 check(item.spec)
                 if _names_what_a_site_gives(item.spec):
                     return True
+        elif operation == "parseLine":
+            asked = decode_body(msgspec.json.encode(body), LineRequest)
+            submission_of(asked.line, asked.cell)
         elif operation == "changeNode":
             change = decode_body(msgspec.json.encode(body), NodeAction)
             if change.action == "remove":
