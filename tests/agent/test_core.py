@@ -36,7 +36,7 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.machine import Machine, Phase
-from mgpu_agent.core.patience import LONELY_S, SILENCE_S
+from mgpu_agent.core.reconnect import LONELY_S, SILENCE_S
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,

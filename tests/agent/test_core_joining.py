@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu_agent.core.commands import Connect, End, SaveEnrolment, Say, Send, SetPace, StopTasks
 from mgpu_agent.core.events import Began, LinkFell, LinkRose, TaskChanged
-from mgpu_agent.core.knocking import HANG_UPS, HUNG_UP, LINE_REFUSED, LINE_TRIES, WHY
+from mgpu_agent.core.reconnect import HANG_UPS, HUNG_UP, LINE_REFUSED, LINE_TRIES, WHY
 from mgpu_agent.protocol.messages import Enrol, Enrolled, Launch, Refuse
 from tests.agent.test_core import ATTACHED, JOINED, JOINING, KEY, NODE, OTHER, WELCOME, a_machine, a_spec, a_status, said
 

@@ -1,4 +1,4 @@
-"""The one door to the API: who asks, may they, and what an error looks like. Every handler, WebSockets too, goes through it."""
+"""What every request to the API goes through, WebSockets too: who asks, may they, and what an error looks like."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models, node_actions
 from mgpu_jupyter.api.openapi import document
-from mgpu_jupyter.master.doors import Wish
+from mgpu_jupyter.master.node_calls import Wish
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.trust import notice
 from mgpu_jupyter.master.views import free_gpus, node_view, site_view
