@@ -45,7 +45,7 @@ from mgpu_agent.core.events import (
     MasterMoved,
     ParcelPosted,
     PeersMet,
-    TaskChanged,
+    TaskTold,
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus, TroubleLog
@@ -168,9 +168,9 @@ class Machine:
     def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one case per event
         """Take one fact and return what should be done about it."""
         match event:
-            case TaskChanged() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
+            case TaskTold() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
                 return self._of_trial(of_trial)
-            case TaskChanged():
+            case TaskTold():
                 return self._until_welcome.keep(self._work.task_changed(event, self._wall, may_tell=self._may_tell))
             case FrameArrived():
                 return self._on_frame(event)

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from mgpu_agent.core.commands import StartTasks
+from mgpu_agent.core.commands import StartLaunch
 from mgpu_agent.core.events import LaunchFailed
 from mgpu_agent.keeper.messages import Collect, TaskRecord
-from mgpu_agent.keeper.messages import StartTasks as KeeperStart
+from mgpu_agent.keeper.messages import StartLaunch as KeeperStart
 from mgpu_agent.process import folders as folders_module
 from mgpu_agent.process.accounts import Accounts
 from mgpu_agent.process.files import Files
@@ -53,7 +53,7 @@ class FilesOfNode:
     def __init__(self, directory: Path, passage: Path | None, *, as_users: bool) -> None:
         self.pieces: dict[str, bytes] = {}
         self.sent: list[Any] = []
-        self.ready: list[StartTasks] = []
+        self.ready: list[StartLaunch] = []
         self.failed: list[LaunchFailed] = []
         self.users = UserFiles(silent_s=1.0)
         self.spool = Spool(directory, passage, self.users)
@@ -65,7 +65,7 @@ class FilesOfNode:
         self.sent.append(message)
 
     def want(self, spec: LaunchSpec) -> None:
-        command = StartTasks(spec=spec)
+        command = StartLaunch(spec=spec)
         if self.files.has(spec):
             self.ready.append(command)
         else:
