@@ -224,7 +224,7 @@ class Agent:
         for message in messages:
             match message:
                 case keeper.TaskChanged(record=record):
-                    self._handle(happened.TaskChanged(at=now, status=self._status(record)))
+                    self._handle(happened.TaskTold(at=now, status=self._status(record)))
                 case keeper.StartRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
                     self._meetings.forget(key)
                     self._files.discard(key)
@@ -324,17 +324,17 @@ class Agent:
         match command:
             case do.Send(message=message):
                 self._outbox.put(message)
-            case do.StartTasks(spec=spec) | do.PrepareTasks(spec=spec) if not self._files.has(spec):
+            case do.StartLaunch(spec=spec) | do.PrepareLaunch(spec=spec) if not self._files.has(spec):
                 self._files.want(command)
             case do.TakePiece(piece=piece):
                 self._files.take(piece)
             case do.SendResult(wanted=wanted):
                 self._files.results.answer(wanted)
-            case do.StartTasks(spec=spec, alive_at=alive_at):
+            case do.StartLaunch(spec=spec, alive_at=alive_at):
                 self._meetings.leave(spec.key)
                 if (start := self._prepare(spec)) is not None:
                     self._keeper.put(replace(start, alive_at=alive_at))
-            case do.PrepareTasks(spec=spec, meets=meets):
+            case do.PrepareLaunch(spec=spec, meets=meets):
                 if self._prepare(spec) is not None:
                     self._events.append(self._open_meeting(spec) if meets else happened.LaunchPrepared(at=time.monotonic(), key=spec.key))
             case do.MeetPeers(message=message):
@@ -352,7 +352,7 @@ class Agent:
                 self._sampler.hurry()
             case do.MoveOutput(mark=mark):
                 self._shipper.acknowledge(mark, time.monotonic())
-            case do.ForgetTasks(keys=keys):
+            case do.ForgetAttempts(keys=keys):
                 self._keeper.put(keeper.ForgetTasks(keys=keys))
                 for key in keys:
                     self._meetings.forget(key)
@@ -361,7 +361,7 @@ class Agent:
                     self._usage.forget(key)
                 self._files.forget(keys)
                 self._spool.delete_attempts(keys)
-            case do.StopTasks(key=key, grace_s=grace_s, reason=reason, cause=cause):
+            case do.StopAttempt(key=key, grace_s=grace_s, reason=reason, cause=cause):
                 self._meetings.leave(key)
                 self._keeper.put(keeper.StopTasks(key=key, grace_s=grace_s, reason=reason, cause=cause))
             case do.Deliver(message=message):

@@ -76,8 +76,8 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     found = find_address(config.address, where.target.address)
     log.info("address=%s found_by=%s (%s)", found.address, found.by, FOUND_BY_WORDS[found.by])
     wake, wake_writer = socket.socketpair()
-    door = config.directory if config.passage is None else make_passage(config.passage / "socket")
-    jobs = JobSocket(door, JobSecrets(config.directory), for_all_users=config.passage is not None)
+    socket_place = config.directory if config.passage is None else make_passage(config.passage / "socket")
+    jobs = JobSocket(socket_place, JobSecrets(config.directory), for_all_users=config.passage is not None)
 
     def tick_soon() -> None:
         """Wake the loop from another thread: a reading or a meeting that somebody waits for is there."""

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
-from mgpu_agent.protocol.meeting import Fingerprint, Offer, Reached, Unreached, Way
+from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Met
 from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
@@ -71,10 +71,10 @@ def ended(job: Job, rank: int = 0, exit_code: int | None = 0, at: float = 20.0, 
     return status(job, rank, ended_at=at, exit_code=exit_code, **changes)
 
 
-def an_offer(node: str, rank: int = 0) -> Offer:
+def an_offer(node: str, rank: int = 0) -> MeetingPoint:
     """What a node with two interfaces brings to a meeting."""
     ways = (Way(f"{node}.a", "eth0"), Way(f"{node}.b", "eth1"), Way("127.0.0.1", "lo"))
-    return Offer(ways=ways, port=40_000, master_port=0 if rank else 20_001)
+    return MeetingPoint(ways=ways, port=40_000, master_port=0 if rank else 20_001)
 
 
 def everybody_reached(job: Job, node: str, *interfaces: str, fingerprint: Fingerprint | None = None) -> Met:
@@ -131,7 +131,7 @@ class Cluster:
             self.tell(NodeMet(at=2.0, node_id=placement.node_id, met=everybody_reached(job, placement.node_id)))
         return self.state.jobs[new]
 
-    def prepared(self, job: Job, rank: int, *, at: float = 2.0, offer: Offer | None = None) -> list[Command]:
+    def prepared(self, job: Job, rank: int, *, at: float = 2.0, offer: MeetingPoint | None = None) -> list[Command]:
         """Let the node of this rank say that it can start."""
         (placement,) = (one for one in job.placements if one.rank == rank)
         given = an_offer(placement.node_id, rank) if meets(job.spec) and offer is None else offer

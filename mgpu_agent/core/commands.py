@@ -22,7 +22,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     message: ToMaster
 
 
-class StartTasks(msgspec.Struct, frozen=True, kw_only=True):
+class StartLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """Prepare this launch and hand it to the keeper."""
 
     spec: LaunchSpec
@@ -30,7 +30,7 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True):
     """The last moment, on the clock that counts from boot, at which the master is known to have been there."""
 
 
-class PrepareTasks(msgspec.Struct, frozen=True, kw_only=True):
+class PrepareLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """See whether this launch could be carried out; start nothing."""
 
     spec: LaunchSpec
@@ -50,7 +50,7 @@ class RenewLeases(msgspec.Struct, frozen=True, kw_only=True):
     alive_at: float
 
 
-class StopTasks(msgspec.Struct, frozen=True, kw_only=True):
+class StopAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """Have the keeper end this attempt, or never start it."""
 
     key: AttemptKey
@@ -71,7 +71,7 @@ class Deliver(msgspec.Struct, frozen=True, kw_only=True):
     message: Posted
 
 
-class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True):
+class ForgetAttempts(msgspec.Struct, frozen=True, kw_only=True):
     """Let ledger entries and spool files of these attempts go."""
 
     keys: tuple[AttemptKey, ...]
@@ -157,14 +157,14 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 Command = (
     Connect
     | Send
-    | StartTasks
-    | PrepareTasks
+    | StartLaunch
+    | PrepareLaunch
     | MeetPeers
     | RenewLeases
-    | StopTasks
+    | StopAttempt
     | PassOn
     | Deliver
-    | ForgetTasks
+    | ForgetAttempts
     | FollowOutput
     | SetPace
     | ReadGpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.meeting import Offer
+from mgpu_agent.protocol.meeting import MeetingPoint
 from mgpu_agent.protocol.messages import InputAck, Met, Post, ToAgent
 from mgpu_agent.protocol.model import Ailment, GpuSample, NodeFacts, TaskStatus
 
@@ -65,7 +65,7 @@ class KeeperLost(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class TaskChanged(msgspec.Struct, frozen=True, kw_only=True):
+class TaskTold(msgspec.Struct, frozen=True, kw_only=True):
     """The keeper told of a process that started or ended."""
 
     at: float
@@ -91,7 +91,7 @@ class LaunchPrepared(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     key: AttemptKey
-    offer: Offer | None = None
+    offer: MeetingPoint | None = None
 
 
 class PeersMet(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ Event = (
     | FrameArrived
     | KeeperAttached
     | KeeperLost
-    | TaskChanged
+    | TaskTold
     | InputTaken
     | ParcelPosted
     | LaunchPrepared

@@ -2,8 +2,7 @@
 
 Theory of operation. Readings come with the time at which they began. A GPU whose job just ended is in trouble until a reading
 that began later shows none of the node's processes on it and no more memory in use than before the job. Simulated GPUs are
-never in trouble and cost nothing here. An outside process is told, and the master decides whether it keeps others off.
-"""
+never in trouble and cost nothing here. An outside process is told, and the master decides whether it keeps others off."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from mgpu_agent.core.commands import Command, Say
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble, Trouble
 
@@ -128,3 +128,22 @@ def _used_from_outside(processes: list[GpuProcess]) -> GpuTrouble:
     first = processes[0]
     more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
     return GpuTrouble(Trouble.OUTSIDE, f"In use outside mgpu by pid {first.pid} of {first.user or 'an unknown user'}{more}.")
+
+
+class TroubleLog:
+    """Remembers what was said of each GPU."""
+
+    def __init__(self) -> None:
+        self._said: dict[GpuUuid, str] = {}
+
+    def say(self, samples: Iterable[GpuSample]) -> list[Command]:
+        """Return a line for each GPU that got lost or silent, or is well again."""
+        commands: list[Command] = []
+        for sample in samples:
+            trouble = sample.trouble
+            text = trouble.text if trouble is not None and trouble.kind in (Trouble.LOST, Trouble.SILENT) else ""
+            if text != self._said.get(sample.uuid, ""):
+                self._said[sample.uuid] = text
+                fields: dict[str, str | int | float] = {"gpu": sample.uuid, "reason": text} if text else {"gpu": sample.uuid}
+                commands.append(Say(event="gpu_out" if text else "gpu_back", fields=fields, is_warning=bool(text)))
+        return commands

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgpu_agent.core.attempts import Attempts
-from mgpu_agent.core.commands import StopTasks
+from mgpu_agent.core.commands import StopAttempt
 from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import LaunchRefused, Stop
@@ -60,6 +60,6 @@ def why_not(spec: LaunchSpec, node_id: NodeId, facts: NodeFacts | None, attempts
     return None
 
 
-def stop_command(message: Stop) -> StopTasks:
+def stop_command(message: Stop) -> StopAttempt:
     """Return what the keeper is asked for when the master says stop."""
-    return StopTasks(key=message.key, grace_s=message.grace_s, reason=message.reason, cause=message.cause)
+    return StopAttempt(key=message.key, grace_s=message.grace_s, reason=message.reason, cause=message.cause)

@@ -13,7 +13,6 @@ from typing import assert_never
 
 from msgspec import structs
 
-from mgpu_agent.core.ailing import Ailing
 from mgpu_agent.core.commands import (
     Command,
     Connect,
@@ -46,15 +45,13 @@ from mgpu_agent.core.events import (
     MasterMoved,
     ParcelPosted,
     PeersMet,
-    TaskChanged,
+    TaskTold,
     Ticked,
 )
-from mgpu_agent.core.gpus import Gpus
-from mgpu_agent.core.knocking import Knocking
-from mgpu_agent.core.later import Later
-from mgpu_agent.core.patience import ANSWER_S, LONELY_S, SILENCE_S
+from mgpu_agent.core.gpus import Gpus, TroubleLog
+from mgpu_agent.core.reconnect import ANSWER_S, LONELY_S, SILENCE_S, Reconnect
+from mgpu_agent.core.telling import CheckFindings, UntilWelcome
 from mgpu_agent.core.trial import Trial
-from mgpu_agent.core.troubles import TroubleLog
 from mgpu_agent.core.work import Work
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
@@ -102,7 +99,7 @@ class Phase(StrEnum):
 
 
 class Machine:
-    """The state of one agent; `handle` is its only door."""
+    """The state of one agent; only `handle` changes it."""
 
     def __init__(
         self,
@@ -123,16 +120,16 @@ class Machine:
         self._has_line = has_line
         self._gpus = Gpus()
         self._work = Work(node_id, self._gpus)
-        self._later = Later()
+        self._until_welcome = UntilWelcome()
         self._attempts = self._work.attempts
         self._troubles = TroubleLog()
         self._trial = Trial()
-        self._ailing = Ailing()
+        self._findings = CheckFindings()
         self._wall = 0.0
         self._boot = 0.0
         self._is_up = False
         self._answer_by: float | None = None
-        self._knocking = Knocking()
+        self._reconnect = Reconnect()
         self._heard_at = 0.0
         self._beat_at = 0.0
         self._heartbeat_s = 1.0
@@ -148,7 +145,7 @@ class Machine:
     @property
     def _may_tell(self) -> bool:
         """Tell whether the master will hear what happens now, at once or after its `Welcome`."""
-        return self.may_ship or self._later.is_open
+        return self.may_ship or self._until_welcome.is_open
 
     @property
     def is_busy(self) -> bool:
@@ -171,22 +168,22 @@ class Machine:
     def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one case per event
         """Take one fact and return what should be done about it."""
         match event:
-            case TaskChanged() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
+            case TaskTold() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
                 return self._of_trial(of_trial)
-            case TaskChanged():
-                return self._later.keep(self._work.task_changed(event, self._wall, may_tell=self._may_tell))
+            case TaskTold():
+                return self._until_welcome.keep(self._work.task_changed(event, self._wall, may_tell=self._may_tell))
             case FrameArrived():
                 return self._on_frame(event)
             case Ticked():
                 return self._on_tick(event)
             case LaunchFailed():
-                return self._later.keep(self._work.launch_failed(event, may_tell=self._may_tell))
+                return self._until_welcome.keep(self._work.launch_failed(event, may_tell=self._may_tell))
             case LaunchPrepared():
-                return self._later.keep(self._work.launch_prepared(event, may_tell=self._may_tell))
+                return self._until_welcome.keep(self._work.launch_prepared(event, may_tell=self._may_tell))
             case InputTaken(ack=ack):  # one that cannot be told is asked for again
                 return [Send(message=ack)] if self.may_ship else []
             case PeersMet():
-                return self._later.keep(self._work.peers_met(event, may_tell=self._may_tell))
+                return self._until_welcome.keep(self._work.peers_met(event, may_tell=self._may_tell))
             case ParcelPosted(parcel=parcel):  # one that gets lost is sent again by who needs it
                 return [Send(message=parcel)] if self.may_ship else []
             case Began(boot=boot):
@@ -222,7 +219,7 @@ class Machine:
 
     def _on_link_fell(self, event: LinkFell) -> list[Command]:
         lost = [Say(event="master_lost", is_warning=True)] if self.phase is Phase.WELCOMED else []
-        says, step = self._knocking.after_fall(event, is_enrolling=self.phase is Phase.ENROLLING, has_line=self._has_line)
+        says, step = self._reconnect.after_fall(event, is_enrolling=self.phase is Phase.ENROLLING, has_line=self._has_line)
         return [*lost, *says, *self._do(step)]
 
     def _do(self, step: Connect | End) -> list[Command]:
@@ -238,7 +235,7 @@ class Machine:
         self.phase = Phase.ENROLLING if enrolling else Phase.JOINING
         self._is_up = False
         self._answer_by = None
-        self._later.close()
+        self._until_welcome.close()
         return [Connect(enrolling=enrolling, delay_s=delay_s)]
 
     def _hello(self, at: float, *, answers: int = 0) -> list[Command]:
@@ -247,7 +244,7 @@ class Machine:
             return []
         self.phase = Phase.JOINING
         self._answer_by = at + ANSWER_S
-        self._later.open()
+        self._until_welcome.open()
         self._attempts.note_all_told(at)
         tasks = self._attempts.all_statuses()
         hello = Hello(
@@ -259,7 +256,7 @@ class Machine:
             beat=self._boot,
             answers=answers,
         )
-        return [Send(message=hello), *self._ailing.greet()]
+        return [Send(message=hello), *self._findings.greet()]
 
     # --- the master's messages ----------------------------------------------------------------------
 
@@ -303,7 +300,7 @@ class Machine:
             case Resync(number=number):
                 return self._hello(at, answers=number)
             case Enrolled():
-                self._knocking.worked()
+                self._reconnect.worked()
                 self._is_enrolled, self._has_line = True, False
                 return [SaveEnrolment(), Say(event="enrolled"), *self._connect(enrolling=False, delay_s=0.0)]
             case Refuse():
@@ -329,7 +326,7 @@ class Machine:
     def _on_welcome(self, message: Welcome, at: float) -> list[Command]:
         self.phase = Phase.WELCOMED
         self._answer_by = None
-        self._knocking.worked()
+        self._reconnect.worked()
         self._lonely_since = None
         self._is_dismissed = False
         self._heartbeat_s = message.heartbeat_s
@@ -342,7 +339,7 @@ class Machine:
             *self._work.renew(message.beat, self._boot),
             SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
             Say(event="joined", fields={"cluster": message.cluster}),
-            *self._later.close(),
+            *self._until_welcome.close(),
         ]
         return [*commands, ReadGpus()] if self._gpus.samples else commands
 
@@ -352,7 +349,7 @@ class Machine:
             return [*(command for stop in stops for command in self._work.stop(stop)), End(reason=message.message, code=1)]
         if self.phase is Phase.ENROLLING and self._has_line:
             return [End(reason=message.message, code=1)]
-        says, step = self._knocking.after_refusal(message.code, message.message, is_enrolling=self.phase is Phase.ENROLLING)
+        says, step = self._reconnect.after_refusal(message.code, message.message, is_enrolling=self.phase is Phase.ENROLLING)
         return [*says, *self._do(step)]
 
     # --- the keeper's news ---------------------------------------------------------------------------
@@ -378,7 +375,7 @@ class Machine:
     def _on_tick(self, event: Ticked) -> list[Command]:
         self._wall, self._boot = event.wall, event.boot
         samples = self._take_readings(event)
-        commands = self._troubles.say(samples) + self._ailing.take(event.ailments, may_tell=self.may_ship)
+        commands = self._troubles.say(samples) + self._findings.take(event.ailments, may_tell=self.may_ship)
         commands += self._keep_time(event, samples)
         return commands + self._work.let_go(event.at) + self._of_trial(self._trial.on_tick(event.at))
 
@@ -387,7 +384,7 @@ class Machine:
             enrolling = self.phase is Phase.ENROLLING or event.may_enrol
             return [
                 Say(event="no_answer", fields={"phase": self.phase.value}, is_warning=True),
-                *self._connect(enrolling=enrolling, delay_s=self._knocking.next_s()),
+                *self._connect(enrolling=enrolling, delay_s=self._reconnect.next_s()),
             ]
         if self.phase is not Phase.WELCOMED:
             return self._when_alone(event.at)

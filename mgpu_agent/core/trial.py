@@ -5,8 +5,8 @@ Its name is no job's, so that whatever is heard of a trial stays here and never 
 
 from __future__ import annotations
 
-from mgpu_agent.core.commands import Command, ForgetTasks, Send, StartTasks, StopTasks
-from mgpu_agent.core.events import LaunchFailed, TaskChanged
+from mgpu_agent.core.commands import Command, ForgetAttempts, Send, StartLaunch, StopAttempt
+from mgpu_agent.core.events import LaunchFailed, TaskTold
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Probe, Probed
 from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskSpec, TaskStatus
@@ -42,11 +42,11 @@ class Trial:
         spec = LaunchSpec(
             key=self._key, node_id=node_id, incarnation=facts.incarnation, user=NOBODY, tasks=(TaskSpec(rank=0),), script=SCRIPT
         )
-        return [*commands, StartTasks(spec=spec)]
+        return [*commands, StartLaunch(spec=spec)]
 
-    def take(self, event: TaskChanged | LaunchFailed) -> list[Command] | None:
+    def take(self, event: TaskTold | LaunchFailed) -> list[Command] | None:
         """Take in what is about a trial; None says that it is about a job."""
-        if isinstance(event, TaskChanged):
+        if isinstance(event, TaskTold):
             return self.on_task(event.status) if self.owns(event.status.key) else None
         if not self.owns(event.key):
             return None
@@ -56,7 +56,7 @@ class Trial:
         """Take in that a trial's process started or ended."""
         if status.ended_at is None:
             return [] if status.key == self._key else [_stop(status.key)]
-        forget = ForgetTasks(keys=(status.key,))
+        forget = ForgetAttempts(keys=(status.key,))
         if status.key != self._key:
             return [forget]
         if status.exit_code == 0:
@@ -78,5 +78,5 @@ class Trial:
         return [Send(message=Probed(number=self._number, ok=not problem, message=problem))]
 
 
-def _stop(key: AttemptKey) -> StopTasks:
-    return StopTasks(key=key, grace_s=0.0, reason="This trial is over.")
+def _stop(key: AttemptKey) -> StopAttempt:
+    return StopAttempt(key=key, grace_s=0.0, reason="This trial is over.")

@@ -6,20 +6,20 @@ from mgpu_agent.core.attempts import Attempts
 from mgpu_agent.core.commands import (
     Command,
     FollowOutput,
-    ForgetTasks,
+    ForgetAttempts,
     MeetPeers,
     PassOn,
-    PrepareTasks,
+    PrepareLaunch,
     ReadGpus,
     RenewLeases,
     Send,
-    StartTasks,
+    StartLaunch,
 )
-from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, PeersMet, TaskChanged
+from mgpu_agent.core.events import LaunchFailed, LaunchPrepared, PeersMet, TaskTold
 from mgpu_agent.core.gpus import Gpus
 from mgpu_agent.core.launches import Refusals, stop_command, why_not
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.meeting import Offer
+from mgpu_agent.protocol.meeting import MeetingPoint
 from mgpu_agent.protocol.messages import (
     Forget,
     Heartbeat,
@@ -38,7 +38,7 @@ from mgpu_agent.protocol.messages import (
 from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskStatus
 
 
-class Preparation:
+class HeldLaunch:
     """A launch that waits for its `Start`, and until when."""
 
     def __init__(self, message: Prepare, at: float) -> None:
@@ -46,7 +46,7 @@ class Preparation:
         self.until = at + message.hold_s
         self.is_ready = False
         """Whether it was found that it can be started."""
-        self.offer: Offer | None = None
+        self.offer: MeetingPoint | None = None
         self.meeting: Meet | None = None
         self.met: Met | None = None
         """What came of the meeting, once that is known."""
@@ -66,8 +66,8 @@ class Work:
         """What the node is; None while its keeper is away."""
         self._node_id = node_id
         self._gpus = gpus
-        self._launches: dict[AttemptKey, StartTasks] = {}
-        self._prepared: dict[AttemptKey, Preparation] = {}
+        self._launches: dict[AttemptKey, StartLaunch] = {}
+        self._prepared: dict[AttemptKey, HeldLaunch] = {}
         self._alive_at = 0.0
         self._stops: dict[AttemptKey, Stop] = {}
         self.refusals = Refusals()
@@ -104,8 +104,8 @@ class Work:
         if self.facts is None:
             return self._refuse(LaunchRefused(key=key, code="keeper-away", message="The node's keeper is away.", fault="stale"))
         self.attempts.expect(key, spec.gpus, (task.rank for task in spec.tasks))
-        self._prepared[key] = Preparation(message, at)
-        return [PrepareTasks(spec=spec, meets=message.meets)]
+        self._prepared[key] = HeldLaunch(message, at)
+        return [PrepareLaunch(spec=spec, meets=message.meets)]
 
     def meet(self, message: Meet) -> list[Command]:
         """Go to the other nodes of an attempt, or tell again what came of it."""
@@ -135,7 +135,7 @@ class Work:
 
     def _begin(self, spec: LaunchSpec) -> list[Command]:
         # The lease counts from what was known when the launch came: one that waits for a keeper must not outlive it.
-        command = self._launches[spec.key] = StartTasks(spec=spec, alive_at=self._alive_at)
+        command = self._launches[spec.key] = StartLaunch(spec=spec, alive_at=self._alive_at)
         return [command] if self.facts is not None else []
 
     def stop(self, message: Stop) -> list[Command]:
@@ -163,7 +163,7 @@ class Work:
         for key in gone:
             self.attempts.drop(key)
             self._stops.pop(key, None)
-        return [ForgetTasks(keys=gone)] if gone else []
+        return [ForgetAttempts(keys=gone)] if gone else []
 
     def _may_go(self, key: AttemptKey, *, all_ranks: bool) -> bool:
         if key not in self.attempts:
@@ -203,7 +203,7 @@ class Work:
         for key in late:
             del self._prepared[key]
             self.attempts.drop(key)
-        return [ForgetTasks(keys=late)] if late else []
+        return [ForgetAttempts(keys=late)] if late else []
 
     # --- the keeper's news ---------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Work:
                 commands.append(stop_command(stop))
         return commands
 
-    def task_changed(self, event: TaskChanged, wall: float, *, may_tell: bool) -> list[Command]:
+    def task_changed(self, event: TaskTold, wall: float, *, may_tell: bool) -> list[Command]:
         """Take in that a process started or ended."""
         status = event.status
         is_news = self.attempts.take(status, event.at)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from mgpu_agent.keeper.family import LiveTask
+from mgpu_agent.keeper.live_tasks import LiveTask
 from mgpu_agent.keeper.messages import MARKER, Hook, Hooks
 from mgpu_agent.keeper.trees import marker_value
 from mgpu_agent.protocol.failpoints import reach
@@ -86,9 +86,9 @@ class _Run:
 class HookRunner:
     """The hooks that run now."""
 
-    def __init__(self, ledger_id: str, family: Living, host: Machine, base: Callable[[], dict[bytes, bytes]]) -> None:
+    def __init__(self, ledger_id: str, live: Living, host: Machine, base: Callable[[], dict[bytes, bytes]]) -> None:
         self._ledger_id = ledger_id
-        self._family = family
+        self._live = live
         self._host = host
         self._base = base
         self._runs: dict[AttemptKey, _Run] = {}
@@ -118,14 +118,14 @@ class HookRunner:
         """End the prolog of an attempt, if it runs."""
         if (run := self._runs.get(_name(key, PROLOG))) is not None:
             run.problem = "was stopped"
-            self._family.stop(_name(key, PROLOG), grace_s, "stopped", now)
+            self._live.stop(_name(key, PROLOG), grace_s, "stopped", now)
 
     def press(self, now: float) -> None:
         """End the hooks that have had their time."""
         for name, run in self._runs.items():
             if now >= run.until and not run.is_late:
                 run.is_late = True
-                self._family.stop(name, GRACE_S, "time limit", now)
+                self._live.stop(name, GRACE_S, "time limit", now)
 
     def finished(self, task: LiveTask) -> None:
         """Take in that a hook has ended, and go on with the next."""
@@ -184,12 +184,12 @@ class HookRunner:
             return
         self._begun(run, pid, marker, uid=uid)
         if run.problem or run.is_late:  # it was to end before it began
-            self._family.stop(_name(run.key, run.kind), 0.0, "stopped", time.monotonic())
+            self._live.stop(_name(run.key, run.kind), 0.0, "stopped", time.monotonic())
 
     def _begun(self, run: _Run, pid: int, marker: bytes, *, uid: int | None) -> None:
         task = LiveTask(_name(run.key, run.kind), 0, pid, marker, uid=uid)
         task.told = True
-        self._family.add(task)
+        self._live.add(task)
 
 
 def _name(key: AttemptKey, kind: str) -> AttemptKey:

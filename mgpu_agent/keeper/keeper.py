@@ -1,4 +1,4 @@
-"""The keeper's loop: waits for its agent, its children and its alarm, and lets the desk decide. No network, no threads.
+"""The keeper's loop: waits for its agent, its children and its alarm, and lets its machine decide. No network, no threads.
 
 Everything between two waits is done in this order: messages, a few starts, ends, then one ledger write and one socket write.
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 from mgpu_agent.channel import Channel
 from mgpu_agent.keeper.alarm import Alarm
 from mgpu_agent.keeper.consoles import Consoles
-from mgpu_agent.keeper.desk import Desk
-from mgpu_agent.keeper.family import Family
 from mgpu_agent.keeper.host import ThisMachine
 from mgpu_agent.keeper.ledger import Ledger
+from mgpu_agent.keeper.live_tasks import LiveTasks
+from mgpu_agent.keeper.machine import KeeperMachine
 from mgpu_agent.keeper.messages import LEDGER_NAME, SPOOL_NAME, FromKeeper, ToKeeper, to_keeper_decoder
 from mgpu_agent.keeper.place import listen, take_lock
+from mgpu_agent.keeper.reaper import be_guarded
 from mgpu_agent.keeper.recovery import end_lost_tasks
-from mgpu_agent.keeper.warden import be_guarded
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.run_as.account import Confinement
 from mgpu_agent.run_as.cgroups import Cgroups
@@ -50,9 +50,9 @@ class Keeper:
         self._poll.register(self._alarm, select.POLLIN)
         self._consoles = Consoles(self._poll, directory / SPOOL_NAME)
         self._helpers = Helpers(self._poll)
-        self._family = Family(self._helpers)
+        self._live = LiveTasks(self._helpers)
         self._host = host = ThisMachine(directory / SPOOL_NAME, self._helpers)
-        self._desk = Desk(ledger, self._family, host, self._say, typing=self._consoles, confine=self._confine)
+        self._machine = KeeperMachine(ledger, self._live, host, self._say, typing=self._consoles, confine=self._confine)
 
     def run(self) -> None:
         """Keep until there is nothing to keep."""
@@ -70,11 +70,11 @@ class Keeper:
                 self._alarm.clear()
             for ack in self._consoles.serve(ready):
                 self._say(ack)
-            self._family.note_ends(self._helpers.serve(ready))
+            self._live.note_ends(self._helpers.serve(ready))
             self._helpers.tend(time.monotonic())
-            self._desk.turn()
-            self._helpers.settle(self._family.adopt)
-            self._alarm.set(self._desk.lease_at())
+            self._machine.turn()
+            self._helpers.settle(self._live.adopt)
+            self._alarm.set(self._machine.lease_at())
             self._send()
 
     def close(self) -> None:
@@ -113,19 +113,19 @@ class Keeper:
 
     def _may_end(self) -> bool:
         if self._terminated:
-            self._desk.shut_down()
-            return not self._desk.is_busy
-        is_leaving = self._desk.is_leaving
-        if self._desk.is_busy or (self._channel is not None and not is_leaving):
+            self._machine.shut_down()
+            return not self._machine.is_busy
+        is_leaving = self._machine.is_leaving
+        if self._machine.is_busy or (self._channel is not None and not is_leaving):
             self._idle_since = time.monotonic()
             return False
         return is_leaving or time.monotonic() - self._idle_since >= self._idle_s
 
     def _timeout_ms(self) -> float | None:
-        if self._desk.has_pending or self._family.has_told:
+        if self._machine.has_pending or self._live.has_told:
             return 0
         moments = [self._idle_since + self._idle_s] if self._channel is None else []
-        if (next_at := self._desk.next_at()) is not None:
+        if (next_at := self._machine.next_at()) is not None:
             moments.append(next_at)
         moments += self._helpers.moments()
         if not moments:
@@ -141,7 +141,7 @@ class Keeper:
             return
         if self._channel is not None:
             self._drop_agent()
-        self._desk.is_leaving = self._desk.is_attached = False
+        self._machine.is_leaving = self._machine.is_attached = False
         self._channel = Channel(connection, to_keeper_decoder)
         self._poll.register(self._channel, select.POLLIN)
 
@@ -158,7 +158,7 @@ class Keeper:
             self._drop_agent()
             return
         for message in messages:
-            self._desk.obey(message)
+            self._machine.obey(message)
 
     def _say(self, message: FromKeeper) -> None:
         if self._channel is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from mgpu_agent.keeper.family import LiveTask
+from mgpu_agent.keeper.live_tasks import LiveTask
 from mgpu_agent.keeper.messages import StartTasks
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Input, InputAck, Resize, Warn
@@ -62,7 +62,7 @@ class Host(Protocol):
 
 
 class Processes(Protocol):
-    """The live processes; `Family` is the real one."""
+    """The live processes; `LiveTasks` is the real one."""
 
     tasks: dict[tuple[AttemptKey, int], LiveTask]
 
@@ -91,7 +91,7 @@ class Processes(Protocol):
         """Send a signal to an attempt, once."""
 
 
-class Typing(Protocol):
+class TaskStdin(Protocol):
     """What processes read that are not alone; `Consoles` is the real one."""
 
     def open(self, start: StartTasks, rank: int, stem: str) -> Stdin | SpawnFailure:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.messages import TaskRecord
+from mgpu_agent.keeper.reaper import GIVE_UP_S, TERM_S
 from mgpu_agent.keeper.trees import Process, ProcessTable, Seen, marker_value, send_signals
-from mgpu_agent.keeper.warden import GIVE_UP_S, TERM_S
 from mgpu_agent.protocol.failpoints import reach
 
 _SAME_START_S = 2.0  # the ledger's time is taken just after the start; the kernel's is in ticks

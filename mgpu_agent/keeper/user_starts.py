@@ -26,7 +26,7 @@ class Stop(msgspec.Struct, frozen=True):
     lost: bool = False
 
 
-class Desk(Protocol):
+class KeeperMachine(Protocol):
     """What follows from the answers."""
 
     def begin_rank(self, start: StartTasks, rank: int, pid: int) -> None:
@@ -57,8 +57,8 @@ class _Launch:
 class UserStarts:
     """The launches that wait for a helper."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, machine: KeeperMachine) -> None:
+        self._machine = machine
         self._launches: dict[AttemptKey, _Launch] = {}
 
     def __bool__(self) -> bool:
@@ -94,15 +94,15 @@ class UserStarts:
             launch.failure = launch.failure or (position, result)
         else:
             launch.begun += 1
-            self._desk.begin_rank(start, start.ranks[position].rank, result)
+            self._machine.begin_rank(start, start.ranks[position].rank, result)
             if launch.stop is not None:
-                self._desk.end_trees(start.key, launch.stop)
+                self._machine.end_trees(start.key, launch.stop)
         if launch.left:
             return
         del self._launches[start.key]
         if launch.failure is not None and not launch.begun:
-            self._desk.refuse(start, STOPPED if launch.stop is not None else launch.failure[1])
+            self._machine.refuse(start, STOPPED if launch.stop is not None else launch.failure[1])
         elif launch.failure is not None:
-            self._desk.fail_rest(start, *launch.failure)
+            self._machine.fail_rest(start, *launch.failure)
         if launch.begun:
-            self._desk.all_answered(start.key)
+            self._machine.all_answered(start.key)

@@ -23,7 +23,7 @@ from mgpu_agent.network.handshake import Strange, receive_visit, visit
 from mgpu_agent.network.interfaces import ways_here
 from mgpu_agent.network.ports import KeptPorts
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached, Way
+from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Meet, Met
 from mgpu_agent.protocol.model import LaunchSpec
 
@@ -51,13 +51,13 @@ class Meetings:
         self._waiting: dict[AttemptKey, _Lobby] = {}
         self._done: queue.SimpleQueue[Met] = queue.SimpleQueue()
 
-    def open(self, spec: LaunchSpec) -> Offer:
+    def open(self, spec: LaunchSpec) -> MeetingPoint:
         """Begin to wait for the other nodes of an attempt, and return what they must know; the same when asked again."""
         lobby = self._waiting.get(spec.key)
         if lobby is None:
             lobby = self._waiting[spec.key] = _Lobby(self._node_id, spec, self._look)
         has_first = any(task.rank == 0 for task in spec.tasks)
-        return Offer(ways=ways_here(self._announced), port=lobby.port, master_port=self._ports.keep(spec.key) if has_first else 0)
+        return MeetingPoint(ways=ways_here(self._announced), port=lobby.port, master_port=self._ports.keep(spec.key) if has_first else 0)
 
     def meet(self, message: Meet) -> None:
         """Go to the others; what came of it is handed out by `take`."""

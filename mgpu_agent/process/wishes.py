@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from mgpu_agent.core.commands import PrepareTasks, StartTasks
+from mgpu_agent.core.commands import PrepareLaunch, StartLaunch
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.folders import digest_of
 from mgpu_agent.protocol.messages import FetchPieces
@@ -18,7 +18,7 @@ TOO_MUCH = "Too much is to be done with files of this user on this node: wait un
 
 _OF_THE_LIST = frozenset(("bad-folder", "bad-inputs", "folder-too-large"))
 
-Waiting = StartTasks | PrepareTasks
+Waiting = StartLaunch | PrepareLaunch
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ class Way(msgspec.Struct, frozen=True, array_like=True):
     """The node's own interface that has it; empty for one that is only announced."""
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class MeetingPoint(msgspec.Struct, frozen=True, kw_only=True):
     """What a node brings to a meeting."""
 
     ways: Annotated[tuple[Way, ...], Meta(max_length=SEVERAL)] = ()

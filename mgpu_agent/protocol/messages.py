@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from mgpu_agent.protocol.bounds import FILES, GPUS, PEERS, RANKS, SEVERAL, TASKS, Data, Line, Name, Part
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached
+from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached
 from mgpu_agent.protocol.model import (
     Ailment,
     CellPython,
@@ -284,7 +284,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
     """This attempt can be started here: nothing runs yet, its GPUs are kept for it."""
 
     key: AttemptKey
-    offer: Offer | None = None
+    offer: MeetingPoint | None = None
     """For the meeting, if there is to be one."""
 
 

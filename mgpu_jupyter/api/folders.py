@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.folders import DIGEST_PATTERN
-from mgpu_jupyter.api.nearby import Nearby
 
 MAX_DIGESTS = 10_000
 MAX_PIECES = 1_000
@@ -19,6 +18,14 @@ RAW = "application/octet-stream"
 """The type of a body that is one piece as it is."""
 
 Digest = Annotated[str, Meta(pattern=DIGEST_PATTERN)]
+
+
+class Nearby(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or directory of the server. A program that finds this very one, by device and inode, need not have its bytes sent."""
+
+    path: str
+    device: int
+    inode: int
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, GpuUuid, JobId, NodeId
+from mgpu_jupyter.api.administration import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.api.input import ResizeFrame, StdinAckFrame, StdinFrame
-from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 from mgpu_jupyter.model.origin import Origin
 from mgpu_jupyter.model.settings import Lists

@@ -9,9 +9,9 @@ import msgspec
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, NODE_ID_PATTERN
+from mgpu_jupyter.api.administration import USER_PATTERN
 from mgpu_jupyter.api.folders import RAW
 from mgpu_jupyter.api.models import MAX_BODY_BYTES, MAX_KEY_CHARS, ErrorBody
-from mgpu_jupyter.api.people import USER_PATTERN
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON, PREFIX, ROUTES, Kind, Route
 
 _ERRORS = {

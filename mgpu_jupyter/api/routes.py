@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from mgpu_jupyter.api import folders, lines, live, models, node_actions, people, results, traces, upkeep, variables
+from mgpu_jupyter.api import administration, folders, lines, live, models, results, traces, variables
 from mgpu_jupyter.api.input import WRITER_PATTERN
 from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import PLAIN_PATTERN, JobSpec, JobState
@@ -113,9 +113,9 @@ ROUTES: tuple[Route, ...] = (
         path="nodes/{node_id}",
         operation="changeNode",
         summary="Administer a node; for administrators",
-        request=node_actions.NodeAction,
+        request=administration.NodeAction,
         example={"action": "drain", "reason": "new memory on Friday"},
-        response=node_actions.NodeActionAnswer,
+        response=administration.NodeActionAnswer,
     ),
     Route(
         method="POST",
@@ -129,7 +129,7 @@ ROUTES: tuple[Route, ...] = (
         path="nodes/{node_id}",
         operation="removeNode",
         summary="Forget a node that is offline and holds nothing; for administrators",
-        response=node_actions.NodeActionAnswer,
+        response=administration.NodeActionAnswer,
     ),
     Route(
         method="POST",
@@ -267,7 +267,7 @@ ROUTES: tuple[Route, ...] = (
         operation="replaceJob",
         summary="Submit a job that waits with changes, and cancel the old one; a refusal leaves it as it is",
         status=201,
-        request=upkeep.ReplaceRequest,
+        request=administration.ReplaceRequest,
         example={"patch": {"gpus_per_node": 2}},
         response=models.Submitted,
     ),
@@ -276,9 +276,9 @@ ROUTES: tuple[Route, ...] = (
         path="jobs/purge",
         operation="purgeJobs",
         summary="Forget jobs that ended long ago, with their output",
-        request=upkeep.PurgeRequest,
+        request=administration.PurgeRequest,
         example={"older_than_s": 2_592_000, "dry_run": True},
-        response=upkeep.PurgeAnswer,
+        response=administration.PurgeAnswer,
     ),
     Route(
         method="GET",
@@ -382,23 +382,23 @@ ROUTES: tuple[Route, ...] = (
         example={"pieces": ["aGVsbG8="]},
         response=folders.Digests,
     ),
-    Route(method="GET", path="users", operation="listUsers", summary="Users, for administrators", response=people.UserList),
+    Route(method="GET", path="users", operation="listUsers", summary="Users, for administrators", response=administration.UserList),
     Route(
         method="POST",
         path="users",
         operation="addUser",
         summary="Add a user, for administrators; the login line is shown only here",
         status=201,
-        request=people.NewUser,
+        request=administration.NewUser,
         example={"name": "ann", "role": "user", "ttl_s": 2592000},
-        response=people.NewLogin,
+        response=administration.NewLogin,
     ),
     Route(
         method="DELETE",
         path="users/{user_name}",
         operation="removeUser",
         summary="Remove a user and all their logins, for administrators",
-        response=people.User,
+        response=administration.User,
     ),
     Route(
         method="GET",

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api.nearby import Nearby
+from mgpu_jupyter.api.folders import Nearby
 from mgpu_jupyter.model.job import JobState
 
 MAX_WAIT_S = 2  # who wants to wait longer asks again: no proxy and no client gives up that soon

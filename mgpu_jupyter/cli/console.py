@@ -11,7 +11,7 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.cli.notes import note
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.keyboard import DETACH_HELP, Nothing, RawTerminal, Stdin
-from mgpu_jupyter.client.typing_in import Source, Typing
+from mgpu_jupyter.client.stdin_sender import Source, StdinSender
 from mgpu_jupyter.model.job import JobState
 
 _AT_WORK = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
@@ -26,7 +26,7 @@ class Console:
         self.detached = False
         """Whether the user left; the job goes on."""
         self._pty = pty
-        self._typing: Typing | None = None
+        self._typing: StdinSender | None = None
         self._terminal = RawTerminal(self._resized)
 
     def begin(self, job: Job) -> None:
@@ -42,7 +42,7 @@ class Console:
         source: Source = Stdin(on_detach=self._detach if self._pty else None)
         if self._only_typed and not os.isatty(0):
             source = Nothing()
-        self._typing = Typing(job.caller, job.id, source, lost)
+        self._typing = StdinSender(job.caller, job.id, source, lost)
         self._typing.start()
 
     def changed(self, job: models.Job) -> None:

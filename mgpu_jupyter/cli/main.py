@@ -1,7 +1,7 @@
 """Entry points and the one boundary where errors become a sentence and an exit code. Knows no command's details.
 
-A command is a module of its name with `parser(prog)`, which completion and help read too, and either `run(values, make_client)` or,
-where words are not read in the usual way, `main(argv, make_client)`.
+A command is a module of its name (or one of the `COMMANDS` of a module that holds several) with `parser(prog)`, which completion and
+help read too, and either `run(values, make_client)` or, where words are not read in the usual way, `main(argv, make_client)`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ COMMANDS = {
     "completion": "teach your shell to complete all this",
     "master": "run the master without JupyterLab (mgpu_master)",
 }
+SHARED = dict.fromkeys(("hold", "release", "requeue", "update"), "orders")
+"""Commands that are alike, by the module that holds them."""
 PROGRAMS = {
     "mgpu_srun": "srun",
     "mgpu_srun_multinode": "srun",
@@ -119,7 +121,9 @@ def parser_of(command: str, prog: str) -> Parser:
 
 
 def command_module(command: str) -> Any:
-    """Return the module of a command."""
+    """Return the module of a command, or what stands for it in a module of several."""
+    if command in SHARED:
+        return importlib.import_module(f"mgpu_jupyter.cli.{SHARED[command]}").COMMANDS[command]
     return importlib.import_module(f"mgpu_jupyter.cli.{command.replace('-', '_')}")
 
 

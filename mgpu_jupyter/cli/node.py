@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.text import printable, tell
-from mgpu_jupyter.api.node_actions import NodeActionName
+from mgpu_jupyter.api.administration import NodeActionName
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser

@@ -11,7 +11,7 @@ from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
-from mgpu_jupyter.client.trails import MISMATCH, as_lines
+from mgpu_jupyter.client.trace_lines import MISMATCH, as_lines
 
 ALWAYS_VERIFIES = "debug_job_tracking"
 MISMATCH_EXIT = 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.text import tell
-from mgpu_jupyter.api import people
+from mgpu_jupyter.api import administration
 from mgpu_jupyter.cli.join_token import seconds
 from mgpu_jupyter.cli.show import document
 from mgpu_jupyter.client.client import Client
@@ -52,7 +52,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     return 0
 
 
-def _as_lines(users: Sequence[people.User]) -> list[str]:
+def _as_lines(users: Sequence[administration.User]) -> list[str]:
     if not users:
         return ["No users yet: `mgpu user add NAME` prints the line with which one logs in."]
     return [f"{user.name} | {user.role} | {_until(user.expires_at)}" for user in users]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN
-from mgpu_jupyter.api import models, node_actions, people, traces, upkeep
+from mgpu_jupyter.api import administration, models, traces
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client.array import JobArray
 from mgpu_jupyter.client.call import Caller
@@ -146,14 +146,16 @@ class Client(HistoryCalls):
 
     def replace(self, job_id: str, patch: Mapping[str, object]) -> Job:
         """Take an offer of `explain`: a job with these changes takes the place of one that waits, under a new id."""
-        body = msgspec.json.encode(upkeep.ReplaceRequest(patch=dict(patch)))
+        body = msgspec.json.encode(administration.ReplaceRequest(patch=dict(patch)))
         request = Request(method="POST", path=f"jobs/{job_id_of(job_id)}/replace", body=body, headers={IDEMPOTENCY_HEADER: new_key()})
         return self._job(self.caller.call(request, models.Submitted))
 
-    def purge(self, older_than_s: float, *, user: str | None = None, everybody: bool = False, dry_run: bool = False) -> upkeep.PurgeAnswer:
+    def purge(
+        self, older_than_s: float, *, user: str | None = None, everybody: bool = False, dry_run: bool = False
+    ) -> administration.PurgeAnswer:
         """Forget jobs that ended so long ago, with their output; one's own, or for administrators those of others."""
-        wish = upkeep.PurgeRequest(older_than_s=older_than_s, user=user, everybody=everybody, dry_run=dry_run)
-        return self.caller.call(Request(method="POST", path="jobs/purge", body=msgspec.json.encode(wish)), upkeep.PurgeAnswer)
+        wish = administration.PurgeRequest(older_than_s=older_than_s, user=user, everybody=everybody, dry_run=dry_run)
+        return self.caller.call(Request(method="POST", path="jobs/purge", body=msgspec.json.encode(wish)), administration.PurgeAnswer)
 
     # --- look ---------------------------------------------------------------------------------------
 
@@ -249,51 +251,51 @@ class Client(HistoryCalls):
         body = msgspec.json.encode(models.JoinTokenRequest(node_id=node_id, ttl_s=ttl_s, listen=tuple(listen)))
         return self.caller.call(Request(method="POST", path="join-tokens", body=body), models.JoinToken)
 
-    def revoke_node(self, node_id: str, reason: str = "") -> node_actions.NodeActionAnswer:
+    def revoke_node(self, node_id: str, reason: str = "") -> administration.NodeActionAnswer:
         """Refuse a node from now on; what it runs is lost to it. For administrators."""
         return self.change_node(node_id, "revoke", reason)
 
     def change_node(
         self,
         node_id: str,
-        action: node_actions.NodeActionName,
+        action: administration.NodeActionName,
         reason: str = "",
         *,
         users: Sequence[str] = (),
         accounts: Sequence[str] = (),
         labels: Mapping[str, str | None] | None = None,
-    ) -> node_actions.NodeActionAnswer:
+    ) -> administration.NodeActionAnswer:
         """Drain, resume, maintain, label or remove a node, or say who may use it; for administrators."""
-        change = node_actions.NodeAction(
+        change = administration.NodeAction(
             action=action, reason=reason, users=tuple(users), accounts=tuple(accounts), labels=dict(labels or {})
         )
         request = Request(method="PATCH", path=f"nodes/{quote(node_id, safe='')}", body=msgspec.json.encode(change))
-        return self.caller.call(request, node_actions.NodeActionAnswer)
+        return self.caller.call(request, administration.NodeActionAnswer)
 
     def ping_node(self, node_id: str) -> traces.NodePing:
         """Ask a node's agent who it is, through its link, with times and versions."""
         return self.caller.call(Request(method="POST", path=f"nodes/{quote(node_id, safe='')}/ping"), traces.NodePing)
 
-    def remove_node(self, node_id: str) -> node_actions.NodeActionAnswer:
+    def remove_node(self, node_id: str) -> administration.NodeActionAnswer:
         """Forget a node that is offline and holds nothing; for administrators."""
-        return self.caller.call(Request(method="DELETE", path=f"nodes/{quote(node_id, safe='')}"), node_actions.NodeActionAnswer)
+        return self.caller.call(Request(method="DELETE", path=f"nodes/{quote(node_id, safe='')}"), administration.NodeActionAnswer)
 
-    def users(self) -> tuple[people.User, ...]:
+    def users(self) -> tuple[administration.User, ...]:
         """Return the users of a shared master; for administrators."""
-        return self.caller.call(Request(path="users"), people.UserList).users
+        return self.caller.call(Request(path="users"), administration.UserList).users
 
-    def add_user(self, name: str, *, admin: bool = False, ttl_s: float | None = None) -> people.NewLogin:
+    def add_user(self, name: str, *, admin: bool = False, ttl_s: float | None = None) -> administration.NewLogin:
         """Add a user to a shared master and return the line to log in with, once; for administrators."""
         try:
-            body = msgspec.convert({"name": name, "role": "admin" if admin else "user", "ttl_s": ttl_s}, people.NewUser)
+            body = msgspec.convert({"name": name, "role": "admin" if admin else "user", "ttl_s": ttl_s}, administration.NewUser)
         except msgspec.ValidationError as error:
             raise InvalidRequest("bad-user", f"{name!r} cannot be a user's name: use letters, digits and . _ @ - (64 at most).") from error
         # Sent once: a second try after a lost answer would find the name taken.
-        return self.caller.call(Request(method="POST", path="users", body=msgspec.json.encode(body)), people.NewLogin, retry_s=0)
+        return self.caller.call(Request(method="POST", path="users", body=msgspec.json.encode(body)), administration.NewLogin, retry_s=0)
 
-    def remove_user(self, name: str) -> people.User:
+    def remove_user(self, name: str) -> administration.User:
         """Remove a user and all their logins; for administrators."""
-        return self.caller.call(Request(method="DELETE", path=f"users/{name}"), people.User)
+        return self.caller.call(Request(method="DELETE", path=f"users/{name}"), administration.User)
 
     def handle(self, job_id: str) -> Job:
         """Return a handle for orders about the job or array of that id, without asking whether there is one."""

@@ -15,7 +15,7 @@ import msgspec
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import MAX_ENTRIES, MAX_LIST_BYTES, PIECE_BYTES, Entry, Folder, digest_of, encode_folder, leaves
 from mgpu_jupyter.api import folders as api
-from mgpu_jupyter.api.nearby import Nearby
+from mgpu_jupyter.api.folders import Nearby
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.ignore import FILE_NAME, Ignore
 from mgpu_jupyter.client.transport import Request

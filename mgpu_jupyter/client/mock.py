@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import models, upkeep
+from mgpu_jupyter.api import administration, models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.mock_jobs import STARTED_AT, USER, Entry, Play, Say, explanation, trace
 from mgpu_jupyter.client.transport import Answer, Request, Stream
@@ -181,7 +181,7 @@ class MockTransport:
         if what == "purge":
             over = [entry for entry in self.jobs.values() if entry.now.is_final]
             size = sum(len(say.data) for entry in over for say in entry.play.output)
-            return _json(upkeep.PurgeAnswer(jobs=len(over), output_bytes=size))
+            return _json(administration.PurgeAnswer(jobs=len(over), output_bytes=size))
         if what == "health":
             return _json(models.Health(status="ok", version="0"))
         return _json(self._cluster() if what == "cluster" else models.NodeList(nodes=self._nodes))
@@ -259,7 +259,7 @@ def _changed(entry: Entry, body: bytes | memoryview | None) -> JobSpec:
     if body is None:
         return entry.spec
     entry.cancelled.set()
-    return msgspec.convert(msgspec.to_builtins(entry.spec) | msgspec.json.decode(body, type=upkeep.ReplaceRequest).patch, JobSpec)
+    return msgspec.convert(msgspec.to_builtins(entry.spec) | msgspec.json.decode(body, type=administration.ReplaceRequest).patch, JobSpec)
 
 
 class _Frames:

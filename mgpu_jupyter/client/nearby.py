@@ -12,7 +12,7 @@ import os
 import stat
 import weakref
 
-from mgpu_jupyter.api.nearby import Nearby
+from mgpu_jupyter.api.folders import Nearby
 
 
 def mapped(near: Nearby | None, size: int) -> memoryview | None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuSample, Trouble
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.site import PartitionInfo, QosInfo, QuotaInfo
+from mgpu_jupyter.api.administration import PartitionInfo, QosInfo, QuotaInfo
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.ports import SavedJob
 from mgpu_jupyter.master.trust import runs_as_words

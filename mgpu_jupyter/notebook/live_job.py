@@ -20,11 +20,11 @@ from mgpu_jupyter.client.job import NO_RANK, Job
 from mgpu_jupyter.client.pump import Pump
 from mgpu_jupyter.client.words import first_to_fail
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.notebook.above import Above
 from mgpu_jupyter.notebook.actions import RUN_JOB
 from mgpu_jupyter.notebook.front import bar_html, show_bundle
 from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
 from mgpu_jupyter.notebook.header import Facts, text_of
+from mgpu_jupyter.notebook.header_updates import HeaderUpdates
 from mgpu_jupyter.notebook.remember import mark
 from mgpu_jupyter.notebook.screen import RichHeader
 
@@ -70,17 +70,17 @@ class LiveJobs:
             handle = show_bundle(bundle_of(job), display_id=True, metadata=mark(job))
             _start(job, lambda: _follow_array(job, handle), is_over=_is_over(job))
         elif job.snapshot is not None:
-            above = Above(
+            updates = HeaderUpdates(
                 lambda _: RichHeader(ends_quietly=True),
                 self._gauges_of(),
                 is_rich=True,
                 lines_of=lambda rank, count: _last_lines(job, rank, count),
                 run_again=RUN_JOB,
             )
-            above.job = job
-            above.changed(job.snapshot)
-            if job.snapshot.state.is_final or not _start(job, lambda: _follow(job, above), is_over=False):
-                above.end()
+            updates.job = job
+            updates.changed(job.snapshot)
+            if job.snapshot.state.is_final or not _start(job, lambda: _follow(job, updates), is_over=False):
+                updates.end()
 
 
 def _start(job: Job, follow: Callable[[], None], *, is_over: bool) -> bool:
@@ -102,21 +102,21 @@ def _start(job: Job, follow: Callable[[], None], *, is_over: bool) -> bool:
     return True
 
 
-def _follow(job: Job, above: Above) -> None:
+def _follow(job: Job, updates: HeaderUpdates) -> None:
     """Bring the header up to date until the job is over."""
     frames = Pump(job.follow(rank=NO_RANK), PACE_S)
     try:
         for frame in frames:
             if isinstance(frame, models.JobFrame | models.EndFrame):
                 job.snapshot = frame.job
-                above.changed(frame.job)
+                updates.changed(frame.job)
                 if frame.job.state.is_final:
                     return
             else:
-                above.bring_up_to_date()
+                updates.bring_up_to_date()
     finally:
         frames.close()
-        above.end()
+        updates.end()
 
 
 def _follow_array(array: JobArray, handle: Any) -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.text import tell
-from mgpu_jupyter.client import choice, front, trails, watch
+from mgpu_jupyter.client import choice, front, trace_lines, watch
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.line import read_line, split_words, variables
@@ -44,7 +44,7 @@ from mgpu_jupyter.notebook.offer import offer
 from mgpu_jupyter.notebook.remember import Memory
 from mgpu_jupyter.notebook.stream import CellViewer
 from mgpu_jupyter.notebook.tables import Answer, Queue, nodes_table
-from mgpu_jupyter.notebook.variables import Luggage
+from mgpu_jupyter.notebook.variables import CellVariables
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def load(ipython: Shell) -> None:
     magics = MgpuMagics(ipython)
     for name in parsers.PARSERS:
         ipython.register_magic_function(helped(getattr(magics, name), name), "line_cell" if name == "mgpu_srun" else "line", name)
-    magics.take_place()
+    magics.install()
 
 
 def _short(magic: Callable[P, T]) -> Callable[P, T]:
@@ -115,7 +115,7 @@ class MgpuMagics:
         # Only a kernel's front end can replace what it shows; a terminal prints each update anew.
         self._is_rich = getattr(shell, "kernel", None) is not None
 
-    def take_place(self) -> None:
+    def install(self) -> None:
         """Show jobs, bars and completions the kernel's way from now on."""
         front.use(NotebookFront(lambda job, rank: self._show(attach(job, rank, self._viewer)), is_rich=self._is_rich))
         install(self._shell, self._make_client, LiveJobs(is_rich=self._is_rich, gauges_of=lambda: gauges_of(self.client)))
@@ -146,20 +146,20 @@ class MgpuMagics:
 
     def _start(self, request: Submission) -> Job | SweepTable | dict[str, object] | None:
         """Submit what a cell asks for, and watch it unless it is for the background."""
-        luggage = Luggage(self.client.caller, self._shell.user_ns, request.spec)
-        luggage.send(request.inputs)
-        if luggage.note:
-            self._notes().say(luggage.note)
-        request = replace(request, spec=luggage.spec)
+        variables = CellVariables(self.client.caller, self._shell.user_ns, request.spec)
+        variables.send(request.inputs)
+        if variables.note:
+            self._notes().say(variables.note)
+        request = replace(request, spec=variables.spec)
         if request.spec.sweep and not request.background:
             table = attach(self._submit(request), None, self._viewer, cancel=lambda: not self._leaving.detached)
-            for problem in luggage.unpack_all(table) if table is not None else ():
+            for problem in variables.unpack_all(table) if table is not None else ():
                 self._notes().say(problem)
             return table
         if request.background or request.spec.array:
             job = self._submit(request)
             return {"job_id": job.id, "state": job.state.value} if request.json else job
-        self._run(luggage, request.variable)
+        self._run(variables, request.variable)
         return None
 
     def _submit(self, request: Submission) -> Job:
@@ -235,7 +235,7 @@ class MgpuMagics:
         if not values.job:
             raise InvalidRequest("usage", "Name the job, as in `%mgpu_trace R4T8W2ZB`.")
         trace = self.client.trace(values.job, verify=values.verify)
-        tell(*trails.as_lines(trace))
+        tell(*trace_lines.as_lines(trace))
 
     @_short
     def mgpu_attach(self, line: str = "") -> Table | SweepTable | None:
@@ -276,8 +276,8 @@ class MgpuMagics:
             self._client = self._make_client()
         return self._client
 
-    def _run(self, luggage: Luggage, variable: str | None) -> None:
-        spec = self._displaying(luggage.spec)
+    def _run(self, variables: CellVariables, variable: str | None) -> None:
+        spec = self._displaying(variables.spec)
         viewer = self._viewer(tasks_of(spec), lambda job: self._submitted(variable, job, spec))
         self.client.caller.on_trouble = viewer.trouble
         try:
@@ -291,8 +291,8 @@ class MgpuMagics:
             raise interruption(outcome.job) from None
         if outcome.job.state is not JobState.COMPLETED:
             raise failure(outcome.job, viewer.last_lines(outcome.job))
-        luggage.unpack(outcome.job.id)
-        viewer.done(outcome.job, str(luggage))
+        variables.unpack(outcome.job.id)
+        viewer.done(outcome.job, str(variables))
 
     def _displaying(self, spec: JobSpec) -> JobSpec:
         """Return a request whose displays are shown, where they can be."""

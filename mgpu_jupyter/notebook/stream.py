@@ -18,11 +18,11 @@ from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Decoder, Tail
 from mgpu_jupyter.client.words import ending, first_to_fail
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.notebook.above import Above
 from mgpu_jupyter.notebook.actions import RUN_CELL, RUN_JOB
 from mgpu_jupyter.notebook.budget import Budget
 from mgpu_jupyter.notebook.gauges import Gauges
 from mgpu_jupyter.notebook.header import done_html
+from mgpu_jupyter.notebook.header_updates import HeaderUpdates
 from mgpu_jupyter.notebook.notes import Notes, RichNotes
 from mgpu_jupyter.notebook.ranks import RankLines
 from mgpu_jupyter.notebook.screen import Buttons, PlainHeader, RichHeader, clear_output, display
@@ -51,8 +51,8 @@ class CellViewer:
         self._on_submitted = on_submitted
         self._is_rich = kernel is not None
         self._tail = Tail()
-        self._above = Above(
-            lambda above: RichHeader(Buttons(kernel, above.cancel, above.why)) if self._is_rich else PlainHeader(),
+        self._header_updates = HeaderUpdates(
+            lambda updates: RichHeader(Buttons(kernel, updates.cancel, updates.why)) if self._is_rich else PlainHeader(),
             gauges,
             is_rich=self._is_rich,
             lines_of=self._tail.last_lines,
@@ -72,13 +72,13 @@ class CellViewer:
 
     def attached(self) -> None:
         """Take note that somebody came back to a job: Stop leaves it, and running the cell again would show this one again."""
-        self._above.stop, self._above.run_again = STOP_LEAVES, RUN_JOB
+        self._header_updates.stop, self._header_updates.run_again = STOP_LEAVES, RUN_JOB
 
     # --- what comes from the job ---------------------------------------------------------------------
 
     def submitted(self, job: Job) -> None:
         """Pass the job on; one that starts at once needs no words."""
-        self._above.job = job
+        self._header_updates.job = job
         self._on_submitted(job)
 
     def keyed(self, key: str) -> None:
@@ -89,7 +89,7 @@ class CellViewer:
         """Show its state, and what the nodes have to say."""
         if job.state.is_final:
             self._write(*self._rest())
-        self._above.changed(job)
+        self._header_updates.changed(job)
         if job.attempt > self._attempt > 0:
             self._notes.say(f"Runs again (attempt {job.attempt}) · {job.id}")
         self._attempt = max(self._attempt, job.attempt)
@@ -118,17 +118,17 @@ class CellViewer:
 
     def trouble(self, text: str) -> None:
         """Say that the server does not answer; may come from any thread, and is shown by the next tick."""
-        self._above.trouble = text
+        self._header_updates.trouble = text
         if not self._is_rich:
             self._notes.show_waiting(text)
 
     def interrupted(self, job: Job) -> None:
         """Say that the job is being cancelled."""
-        self._above.cancelling = True
+        self._header_updates.cancelling = True
         if self._info is None or self._info.state is JobState.QUEUED:
             self._notes.show_waiting(f"Interrupted: cancelling {job.id} …")
         else:
-            self._above.show()
+            self._header_updates.show()
 
     def close(self) -> None:
         """Write what is still held; the header of a job that is not over is taken away."""
@@ -138,7 +138,7 @@ class CellViewer:
         self._splitters.clear()
         self._write(*self._rest())
         self._notes.clear_waiting()
-        self._above.close()
+        self._header_updates.close()
         self._say_what_is_left_out(last=True)
         if self._lines is not None and (summary := self._lines.summary()):
             lines = [f"{rank} │ {line}" for rank in sorted(self._lines.folded) for line in self._tail.last_lines(rank, KEPT_LINES)]
@@ -147,7 +147,7 @@ class CellViewer:
 
     def done(self, job: models.Job, brought: str = "") -> None:
         """Show the one quiet line of a job that completed, with what it brought back; call it after `close`."""
-        used = used_gpus(self._above.job) if self._is_rich and job.gpus else ""
+        used = used_gpus(self._header_updates.job) if self._is_rich and job.gpus else ""
         more = [text for text in (used, brought) if text]
         text = " · ".join((ending(job), *more, job.id))
         if self._is_rich:
@@ -163,10 +163,10 @@ class CellViewer:
 
     @property
     def _info(self) -> models.Job | None:
-        return self._above.info
+        return self._header_updates.info
 
     def _bring_up_to_date(self) -> None:
-        if self._above.bring_up_to_date():
+        if self._header_updates.bring_up_to_date():
             self._say_what_is_left_out()
 
     # --- output ------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class CellViewer:
             self._shown.clear()
             self._budget.renew()
             self._left_out = None
-            self._above.header.again()
+            self._header_updates.header.again()
 
     def _say_what_is_left_out(self, *, last: bool = False) -> None:
         note = self._budget.note(self._info.id) if self._info is not None else ""

@@ -13,7 +13,7 @@ from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.model.job import JobSpec
 
 
-class Luggage:
+class CellVariables:
     """What one cell takes along and brings back; `namespace` is the notebook's."""
 
     def __init__(self, caller: Caller, namespace: dict[str, object], spec: JobSpec) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
-from mgpu_agent.protocol.meeting import Offer
+from mgpu_agent.protocol.meeting import MeetingPoint
 from mgpu_agent.protocol.messages import Met
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
@@ -190,7 +190,7 @@ class LaunchWasPrepared(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     node_id: NodeId
     key: AttemptKey
-    offer: Offer | None = None
+    offer: MeetingPoint | None = None
 
 
 class NodeMet(msgspec.Struct, frozen=True, kw_only=True):

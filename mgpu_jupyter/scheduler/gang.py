@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.meeting import Offer
+from mgpu_agent.protocol.meeting import MeetingPoint
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.scheduler import attempts, books
@@ -82,7 +82,7 @@ def _take_offer(state: ClusterState, job: Job, event: LaunchWasPrepared) -> list
     meeting = state.meetings.get(job.id)
     if meeting is None or meeting.epoch != job.epoch:
         meeting = state.meetings[job.id] = Meeting(job.epoch, tuple(placement.node_id for placement in job.placements))
-    meeting.offers[event.node_id] = event.offer or Offer()
+    meeting.offers[event.node_id] = event.offer or MeetingPoint()
     if meeting.is_over:
         return _conclude(state, job, meeting, event.at)
     if not meeting.is_complete:

@@ -1,4 +1,4 @@
-"""The scheduler's one door: an event changes the state and returns what should happen.
+"""The scheduler's one entry: an event changes the state and returns what should happen.
 
 Theory of operation. `handle` is the only function that changes a `ClusterState`. It never sends, saves, sleeps or looks at a
 clock. A job moves only through `_move`, which checks the transition table and keeps queue, GPUs and deadlines in step. A report

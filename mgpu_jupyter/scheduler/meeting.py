@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer
+from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer
 from mgpu_agent.protocol.messages import Met
 from mgpu_jupyter.scheduler.model import Rendezvous
 from mgpu_jupyter.scheduler.words import several
@@ -35,7 +35,7 @@ class Meeting:
     def __init__(self, epoch: int, nodes: tuple[NodeId, ...]) -> None:
         self.epoch = epoch
         self.nodes = nodes
-        self.offers: dict[NodeId, Offer] = {}
+        self.offers: dict[NodeId, MeetingPoint] = {}
         self.answers: dict[NodeId, Met] = {}
         self.until = 0.0
         """When it is given up, once it has begun."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import Conflict, NotFound
-from mgpu_jupyter.api import people
+from mgpu_jupyter.api import administration
 from mgpu_jupyter.client.login import Login, write_line
 from mgpu_jupyter.master.ports import Reader, Store, UserRow
 from mgpu_jupyter.server.access import Access, new_token, token_row
@@ -14,7 +14,7 @@ from mgpu_jupyter.server.access import Access, new_token, token_row
 ADMIN = "admin"
 
 
-def adding(wanted: people.NewUser, access: Access, url: str, pin: str) -> Callable[[Store], people.NewLogin]:
+def adding(wanted: administration.NewUser, access: Access, url: str, pin: str) -> Callable[[Store], administration.NewLogin]:
     """Return what adds a user and makes their login line; only the token's hash is kept."""
     if access.is_named_admin(wanted.name) and wanted.role != ADMIN:
         raise Conflict("is-admin", f"{wanted.name} administers this master: add them with --admin, or choose another name.")
@@ -22,19 +22,19 @@ def adding(wanted: people.NewUser, access: Access, url: str, pin: str) -> Callab
     row = token_row(token, wanted.name, expires_at=None if wanted.ttl_s is None else now + wanted.ttl_s)
     user = UserRow(name=wanted.name, role=wanted.role, created_at=now, expires_at=row.expires_at)
 
-    def change(store: Store) -> people.NewLogin:
+    def change(store: Store) -> administration.NewLogin:
         if _find(store, wanted.name) is not None:
             raise Conflict("user-exists", f"{wanted.name} is a user already: their line still works, or remove them and add them again.")
         store.add_user(user, row)
-        return people.NewLogin(user=view(user), line=write_line(Login(url=url, pin=pin, token=token)))
+        return administration.NewLogin(user=view(user), line=write_line(Login(url=url, pin=pin, token=token)))
 
     return change
 
 
-def removing(name: str) -> Callable[[Store], people.User]:
+def removing(name: str) -> Callable[[Store], administration.User]:
     """Return what removes a user and all their tokens."""
 
-    def change(store: Store) -> people.User:
+    def change(store: Store) -> administration.User:
         user = _find(store, name)
         if user is None:
             raise NotFound("no-such-user", f"There is no user {name}: see `mgpu user list`.")
@@ -44,14 +44,14 @@ def removing(name: str) -> Callable[[Store], people.User]:
     return change
 
 
-def listed(reader: Reader) -> people.UserList:
+def listed(reader: Reader) -> administration.UserList:
     """Return all users."""
-    return people.UserList(users=tuple(view(user) for user in reader.users()))
+    return administration.UserList(users=tuple(view(user) for user in reader.users()))
 
 
-def view(user: UserRow) -> people.User:
+def view(user: UserRow) -> administration.User:
     """Return a user as administrators see them."""
-    return people.User(name=user.name, role=user.role, created_at=user.created_at, expires_at=user.expires_at)
+    return administration.User(name=user.name, role=user.role, created_at=user.created_at, expires_at=user.expires_at)
 
 
 def _find(store: Store, name: str) -> UserRow | None:

@@ -7,7 +7,7 @@ from shutil import rmtree
 
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import upkeep
+from mgpu_jupyter.api import administration
 from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob
 from mgpu_jupyter.model.job import FINAL_STATES
 from mgpu_jupyter.server.access import Person
@@ -20,7 +20,7 @@ PAGE = 500
 """So many jobs are forgotten in one commit: others are served between two."""
 
 
-async def purge(service: Service, person: Person, request: upkeep.PurgeRequest) -> upkeep.PurgeAnswer:
+async def purge(service: Service, person: Person, request: administration.PurgeRequest) -> administration.PurgeAnswer:
     """Forget what is asked for; return what it was."""
     user = None if request.everybody else request.user or person.name
     if user != person.name:
@@ -33,7 +33,7 @@ async def purge(service: Service, person: Person, request: upkeep.PurgeRequest) 
         old = [saved.job.id for saved in page if saved.job.ended_at is not None and saved.job.ended_at <= before]
         jobs, size = jobs + len(old), size + await forget(service, old, dry_run=request.dry_run)
         if len(page) < PAGE:
-            return upkeep.PurgeAnswer(jobs=jobs, output_bytes=size, dry_run=request.dry_run)
+            return administration.PurgeAnswer(jobs=jobs, output_bytes=size, dry_run=request.dry_run)
         last = page[-1].job.number
 
 

@@ -19,7 +19,7 @@ from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_agent.protocol.places import StatePlace, check_private_state
 from mgpu_jupyter.api import models
 from mgpu_jupyter.api.input import Typed
-from mgpu_jupyter.master import calls, doors
+from mgpu_jupyter.master import calls, node_calls
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.intake import Admitted, Item
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Call, Master
@@ -142,20 +142,20 @@ class Service:
     async def join_token(self, person: Person, request: models.JoinTokenRequest) -> models.JoinToken:
         """Listen where other machines reach the link, and make a line that lets one of them join once."""
         hosts = self.listening.wanted(request.listen)
-        new: tuple[str, ...] = await self._call(lambda answer: doors.listen(hosts, answer))
+        new: tuple[str, ...] = await self._call(lambda answer: node_calls.listen(hosts, answer))
         message = self.listening.added(new)
         key, secret = new_join_key(request, person.name, self.clock())
-        _: JoinKey = await self._call(lambda answer: doors.admit(key, answer))
+        _: JoinKey = await self._call(lambda answer: node_calls.admit(key, answer))
         addresses = tuple(link_address(host, self.listening.port) for host in hosts)
         return token_of(key, secret, addresses=addresses, server_key=self._link_key, cluster=self.settings.link.cluster, message=message)
 
     async def revoke_node(self, person: Person, node_id: NodeId, reason: str) -> str:
         """Refuse a node from now on, and give up what it runs; return what is said of it."""
-        return await self._call(lambda answer: doors.revoke(node_id, person.name, reason, answer))
+        return await self._call(lambda answer: node_calls.revoke(node_id, person.name, reason, answer))
 
-    async def order_node(self, person: Person, node_id: NodeId, wish: doors.Wish) -> str:
+    async def order_node(self, person: Person, node_id: NodeId, wish: node_calls.Wish) -> str:
         """Do to a node what an administrator wants; return what became of it."""
-        return await self._call(lambda answer: doors.order(node_id, person.name, wish, answer))
+        return await self._call(lambda answer: node_calls.order(node_id, person.name, wish, answer))
 
     async def usable_nodes(self, person: Person) -> frozenset[NodeId]:
         """Return the nodes that jobs of this person may use."""

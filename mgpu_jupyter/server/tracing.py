@@ -16,10 +16,10 @@ from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Pong
 from mgpu_agent.protocol.model import CellWish, ProcessSeen
 from mgpu_jupyter.api import traces as api
+from mgpu_jupyter.master.job_trace import TraceSources, trace_of
 from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.ports import Reader
-from mgpu_jupyter.master.trails import Trail, trace_of
 from mgpu_jupyter.master.turn import Turn
 from mgpu_jupyter.scheduler.explain import history
 from mgpu_jupyter.scheduler.model import Job, Placement
@@ -127,8 +127,8 @@ class Tracer:
 
         def work() -> api.Trace:
             read = self._reader
-            trail = Trail(job=job, earlier=read.attempts(job.id), marks=read.marks(job.id), records=read.answers(keys))
-            return trace_of(trail, self._clock())
+            sources = TraceSources(job=job, earlier=read.attempts(job.id), marks=read.marks(job.id), records=read.answers(keys))
+            return trace_of(sources, self._clock())
 
         trace = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         return replace(trace, checks=checks, ok=trace.ok and all(check.ok for check in checks))

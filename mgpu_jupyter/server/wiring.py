@@ -24,7 +24,7 @@ from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, host_na
 from mgpu_jupyter.engines.agents.engine import wire_agents
 from mgpu_jupyter.engines.agents.enrolment import LINK_HOST
 from mgpu_jupyter.engines.agents.records import Records
-from mgpu_jupyter.master.doors import kept_addresses
+from mgpu_jupyter.master.node_calls import kept_addresses
 from mgpu_jupyter.master.node_link import Enrolment, NodeLink
 from mgpu_jupyter.master.ports import LOCAL_SCOPE
 from mgpu_jupyter.master.privacy import Privacy

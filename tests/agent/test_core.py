@@ -10,15 +10,15 @@ from mgpu_agent.core.commands import (
     Connect,
     End,
     FollowOutput,
-    ForgetTasks,
+    ForgetAttempts,
     MoveOutput,
     SaveEnrolment,
     SaveMasterEpoch,
     Say,
     Send,
     SetPace,
-    StartTasks,
-    StopTasks,
+    StartLaunch,
+    StopAttempt,
 )
 from mgpu_agent.core.events import (
     Began,
@@ -32,11 +32,11 @@ from mgpu_agent.core.events import (
     LinkRose,
     MasterMoved,
     Measured,
-    TaskChanged,
+    TaskTold,
     Ticked,
 )
 from mgpu_agent.core.machine import Machine, Phase
-from mgpu_agent.core.patience import LONELY_S, SILENCE_S
+from mgpu_agent.core.reconnect import LONELY_S, SILENCE_S
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
@@ -216,10 +216,10 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         said(OutputAck(mark=OutputMark(KEY, 0, 1, 3)), epoch=2),
         [SaveMasterEpoch(master_epoch=2), MoveOutput(mark=OutputMark(KEY, 0, 1, 3))],
     ),
-    "a launch goes to the keeper": (JOINED, said(Launch(spec=a_spec(gpus=(GPU,)))), [StartTasks(spec=a_spec(gpus=(GPU,)))]),
+    "a launch goes to the keeper": (JOINED, said(Launch(spec=a_spec(gpus=(GPU,)))), [StartLaunch(spec=a_spec(gpus=(GPU,)))]),
     "a launch that is under way is not repeated": ((*JOINED, said(Launch(spec=a_spec()))), said(Launch(spec=a_spec())), []),
     "a repeated launch is answered with what is known": (
-        (*JOINED, said(Launch(spec=a_spec())), TaskChanged(at=1.0, status=a_status())),
+        (*JOINED, said(Launch(spec=a_spec())), TaskTold(at=1.0, status=a_status())),
         said(Launch(spec=a_spec())),
         reports(a_status()),
     ),
@@ -247,17 +247,17 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         (
             *JOINED,
             said(Launch(spec=a_spec(OTHER, ranks=2, gpus=(GPU,)))),
-            TaskChanged(at=1.0, status=a_status(OTHER, 0, ended=True)),
-            TaskChanged(at=1.0, status=a_status(OTHER, 1, ended=True)),
+            TaskTold(at=1.0, status=a_status(OTHER, 0, ended=True)),
+            TaskTold(at=1.0, status=a_status(OTHER, 1, ended=True)),
         ),
         said(Launch(spec=a_spec(gpus=(GPU,)))),
-        [StartTasks(spec=a_spec(gpus=(GPU,)))],
+        [StartLaunch(spec=a_spec(gpus=(GPU,)))],
     ),
     "without a keeper a launch waits": ((*JOINED, KeeperLost(at=1.0)), said(Launch(spec=a_spec())), []),
     "a launch that waited goes to the new keeper": (
         (*JOINED, KeeperLost(at=1.0), said(Launch(spec=a_spec()))),
         ATTACHED,
-        [StartTasks(spec=a_spec()), HELLO],
+        [StartLaunch(spec=a_spec()), HELLO],
     ),
     "a launch that the old keeper took is answered by the new one's snapshot": (
         (*JOINED, said(Launch(spec=a_spec())), KeeperLost(at=1.0)),
@@ -267,47 +267,47 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "a lost keeper is said": (JOINED, KeeperLost(at=1.0), [NO_KEEPER_WARNING]),
     "a start is followed and told": (
         (*JOINED, said(Launch(spec=a_spec()))),
-        TaskChanged(at=1.0, status=a_status()),
+        TaskTold(at=1.0, status=a_status()),
         [FollowOutput(status=a_status()), *reports(a_status())],
     ),
     "a task that was not asked for in this life is told too": (
         JOINED,
-        TaskChanged(at=1.0, status=a_status()),
+        TaskTold(at=1.0, status=a_status()),
         [FollowOutput(status=a_status()), *reports(a_status())],
     ),
     "an end is never taken back": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status(ended=True))),
-        TaskChanged(at=1.0, status=a_status()),
+        (*JOINED, TaskTold(at=1.0, status=a_status(ended=True))),
+        TaskTold(at=1.0, status=a_status()),
         reports(a_status()),
     ),
     "without a master an end waits": (
         (*JOINING,),
-        TaskChanged(at=1.0, status=a_status(ended=True)),
+        TaskTold(at=1.0, status=a_status(ended=True)),
         [FollowOutput(status=a_status(ended=True))],
     ),
     "an end is told again after ten seconds": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status(ended=True)), Ticked(at=10.9, wall=7.0)),
+        (*JOINED, TaskTold(at=1.0, status=a_status(ended=True)), Ticked(at=10.9, wall=7.0)),
         Ticked(at=11.0),
         reports(a_status(ended=True)),
     ),
     "a forgotten end is not told again": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status(ended=True)), said(Forget(keys=(KEY,))), Ticked(at=10.0)),
+        (*JOINED, TaskTold(at=1.0, status=a_status(ended=True)), said(Forget(keys=(KEY,))), Ticked(at=10.0)),
         Ticked(at=11.5),
         [],
     ),
     "Forget passes what is over or unknown": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status()), TaskChanged(at=1.0, status=a_status(OTHER, ended=True))),
+        (*JOINED, TaskTold(at=1.0, status=a_status()), TaskTold(at=1.0, status=a_status(OTHER, ended=True))),
         said(Forget(keys=(KEY, OTHER))),
-        [ForgetTasks(keys=(OTHER,))],
+        [ForgetAttempts(keys=(OTHER,))],
     ),
-    "Forget of what runs does nothing": ((*JOINED, TaskChanged(at=1.0, status=a_status())), said(Forget(keys=(KEY,))), []),
+    "Forget of what runs does nothing": ((*JOINED, TaskTold(at=1.0, status=a_status())), said(Forget(keys=(KEY,))), []),
     "Stop goes to the keeper": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status())),
+        (*JOINED, TaskTold(at=1.0, status=a_status())),
         said(Stop(key=KEY, grace_s=3.0, reason="cancelled")),
-        [StopTasks(key=KEY, grace_s=3.0, reason="cancelled")],
+        [StopAttempt(key=KEY, grace_s=3.0, reason="cancelled")],
     ),
     "Stop of what ended is answered with the end": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status(ended=True))),
+        (*JOINED, TaskTold(at=1.0, status=a_status(ended=True))),
         said(Stop(key=KEY, grace_s=3.0)),
         reports(a_status(ended=True)),
     ),
@@ -315,15 +315,15 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "Stop goes to the new keeper as well": (
         (*JOINED, said(Stop(key=KEY, grace_s=3.0)), KeeperLost(at=1.0)),
         ATTACHED,
-        [StopTasks(key=KEY, grace_s=3.0, reason=""), HELLO],
+        [StopAttempt(key=KEY, grace_s=3.0, reason=""), HELLO],
     ),
     "Stop of what ended with the old keeper is dropped": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status()), said(Stop(key=KEY, grace_s=3.0)), KeeperLost(at=1.0)),
+        (*JOINED, TaskTold(at=1.0, status=a_status()), said(Stop(key=KEY, grace_s=3.0)), KeeperLost(at=1.0)),
         KeeperAttached(at=1.0, facts=FACTS, tasks=(a_status(ended=True),)),
         [FollowOutput(status=a_status(ended=True)), Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(ended=True),)))],
     ),
     "Stop is over with the end": (
-        (*JOINED, said(Stop(key=KEY, grace_s=3.0)), TaskChanged(at=1.0, status=a_status(ended=True)), KeeperLost(at=1.0)),
+        (*JOINED, said(Stop(key=KEY, grace_s=3.0)), TaskTold(at=1.0, status=a_status(ended=True)), KeeperLost(at=1.0)),
         KeeperAttached(at=1.0, facts=FACTS),
         [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(ended=True),)))],
     ),
@@ -349,7 +349,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         [Send(message=Heartbeat(at=99.0, samples=(GpuSample(uuid=GPU),)))],
     ),
     "a master that takes no news is met anew": (
-        (*JOINED, TaskChanged(at=1.0, status=a_status(ended=True)), Ticked(at=SILENCE_S - 1.0)),
+        (*JOINED, TaskTold(at=1.0, status=a_status(ended=True)), Ticked(at=SILENCE_S - 1.0)),
         Ticked(at=SILENCE_S, wall=99.0),
         [Say(event="master_silent", is_warning=True), Connect(enrolling=False)],
     ),
@@ -417,7 +417,7 @@ def test_enrolment_from_the_start() -> None:
                 said(Launch(spec=a_spec())),
                 said(Bye()),
                 LinkFell(at=1.0, may_enrol=False),
-                TaskChanged(at=2.0, status=a_status(ended=True)),
+                TaskTold(at=2.0, status=a_status(ended=True)),
             ),
             Ticked(at=2.1),
             [End(reason="The master stopped, and the last job is over.")],
@@ -435,9 +435,9 @@ def test_an_embedded_agent_ends_with_its_master(given: tuple[Event, ...], when: 
 def test_held_gpus_name_a_pid() -> None:
     machine = a_machine(*JOINED, said(Launch(spec=a_spec(gpus=(GPU,)))))
     before = machine.held_gpus()
-    machine.handle(TaskChanged(at=1.0, status=a_status(gpus=(GPU,))))
+    machine.handle(TaskTold(at=1.0, status=a_status(gpus=(GPU,))))
     running = machine.held_gpus()
-    machine.handle(TaskChanged(at=1.0, status=a_status(gpus=(GPU,), ended=True)))
+    machine.handle(TaskTold(at=1.0, status=a_status(gpus=(GPU,), ended=True)))
 
     assert (before, running, machine.held_gpus()) == ({GPU: 0}, {GPU: 10}, {})
     assert (machine.is_busy, machine.may_ship, machine.phase) == (False, True, Phase.WELCOMED)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.core.commands import Command, FollowOutput, ReadGpus, Say, Send, SetPace
-from mgpu_agent.core.events import Event, KeeperAttached, LinkFell, LinkRose, TaskChanged, Ticked
+from mgpu_agent.core.events import Event, KeeperAttached, LinkFell, LinkRose, TaskTold, Ticked
 from mgpu_agent.core.gpus import MUTE_S, TOLERANCE_BYTES, URGENT_S, Gpus
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.messages import Heartbeat, Hello, Launch, LaunchRefused, TaskReport
@@ -157,8 +157,8 @@ def test_a_driver_that_hangs_puts_all_out_once() -> None:
 ATTACHED = KeeperAttached(at=0.0, facts=REAL)
 READ = Ticked(at=1.0, samples=(reading(A), reading(B)), read_at=0.9)
 JOINED: tuple[Event, ...] = (ATTACHED, LinkRose(at=0.0), said(WELCOME, at=0.0), READ)
-RUNNING: tuple[Event, ...] = (*JOINED, said(Launch(spec=a_spec(gpus=(A,)))), TaskChanged(at=2.0, status=a_status(gpus=(A,))))
-ENDED = TaskChanged(at=3.0, status=a_status(gpus=(A,), ended=True))
+RUNNING: tuple[Event, ...] = (*JOINED, said(Launch(spec=a_spec(gpus=(A,)))), TaskTold(at=2.0, status=a_status(gpus=(A,))))
+ENDED = TaskTold(at=3.0, status=a_status(gpus=(A,), ended=True))
 
 
 def beat(*samples: GpuSample, at: float = 0.0) -> Command:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgpu_agent.core.commands import Command, Deliver, PassOn, Send
-from mgpu_agent.core.events import Event, InputTaken, KeeperLost, LinkFell, ParcelPosted, TaskChanged
+from mgpu_agent.core.events import Event, InputTaken, KeeperLost, LinkFell, ParcelPosted, TaskTold
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.messages import Input, InputAck, Launch, Post, Posted, Resize, Warn
 from tests.agent.test_core import JOINED, KEY, a_machine, a_spec, a_status, said
@@ -16,8 +16,8 @@ WARNED = Warn(key=KEY, signal=10, serial=100.0)
 PARCEL = Posted(key=KEY, sender=NodeId("n2"), data=b"order")
 OUT = Post(key=KEY, to=NodeId("n2"), data=b"order")
 ACK = InputAck(key=KEY, rank=0, writer="w", offset=6)
-RUNNING = (*JOINED, said(Launch(spec=a_spec())), TaskChanged(at=1.0, status=a_status()))
-OVER = (*RUNNING, TaskChanged(at=2.0, status=a_status(ended=True)))
+RUNNING = (*JOINED, said(Launch(spec=a_spec())), TaskTold(at=1.0, status=a_status()))
+OVER = (*RUNNING, TaskTold(at=2.0, status=a_status(ended=True)))
 CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "what is typed goes to the keeper": (RUNNING, said(TYPED), [PassOn(message=TYPED)]),
     "a new size goes to the keeper": (RUNNING, said(RESIZED), [PassOn(message=RESIZED)]),

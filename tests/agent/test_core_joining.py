@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mgpu_agent.core.commands import Connect, End, SaveEnrolment, Say, Send, SetPace, StopTasks
-from mgpu_agent.core.events import Began, LinkFell, LinkRose, TaskChanged
-from mgpu_agent.core.knocking import HANG_UPS, HUNG_UP, LINE_REFUSED, LINE_TRIES, WHY
+from mgpu_agent.core.commands import Connect, End, SaveEnrolment, Say, Send, SetPace, StopAttempt
+from mgpu_agent.core.events import Began, LinkFell, LinkRose, TaskTold
+from mgpu_agent.core.reconnect import HANG_UPS, HUNG_UP, LINE_REFUSED, LINE_TRIES, WHY
 from mgpu_agent.protocol.messages import Enrol, Enrolled, Launch, Refuse
 from tests.agent.test_core import ATTACHED, JOINED, JOINING, KEY, NODE, OTHER, WELCOME, a_machine, a_spec, a_status, said
 
@@ -100,11 +100,11 @@ def test_an_enrolment_by_a_line_that_is_refused_with_a_reason_ends_with_it() -> 
 
 
 def test_a_revoked_node_ends_what_it_runs_and_itself() -> None:
-    running = (said(Launch(spec=a_spec())), TaskChanged(at=1.0, status=a_status()))
+    running = (said(Launch(spec=a_spec())), TaskTold(at=1.0, status=a_status()))
     machine = a_machine(*JOINED, *running, said(Launch(spec=a_spec(OTHER))))
 
     assert machine.handle(said(Refuse(code="revoked", message="Not part of this cluster any more."))) == [
-        StopTasks(key=KEY, grace_s=15.0, reason="This node was revoked."),
-        StopTasks(key=OTHER, grace_s=15.0, reason="This node was revoked."),
+        StopAttempt(key=KEY, grace_s=15.0, reason="This node was revoked."),
+        StopAttempt(key=OTHER, grace_s=15.0, reason="This node was revoked."),
         End(reason="Not part of this cluster any more.", code=1),
     ]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mgpu_agent.core.commands import Command, MeetPeers, PrepareTasks, Send, StartTasks
+from mgpu_agent.core.commands import Command, MeetPeers, PrepareLaunch, Send, StartLaunch
 from mgpu_agent.core.events import Event, LaunchPrepared, LinkFell, PeersMet
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.meeting import Offer, Peer, Reached, Way
+from mgpu_agent.protocol.meeting import MeetingPoint, Peer, Reached, Way
 from mgpu_agent.protocol.messages import Launch, LaunchRefused, Meet, Met, Prepare, Prepared, Start
 from tests.agent.test_core import JOINED, KEY, a_machine, a_spec, said
 
 SPEC = a_spec()
 FOUND = replace(SPEC, env={"MASTER_ADDR": "192.0.2.1"})
-OFFER = Offer(ways=(Way("192.0.2.1", "eth0"),), port=40_000)
+OFFER = MeetingPoint(ways=(Way("192.0.2.1", "eth0"),), port=40_000)
 PEER = Peer(node_id=NodeId("n2"), ways=(Way("192.0.2.2", "eth0"),), port=40_001)
 MEET = Meet(key=KEY, secret=b"s", peers=(PEER,), limit_s=4.0)
 MET = Met(key=KEY, reached=(Reached(NodeId("n2"), "192.0.2.2"),))
@@ -28,7 +28,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "a preparation says that there will be a meeting": (
         JOINED,
         said(Prepare(spec=SPEC, hold_s=60.0, meets=True)),
-        [PrepareTasks(spec=SPEC, meets=True)],
+        [PrepareLaunch(spec=SPEC, meets=True)],
     ),
     "where it waits is told": (ASKED, LaunchPrepared(at=10.0, key=KEY, offer=OFFER), [Send(message=Prepared(key=KEY, offer=OFFER))]),
     "where it waits is told again": (
@@ -49,8 +49,8 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "nobody goes to a meeting of what is not prepared": (JOINED, said(MEET), [Send(message=REFUSED)]),
     "a question that comes after the start is no reason to refuse it": ((*BACK, said(Start(key=KEY, spec=FOUND))), said(MEET), []),
     "what was found for nobody is dropped": (JOINED, PeersMet(at=11.0, met=MET), []),
-    "Start brings what the meeting brought": (BACK, said(Start(key=KEY, spec=FOUND)), [StartTasks(spec=FOUND)]),
-    "so does a whole launch": (BACK, said(Launch(spec=FOUND)), [StartTasks(spec=FOUND)]),
+    "Start brings what the meeting brought": (BACK, said(Start(key=KEY, spec=FOUND)), [StartLaunch(spec=FOUND)]),
+    "so does a whole launch": (BACK, said(Launch(spec=FOUND)), [StartLaunch(spec=FOUND)]),
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mgpu_agent.core.commands import Command, FollowOutput, ForgetTasks, PrepareTasks, RenewLeases, Send, StartTasks, StopTasks
-from mgpu_agent.core.events import Began, Event, KeeperLost, LaunchFailed, LaunchPrepared, LinkFell, LinkRose, TaskChanged, Ticked
+from mgpu_agent.core.commands import Command, FollowOutput, ForgetAttempts, PrepareLaunch, RenewLeases, Send, StartLaunch, StopAttempt
+from mgpu_agent.core.events import Began, Event, KeeperLost, LaunchFailed, LaunchPrepared, LinkFell, LinkRose, TaskTold, Ticked
 from mgpu_agent.core.launches import REFUSALS_KEPT
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.messages import Forget, Heard, Heartbeat, Hello, Launch, LaunchRefused, Prepare, Prepared, Resync, Start, Stop
@@ -32,7 +32,7 @@ ASKED = (*JOINED, said(Prepare(spec=SPEC, hold_s=60.0), at=10.0))
 READY = (*ASKED, LaunchPrepared(at=10.0, key=KEY))
 STARTED = (*READY, said(Start(key=KEY), at=11.0))
 BOTH_RANKS = said(Launch(spec=a_spec(ranks=2)))
-RANK_0, RANK_1 = (TaskChanged(at=1.0, status=a_status(rank=rank, ended=True)) for rank in (0, 1))
+RANK_0, RANK_1 = (TaskTold(at=1.0, status=a_status(rank=rank, ended=True)) for rank in (0, 1))
 BUSY_NO_MORE = a_status(OTHER, ended=True, gpus=(GPU,))
 YES: list[Command] = [Send(message=Prepared(key=KEY))]
 
@@ -42,7 +42,7 @@ def no(code: str, message: str, fault: str = "stale") -> list[Command]:
 
 
 CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
-    "a preparation is looked into, and nothing is started": (JOINED, said(Prepare(spec=SPEC, hold_s=60.0)), [PrepareTasks(spec=SPEC)]),
+    "a preparation is looked into, and nothing is started": (JOINED, said(Prepare(spec=SPEC, hold_s=60.0)), [PrepareLaunch(spec=SPEC)]),
     "what can be started is told": (ASKED, LaunchPrepared(at=10.0, key=KEY), YES),
     "what can be started is told after the next Hello if there is no connection": (
         (*ASKED, LinkFell(at=10.0, may_enrol=True)),
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "a refused preparation holds no GPU": (
         (*ASKED, LaunchFailed(at=10.0, key=KEY, code="no-python", message="None.", fault="node")),
         said(Prepare(spec=a_spec(OTHER, gpus=(GPU,)), hold_s=60.0)),
-        [PrepareTasks(spec=a_spec(OTHER, gpus=(GPU,)))],
+        [PrepareLaunch(spec=a_spec(OTHER, gpus=(GPU,)))],
     ),
     "a preparation keeps its GPUs": (
         READY,
@@ -84,7 +84,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "a repeated question waits for the first": (ASKED, said(Prepare(spec=SPEC, hold_s=60.0), at=20.0), []),
     "a question about what is being started is not answered": (STARTED, said(Prepare(spec=SPEC, hold_s=60.0)), []),
     "a question about what runs is answered with that": (
-        (*STARTED, TaskChanged(at=12.0, status=a_status())),
+        (*STARTED, TaskTold(at=12.0, status=a_status())),
         said(Prepare(spec=SPEC, hold_s=60.0)),
         reports(a_status()),
     ),
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         no("stale", "Too late."),
     ),
     "a launch that was refused for its GPU stays refused when that is free": (
-        (*JOINED, said(Launch(spec=a_spec(OTHER, gpus=(GPU,)))), said(Launch(spec=SPEC)), TaskChanged(at=1.0, status=BUSY_NO_MORE)),
+        (*JOINED, said(Launch(spec=a_spec(OTHER, gpus=(GPU,)))), said(Launch(spec=SPEC)), TaskTold(at=1.0, status=BUSY_NO_MORE)),
         said(Launch(spec=SPEC)),
         no("gpu-busy", f"A GPU of this launch is still held by attempt {OTHER}.", "node"),
     ),
@@ -118,17 +118,17 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
             said(WELCOME, at=3.0),
         ),
         said(Launch(spec=SPEC)),
-        [StartTasks(spec=SPEC)],
+        [StartLaunch(spec=SPEC)],
     ),
-    "Start starts what was prepared": (READY, said(Start(key=KEY)), [StartTasks(spec=SPEC)]),
+    "Start starts what was prepared": (READY, said(Start(key=KEY)), [StartLaunch(spec=SPEC)]),
     "a repeated Start starts nothing": (STARTED, said(Start(key=KEY)), []),
     "a Start of what runs is answered with that": (
-        (*STARTED, TaskChanged(at=12.0, status=a_status())),
+        (*STARTED, TaskTold(at=12.0, status=a_status())),
         said(Start(key=KEY)),
         reports(a_status()),
     ),
     "a Start of what nobody prepared is refused": (JOINED, said(Start(key=KEY)), no("not-prepared", "The node let the preparation go.")),
-    "a whole launch starts what was prepared, too": (READY, said(Launch(spec=SPEC)), [StartTasks(spec=SPEC)]),
+    "a whole launch starts what was prepared, too": (READY, said(Launch(spec=SPEC)), [StartLaunch(spec=SPEC)]),
     "Start without a keeper waits for one": ((*READY, KeeperLost(at=11.0)), said(Start(key=KEY)), []),
     "a new keeper starts what waited, and not what is only prepared": (
         (
@@ -139,24 +139,24 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
             LinkFell(at=11.0, may_enrol=True),
         ),
         ATTACHED,
-        [StartTasks(spec=SPEC)],
+        [StartLaunch(spec=SPEC)],
     ),
     "Stop lets a preparation go, for good": (
         READY,
         said(Stop(key=KEY, grace_s=0.0, reason="No.")),
-        [StopTasks(key=KEY, grace_s=0.0, reason="No.")],
+        [StopAttempt(key=KEY, grace_s=0.0, reason="No.")],
     ),
     "a stopped preparation frees its GPUs at once": (
         (*READY, said(Stop(key=KEY, grace_s=0.0))),
         said(Launch(spec=a_spec(OTHER, gpus=(GPU,)))),
-        [StartTasks(spec=a_spec(OTHER, gpus=(GPU,)))],
+        [StartLaunch(spec=a_spec(OTHER, gpus=(GPU,)))],
     ),
     "news of a preparation that was stopped comes too late": (
         (*ASKED, said(Stop(key=KEY, grace_s=0.0))),
         LaunchPrepared(at=11.0, key=KEY),
         [],
     ),
-    "what nobody starts is let go after its time": ((*READY, Ticked(at=69.9)), Ticked(at=70.0), [ForgetTasks(keys=(KEY,))]),
+    "what nobody starts is let go after its time": ((*READY, Ticked(at=69.9)), Ticked(at=70.0), [ForgetAttempts(keys=(KEY,))]),
     "what was let go is not started any more": (
         (*READY, Ticked(at=70.0)),
         said(Start(key=KEY)),
@@ -175,12 +175,12 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "ranks that were saved one by one go together": (
         (*JOINED, BOTH_RANKS, RANK_0, said(Forget(keys=(KEY,), ranks=(0,))), RANK_1),
         said(Forget(keys=(KEY,), ranks=(1,))),
-        [ForgetTasks(keys=(KEY,))],
+        [ForgetAttempts(keys=(KEY,))],
     ),
     "ranks that were saved together go together": (
         (*JOINED, BOTH_RANKS, RANK_0, RANK_1),
         said(Forget(keys=(KEY, KEY, OTHER), ranks=(0, 1, 0))),
-        [ForgetTasks(keys=(KEY, OTHER))],
+        [ForgetAttempts(keys=(KEY, OTHER))],
     ),
     "Hello names what is prepared": (
         (*READY, said(Prepare(spec=a_spec(OTHER), hold_s=60.0)), LinkFell(at=12.0, may_enrol=True)),
@@ -212,7 +212,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "a start counts from the last beat that was heard": (
         (*JOINED, Ticked(at=2.0, boot=702.0), said(Heard(beat=702.0))),
         said(Launch(spec=a_spec())),
-        [StartTasks(spec=a_spec(), alive_at=702.0)],
+        [StartLaunch(spec=a_spec(), alive_at=702.0)],
     ),
     "a start that waits for a keeper counts from what was heard when it came": (
         (
@@ -226,7 +226,7 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
             LinkFell(at=5.0, may_enrol=True),
         ),
         ATTACHED,
-        [StartTasks(spec=a_spec(), alive_at=702.0)],
+        [StartLaunch(spec=a_spec(), alive_at=702.0)],
     ),
     "an adopted task is followed": (
         (*JOINED, LinkFell(at=1.0, may_enrol=True)),
@@ -250,8 +250,8 @@ def test_welcome_renews_leases_from_when_hello_was_sent() -> None:
 
 BETWEEN: dict[str, tuple[Event, list[Command]]] = {
     "a refusal": (LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale"), no("stale", "Too late.")),
-    "a start": (TaskChanged(at=1.0, status=a_status()), reports(a_status())),
-    "an end": (TaskChanged(at=1.0, status=a_status(ended=True)), reports(a_status(ended=True))),
+    "a start": (TaskTold(at=1.0, status=a_status()), reports(a_status())),
+    "an end": (TaskTold(at=1.0, status=a_status(ended=True)), reports(a_status(ended=True))),
 }
 
 
@@ -269,7 +269,7 @@ def test_what_comes_up_after_hello_is_told_after_welcome(name: str) -> None:
 
 
 def test_what_came_up_before_a_hello_is_in_it() -> None:
-    machine = a_machine(*JOINING, said(Launch(spec=a_spec())), TaskChanged(at=1.0, status=a_status()))
+    machine = a_machine(*JOINING, said(Launch(spec=a_spec())), TaskTold(at=1.0, status=a_status()))
 
     assert machine.handle(said(Resync())) == [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))]
     assert [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)] == []
@@ -278,7 +278,7 @@ def test_what_came_up_before_a_hello_is_in_it() -> None:
 def test_what_comes_up_without_a_connection_is_told_by_the_next_hello_alone() -> None:
     machine = a_machine(*JOINED, said(Launch(spec=a_spec())), said(Resync()), LinkFell(at=1.0, may_enrol=True))
 
-    assert [command for command in machine.handle(TaskChanged(at=1.0, status=a_status())) if isinstance(command, Send)] == []
+    assert [command for command in machine.handle(TaskTold(at=1.0, status=a_status())) if isinstance(command, Send)] == []
     assert machine.handle(LinkRose(at=2.0)) == [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))]
     assert [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)] == []
 
@@ -289,7 +289,7 @@ def test_only_so_many_refusals_are_kept() -> None:
         machine.handle(said(Start(key=AttemptKey(JobId(f"{number:08}"), 1, 5))))
 
     last, first = (a_spec(AttemptKey(JobId(f"{number:08}"), 1, 5)) for number in (REFUSALS_KEPT, 0))
-    assert [type(command) for spec in (last, first) for command in machine.handle(said(Launch(spec=spec)))] == [Send, StartTasks]
+    assert [type(command) for spec in (last, first) for command in machine.handle(said(Launch(spec=spec)))] == [Send, StartLaunch]
 
 
 def test_what_is_prepared_keeps_the_agent_busy_until_it_is_let_go() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from mgpu_agent.core.commands import StartTasks
+from mgpu_agent.core.commands import StartLaunch
 from mgpu_agent.core.events import LaunchFailed
 from mgpu_agent.keeper.messages import Collect, TaskRecord
 from mgpu_agent.keeper.messages import StartTasks as KeeperStart
@@ -47,13 +47,13 @@ class KnownAccounts(Accounts):
         return {"ann": ANN, "bob": BOB}.get(user) or super().of(user)
 
 
-class Desk:
+class FilesOfNode:
     """Files of a node, as an agent's loop drives them, and a master that has these pieces."""
 
     def __init__(self, directory: Path, passage: Path | None, *, as_users: bool) -> None:
         self.pieces: dict[str, bytes] = {}
         self.sent: list[Any] = []
-        self.ready: list[StartTasks] = []
+        self.ready: list[StartLaunch] = []
         self.failed: list[LaunchFailed] = []
         self.users = UserFiles(silent_s=1.0)
         self.spool = Spool(directory, passage, self.users)
@@ -65,7 +65,7 @@ class Desk:
         self.sent.append(message)
 
     def want(self, spec: LaunchSpec) -> None:
-        command = StartTasks(spec=spec)
+        command = StartLaunch(spec=spec)
         if self.files.has(spec):
             self.ready.append(command)
         else:
@@ -93,18 +93,18 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def node(tmp_path: Path) -> Iterator[FilesOfNode]:
     with open_directory() as place:
-        desk = Desk(tmp_path / "node", place / "n1", as_users=True)
-        yield desk
-        desk.close()
+        node = FilesOfNode(tmp_path / "node", place / "n1", as_users=True)
+        yield node
+        node.close()
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path / "node", None, as_users=False)
-    yield desk
-    desk.close()
+def plain(tmp_path: Path) -> Iterator[FilesOfNode]:
+    node = FilesOfNode(tmp_path / "node", None, as_users=False)
+    yield node
+    node.close()
 
 
 def a_spec(user: str = "ann", number: int = 1, **fields: Any) -> LaunchSpec:
@@ -113,13 +113,13 @@ def a_spec(user: str = "ann", number: int = 1, **fields: Any) -> LaunchSpec:
     return LaunchSpec(key=key, node_id=NodeId("n1"), incarnation="b/l", user=user, tasks=(TaskSpec(rank=0),), **values)
 
 
-def folder_of(desk: Desk, entries: tuple[Entry, ...], *contents: bytes) -> str:
+def folder_of(node: FilesOfNode, entries: tuple[Entry, ...], *contents: bytes) -> str:
     listed = encode_folder(Folder(entries))
-    desk.pieces |= {digest_of(data): data for data in (listed, *contents)}
+    node.pieces |= {digest_of(data): data for data in (listed, *contents)}
     return digest_of(listed)
 
 
-def test_a_folder_bomb_is_refused_before_anything_of_it_is_fetched_or_written(plain: Desk, tmp_path: Path) -> None:
+def test_a_folder_bomb_is_refused_before_anything_of_it_is_fetched_or_written(plain: FilesOfNode, tmp_path: Path) -> None:
     """One piece that stands in the list again and again is small to send, and fills the disk when it is laid out."""
     piece = b"x" * PIECE_BYTES
     entries = tuple(Entry(f"f{n}", "file", size=1000 * PIECE_BYTES, pieces=(digest_of(piece),) * 1000) for n in range(100))
@@ -136,7 +136,7 @@ def test_a_folder_bomb_is_refused_before_anything_of_it_is_fetched_or_written(pl
     assert kept == [bomb]
 
 
-def test_a_piece_that_is_longer_than_the_list_says_is_not_written(plain: Desk) -> None:
+def test_a_piece_that_is_longer_than_the_list_says_is_not_written(plain: FilesOfNode) -> None:
     piece = b"x" * PIECE_BYTES
     plain.want(a_spec(folder=folder_of(plain, (Entry("f", "file", size=1, pieces=(digest_of(piece),)),), piece)))
     plain.until(lambda: plain.failed, "it is refused")
@@ -145,7 +145,7 @@ def test_a_piece_that_is_longer_than_the_list_says_is_not_written(plain: Desk) -
     ]
 
 
-def test_a_folder_of_many_files_is_laid_out_as_it_was(plain: Desk, tmp_path: Path) -> None:
+def test_a_folder_of_many_files_is_laid_out_as_it_was(plain: FilesOfNode, tmp_path: Path) -> None:
     big = os.urandom(3) * (2 * PIECE_BYTES // 3 + 100)
     parts = [big[at : at + PIECE_BYTES] for at in range(0, len(big), PIECE_BYTES)]
     entries = (
@@ -168,44 +168,44 @@ def test_a_folder_of_many_files_is_laid_out_as_it_was(plain: Desk, tmp_path: Pat
 
 
 @needs_root
-def test_a_folder_is_written_by_its_user_within_what_the_user_may(desk: Desk) -> None:
-    spec = a_spec(folder=folder_of(desk, (Entry("f", "file", 0o600, 0, 2, (digest_of(b"ab"),)),), b"ab"))
-    desk.want(spec)
-    desk.until(lambda: desk.ready, "it is there")
-    place = desk.spool.folder_of(spec.key)
+def test_a_folder_is_written_by_its_user_within_what_the_user_may(node: FilesOfNode) -> None:
+    spec = a_spec(folder=folder_of(node, (Entry("f", "file", 0o600, 0, 2, (digest_of(b"ab"),)),), b"ab"))
+    node.want(spec)
+    node.until(lambda: node.ready, "it is there")
+    place = node.spool.folder_of(spec.key)
     assert [(path.stat().st_uid, path.stat().st_gid) for path in (place, place / "f")] == [(ANN.uid, ANN.gid)] * 2
-    start = desk.places.prepare(spec)
+    start = node.places.prepare(spec)
     assert isinstance(start, KeeperStart)
     assert (start.cwd, start.account) == (str(place), ANN)
 
 
 @needs_root
-def test_a_launch_whose_user_stops_the_helper_fails_alone(desk: Desk) -> None:
-    desk.want(a_spec(number=1, cwd="/"))
-    desk.until(lambda: len(desk.ready) == 1, "the first is ready")
+def test_a_launch_whose_user_stops_the_helper_fails_alone(node: FilesOfNode) -> None:
+    node.want(a_spec(number=1, cwd="/"))
+    node.until(lambda: len(node.ready) == 1, "the first is ready")
     (helper,) = [one for one in psutil.Process().children() if one.uids().real == ANN.uid]
     helper.send_signal(signal.SIGSTOP)
     begun_at = time.monotonic()
-    desk.want(a_spec(number=2, cwd="/"))
+    node.want(a_spec(number=2, cwd="/"))
     assert time.monotonic() - begun_at < 0.5
-    desk.want(a_spec("bob", number=3, cwd="/"))
-    desk.until(lambda: len(desk.ready) == 2, "another's launch is ready")
-    assert desk.failed == []
-    desk.until(lambda: desk.failed, "the launch of who stopped it fails")
+    node.want(a_spec("bob", number=3, cwd="/"))
+    node.until(lambda: len(node.ready) == 2, "another's launch is ready")
+    assert node.failed == []
+    node.until(lambda: node.failed, "the launch of who stopped it fails")
     why = "the helper of ann on this node did not answer within 1 s: end what stops or blocks processes of this user there"
-    assert [(one.key.epoch, one.code, one.fault, one.message) for one in desk.failed] == [
+    assert [(one.key.epoch, one.code, one.fault, one.message) for one in node.failed] == [
         (2, "node-files", "job", f"The node could not prepare the job's files: {why}.")
     ]
-    desk.want(a_spec(number=4, cwd="/"))
-    desk.until(lambda: len(desk.ready) == 3, "the next one of that user is ready")
+    node.want(a_spec(number=4, cwd="/"))
+    node.until(lambda: len(node.ready) == 3, "the next one of that user is ready")
 
 
 @needs_root
-def test_what_a_launch_gets_is_its_users_and_where_no_account_is_it_is_refused(desk: Desk, tmp_path: Path) -> None:
+def test_what_a_launch_gets_is_its_users_and_where_no_account_is_it_is_refused(node: FilesOfNode, tmp_path: Path) -> None:
     spec = a_spec(argv=(), script="print(1)", outputs=("b",), cwd=str(tmp_path), python=PythonWish(kernel_version=HERE))
-    desk.want(spec)
-    desk.until(lambda: desk.ready, "it is ready")
-    start = desk.places.prepare(spec)
+    node.want(spec)
+    node.until(lambda: node.ready, "it is ready")
+    start = node.places.prepare(spec)
     assert isinstance(start, KeeperStart)
     script, values, cwd = Path(os.fsdecode(start.argv[-1])), Path(start.collect.values if start.collect else ""), Path(start.cwd)
     assert [(path.stat().st_uid, path.stat().st_mode & 0o777) for path in (script, values, cwd)] == [
@@ -215,23 +215,23 @@ def test_what_a_launch_gets_is_its_users_and_where_no_account_is_it_is_refused(d
     ]
     assert script.read_text() == "print(1)"
     assert start.note == f"{tmp_path} cannot be entered on this node: the job runs in {cwd}, which is kept for 7 days."
-    desk.want(a_spec("daemon", number=9))
-    desk.until(lambda: desk.failed, "who has no account is refused")
-    assert [(one.code, one.fault, one.exit_code) for one in desk.failed] == [("no-account", "request", 126)]
+    node.want(a_spec("daemon", number=9))
+    node.until(lambda: node.failed, "who has no account is refused")
+    assert [(one.code, one.fault, one.exit_code) for one in node.failed] == [("no-account", "request", 126)]
 
 
 @needs_root
-def test_a_launch_whose_place_is_anothers_is_refused(desk: Desk) -> None:
-    desk.spool.scratch_of("ABCD1234", BOB)
-    desk.want(a_spec())
-    desk.until(lambda: desk.failed, "it is refused")
-    (failed,) = desk.failed
+def test_a_launch_whose_place_is_anothers_is_refused(node: FilesOfNode) -> None:
+    node.spool.scratch_of("ABCD1234", BOB)
+    node.want(a_spec())
+    node.until(lambda: node.failed, "it is refused")
+    (failed,) = node.failed
     assert failed.code == "node-files"
     assert "belongs to another user" in failed.message
 
 
 @needs_root
-def test_which_python_a_cell_would_get_is_told_without_running_it(desk: Desk, tmp_path: Path) -> None:
+def test_which_python_a_cell_would_get_is_told_without_running_it(node: FilesOfNode, tmp_path: Path) -> None:
     trap = tmp_path / "python"
     trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/it-ran\n")
     trap.chmod(0o755)
@@ -243,12 +243,12 @@ def test_which_python_a_cell_would_get_is_told_without_running_it(desk: Desk, tm
     }
     told: dict[str, CellPython | None] = {}
     for user, wish in wishes.items():
-        desk.files.tell_who(who, CellWish(user=user, python=wish))
-        desk.until(lambda: desk.sent, "it is told")
-        (pong,) = desk.sent
+        node.files.tell_who(who, CellWish(user=user, python=wish))
+        node.until(lambda: node.sent, "it is told")
+        (pong,) = node.sent
         assert isinstance(pong, Pong)
         told[user] = pong.cell
-        desk.sent.clear()
+        node.sent.clear()
     assert told == {"ann": CellPython(path=sys.executable, version=HERE), "bob": CellPython(), "nobody-knows": CellPython()}
     assert not (tmp_path / "it-ran").exists()
 
@@ -258,7 +258,7 @@ def a_record(user: str, number: int, cwd: Path, *patterns: str, limit: int = 0) 
     return TaskRecord(AttemptKey(JobId("ABCD1234"), 1, number), 0, cwd=str(cwd), ended_at=1.0, collect=collect)
 
 
-def test_one_users_results_do_not_wait_for_anothers_and_a_sparse_file_is_refused_by_its_size(plain: Desk, tmp_path: Path) -> None:
+def test_one_users_results_do_not_wait_for_anothers_and_a_sparse_file_is_refused_by_its_size(plain: FilesOfNode, tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(60 * 1000**3)
     (tmp_path / "small").write_bytes(b"abc")
@@ -277,7 +277,7 @@ def test_one_users_results_do_not_wait_for_anothers_and_a_sparse_file_is_refused
     assert (bytes(chunk.data), chunk.problem) == (b"bc", "")
 
 
-def test_launches_that_need_nothing_wait_for_nothing_where_jobs_are_the_agents_own(plain: Desk) -> None:
+def test_launches_that_need_nothing_wait_for_nothing_where_jobs_are_the_agents_own(plain: FilesOfNode) -> None:
     spec = a_spec(cwd="/")
     plain.want(spec)
     assert [command.spec for command in plain.ready] == [spec]

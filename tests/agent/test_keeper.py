@@ -349,13 +349,13 @@ def test_jobs_outlive_the_agent_and_the_next_one_hears_of_them(keepers: Keepers,
 
 
 def test_a_killed_keeper_leaves_nothing_running(keepers: Keepers) -> None:
-    warden = keepers.start()
+    reaper = keepers.start()
     talk = keepers.talk()
     talk.start(a_key(1), "sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' & echo $$; trap '' TERM; while true; do sleep 1; done")
     pids = [int(word) for word in talk.wait_spool(a_key(1), 2)]
     talk.start(a_key(2), "sh", "-c", "exit 5")
     ended = talk.wait_end(a_key(2))
-    warden.kill()
+    reaper.kill()
     os.kill(talk.snapshot.pid, signal.SIGKILL)
     talk.wait_hung_up()
     keepers.start("--lost-reason", "keeper lost")

@@ -23,7 +23,7 @@ from mgpu_agent.network.ports import KeptPorts
 from mgpu_agent.process.preparation import Preparation, look_for
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached, Way
+from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Meet, Met
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
 from mgpu_agent.run_as.file_requests import Versions
@@ -44,7 +44,7 @@ def nodes() -> Iterator[list[Meetings]]:
         one.close()
 
 
-def a_meet(peers: dict[str, Offer], secret: bytes = b"secret", limit_s: float = 20.0) -> Meet:
+def a_meet(peers: dict[str, MeetingPoint], secret: bytes = b"secret", limit_s: float = 20.0) -> Meet:
     known = tuple(Peer(node_id=NodeId(name), ways=(HERE,), port=offer.port) for name, offer in peers.items())
     return Meet(key=KEY, secret=secret, peers=known, limit_s=limit_s)
 
@@ -53,7 +53,7 @@ def answer(node: Meetings) -> Met:
     return wait_until(lambda: next(iter(node.take()), None), "the node tells whom it reached")
 
 
-def meet_all(nodes: list[Meetings], offers: dict[str, Offer]) -> list[Met]:
+def meet_all(nodes: list[Meetings], offers: dict[str, MeetingPoint]) -> list[Met]:
     for name, node in zip(offers, nodes, strict=True):
         node.meet(a_meet({other: offer for other, offer in offers.items() if other != name}))
     return [answer(node) for node in nodes]

@@ -302,7 +302,7 @@ SPAWNING |= {f"{kind}{end}" for kind in ("exec", "spawn") for end in ("l", "le",
 CHANGING_USER = {f"set{kind}{what}id" for kind in ("", "re", "res", "e") for what in ("u", "g")} | {"setgroups", "initgroups", "chroot"}
 IN_THE_JOB = {"mpi/first.py", "mpi/host.py", "mpi/launch.py", "process/banner.py"}
 """Programs that run as a process of the job: what they start is the job's own."""
-OWN = {"cli.py": {"execv"}, "keeper/warden.py": {"fork"}}
+OWN = {"cli.py": {"execv"}, "keeper/reaper.py": {"fork"}}
 """An agent that begins again without its join line on its command line; the keeper's fork of itself."""
 
 

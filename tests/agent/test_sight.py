@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mgpu_agent import __version__
 from mgpu_agent.core.commands import TellWho
-from mgpu_agent.core.events import TaskChanged
+from mgpu_agent.core.events import TaskTold
 from mgpu_agent.process import sight
 from mgpu_agent.process.banner import introduced
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
@@ -71,7 +71,7 @@ def test_the_answer_says_who_this_is() -> None:
 
 def test_a_ping_is_answered_with_what_is_known_of_the_attempt_that_was_asked_for() -> None:
     machine = a_machine()
-    for event in (*JOINED, TaskChanged(at=1.0, status=a_status())):
+    for event in (*JOINED, TaskTold(at=1.0, status=a_status())):
         machine.handle(event)
     assert machine.handle(said(Ping(number=3))) == [TellWho(number=3)]
     assert machine.handle(said(Ping(number=4, key=KEY))) == [TellWho(number=4, statuses=(a_status(),))]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mgpu_agent.core.commands import Command, ForgetTasks, Send, StartTasks, StopTasks
-from mgpu_agent.core.events import Event, KeeperAttached, KeeperLost, LaunchFailed, LinkFell, TaskChanged, Ticked
+from mgpu_agent.core.commands import Command, ForgetAttempts, Send, StartLaunch, StopAttempt
+from mgpu_agent.core.events import Event, KeeperAttached, KeeperLost, LaunchFailed, LinkFell, TaskTold, Ticked
 from mgpu_agent.core.trial import LIMIT_S, SCRIPT
 from mgpu_agent.gauge import INTERVAL_S, Gauge
 from mgpu_agent.process.spool import Spool
@@ -24,25 +24,25 @@ TICK = Ticked(at=1.0, wall=WALL)
 PROBE = said(Probe(number=7), at=1.0)
 KEY = AttemptKey(JobId("trial-1700000000500"), 1, 7)
 EARLIER = AttemptKey(JobId("trial-1600000000000"), 1, 3)
-FORGET = ForgetTasks(keys=(KEY,))
+FORGET = ForgetAttempts(keys=(KEY,))
 
 
-def a_start(key: AttemptKey = KEY) -> StartTasks:
-    return StartTasks(
+def a_start(key: AttemptKey = KEY) -> StartLaunch:
+    return StartLaunch(
         spec=LaunchSpec(key=key, node_id=NODE, incarnation=FACTS.incarnation, user="", tasks=(TaskSpec(rank=0),), script=SCRIPT)
     )
 
 
-def a_stop(key: AttemptKey = KEY) -> StopTasks:
-    return StopTasks(key=key, grace_s=0.0, reason="This trial is over.")
+def a_stop(key: AttemptKey = KEY) -> StopAttempt:
+    return StopAttempt(key=key, grace_s=0.0, reason="This trial is over.")
 
 
 def told(message: str = "", number: int = 7) -> Send:
     return Send(message=Probed(number=number, ok=not message, message=message))
 
 
-STARTED = TaskChanged(at=2.0, status=a_status(KEY))
-ENDED = TaskChanged(at=2.0, status=a_status(KEY, ended=True))
+STARTED = TaskTold(at=2.0, status=a_status(KEY))
+ENDED = TaskTold(at=2.0, status=a_status(KEY, ended=True))
 BROKEN = LaunchFailed(at=2.0, key=KEY, code="node-files", message="The disk is full.", fault="node")
 
 CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
@@ -51,12 +51,12 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "an end without a fault is told": ((TICK, PROBE, STARTED), ENDED, [FORGET, told()]),
     "so is an exit code": (
         (TICK, PROBE),
-        TaskChanged(at=2.0, status=replace(a_status(KEY, ended=True), exit_code=2)),
+        TaskTold(at=2.0, status=replace(a_status(KEY, ended=True), exit_code=2)),
         [FORGET, told("A trial start ended with exit code 2.")],
     ),
     "and a signal": (
         (TICK, PROBE),
-        TaskChanged(at=2.0, status=replace(a_status(KEY, ended=True), exit_code=None, signal=9, reason="killed")),
+        TaskTold(at=2.0, status=replace(a_status(KEY, ended=True), exit_code=None, signal=9, reason="killed")),
         [FORGET, told("A trial start ended with signal 9 (killed).")],
     ),
     "and that it could not be started": ((TICK, PROBE), BROKEN, [told("The disk is full.")]),
@@ -70,8 +70,8 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         [a_stop(), a_start(AttemptKey(JobId("trial-1700000001500"), 1, 8))],
     ),
     "without a keeper it fails": ((TICK, KeeperLost(at=1.0)), PROBE, [told("Its keeper is away.")]),
-    "one of an earlier agent is ended": ((), TaskChanged(at=2.0, status=a_status(EARLIER)), [a_stop(EARLIER)]),
-    "and cleared away": ((), TaskChanged(at=2.0, status=a_status(EARLIER, ended=True)), [ForgetTasks(keys=(EARLIER,))]),
+    "one of an earlier agent is ended": ((), TaskTold(at=2.0, status=a_status(EARLIER)), [a_stop(EARLIER)]),
+    "and cleared away": ((), TaskTold(at=2.0, status=a_status(EARLIER, ended=True)), [ForgetAttempts(keys=(EARLIER,))]),
     "without a master nothing is said": ((TICK, PROBE, LinkFell(at=1.5, may_enrol=False)), ENDED, [FORGET]),
 }
 
@@ -88,7 +88,7 @@ def test_a_trial_that_a_new_agent_finds_is_no_task() -> None:
     machine = a_machine()
     commands = machine.handle(KeeperAttached(at=0.0, facts=FACTS, tasks=(a_status(EARLIER, ended=True), a_status(KEY))))
 
-    assert commands == [ForgetTasks(keys=(EARLIER,)), a_stop()]
+    assert commands == [ForgetAttempts(keys=(EARLIER,)), a_stop()]
     assert not machine.is_busy
     assert a_machine().handle(ATTACHED) == []
 

@@ -30,7 +30,7 @@ from tests.processes import wait_until
 
 SOURCE = ROOT / "tests" / "chaos" / "boot.c"
 LOST = "node-lost"
-WARDEN = "mgpu_agent.warden"
+REAPER = "mgpu_agent.reaper"
 
 
 def can_boot() -> bool:
@@ -90,12 +90,12 @@ class NodeStage(Stage):
         self._booted[node_id] = self._boots.new()
 
     def kill_node(self, node_id: str) -> None:
-        """Take away agent, keeper, its warden and jobs at once, as by pulling the plug."""
+        """Take away agent, keeper, its reaper and jobs at once, as by pulling the plug."""
         self.write("fault", kind=LOST, node=node_id)
         doomed = [psutil.Process(self.pid(node_id))] if self._programs[node_id].poll() is None else []
         if (keeper := self.keeper_of(node_id)) is not None:
-            warden = keeper.parent()
-            doomed += [warden, keeper] if warden is not None and WARDEN in warden.cmdline() else [keeper]
+            reaper = keeper.parent()
+            doomed += [reaper, keeper] if reaper is not None and REAPER in reaper.cmdline() else [keeper]
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()

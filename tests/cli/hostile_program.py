@@ -12,7 +12,7 @@ import sys
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import models, node_actions, people, results
+from mgpu_jupyter.api import administration, models, results
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node
@@ -29,8 +29,8 @@ KNOWN: dict[str, object] = {
     "jobs/MOCK0000/results": results.ResultList(
         job_id=JobId("MOCK0000"), attempt=1, complete=True, files=(FILE,) * 60, problems=("p",) * 60
     ),
-    "users": people.UserList(users=(people.User(name="n", role="user", created_at=1.0),) * 60),
-    "nodes/n1": node_actions.NodeActionAnswer(node_id=NodeId("n"), action="drain", message="m"),
+    "users": administration.UserList(users=(administration.User(name="n", role="user", created_at=1.0),) * 60),
+    "nodes/n1": administration.NodeActionAnswer(node_id=NodeId("n"), action="drain", message="m"),
 }
 """Answers to what the mock does not know of by itself."""
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api import models, node_actions
+from mgpu_jupyter.api import administration, models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, a_node
@@ -179,7 +179,7 @@ def test_join_token_prints_one_line_and_says_the_rest_beside_it(capsys: Captured
 
 def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
     mock = MockTransport()
-    answer = node_actions.NodeActionAnswer(node_id=NodeId("a b"), action="revoke", message="Revoked by me: st\x1bolen.")
+    answer = administration.NodeActionAnswer(node_id=NodeId("a b"), action="revoke", message="Revoked by me: st\x1bolen.")
     mock.failures.append(an_answer(answer))
     assert run(entry.mgpu, ["node", "revoke", "a b", "--reason", "stolen"], mock) == 0
 
@@ -208,7 +208,7 @@ def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
 )
 def test_node_actions_are_one_request_each(capsys: Captured, words: list[str], body: dict[str, object]) -> None:
     mock = MockTransport()
-    mock.failures.append(an_answer(node_actions.NodeActionAnswer(node_id=NodeId("n1"), action="x", message="Done.")))
+    mock.failures.append(an_answer(administration.NodeActionAnswer(node_id=NodeId("n1"), action="x", message="Done.")))
     assert run(entry.mgpu, ["node", *words], mock) == 0
 
     (request,) = mock.requests
@@ -218,7 +218,7 @@ def test_node_actions_are_one_request_each(capsys: Captured, words: list[str], b
 
 def test_a_node_is_removed_by_the_client() -> None:
     mock = MockTransport()
-    answer = node_actions.NodeActionAnswer(node_id=NodeId("a b"), action="remove", message="It is forgotten.")
+    answer = administration.NodeActionAnswer(node_id=NodeId("a b"), action="remove", message="It is forgotten.")
     mock.failures.append(an_answer(answer))
 
     assert Client(transport=mock).remove_node("a b") == answer

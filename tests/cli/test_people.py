@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mgpu_jupyter.api import people
+from mgpu_jupyter.api import administration
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.login import Login, load_login, store_login, write_line
 from mgpu_jupyter.client.transport import Answer, Request, Stream
 
 Captured = pytest.CaptureFixture[str]
-ANN = people.User(name="ann", role="user", created_at=1.0)
+ANN = administration.User(name="ann", role="user", created_at=1.0)
 LOGIN = Login(url="http://127.0.0.1:1/", token="CANARY")
 
 
@@ -46,20 +46,20 @@ def run(words: list[str], **answers: object) -> tuple[int, Table]:
 
 
 def test_adding_prints_one_line_to_paste(capsys: Captured) -> None:
-    code, table = run(["user", "add", "ann", "--ttl", "30d"], **{"POST users": people.NewLogin(user=ANN, line="mgpulogin1.x")})
+    code, table = run(["user", "add", "ann", "--ttl", "30d"], **{"POST users": administration.NewLogin(user=ANN, line="mgpulogin1.x")})
 
     assert (code, capsys.readouterr().out) == (0, "mgpu login mgpulogin1.x\n")
     assert table.bodies == [b'{"name":"ann","role":"user","ttl_s":2592000.0}']
 
 
 def test_listing(capsys: Captured) -> None:
-    old = people.User(name="bob", role="admin", created_at=1.0, expires_at=1.0)
+    old = administration.User(name="bob", role="admin", created_at=1.0, expires_at=1.0)
     then = time.strftime("%Y-%m-%d %H:%M", time.localtime(1.0))
-    code, _ = run(["user", "list"], **{"GET users": people.UserList(users=(ANN, old))})
+    code, _ = run(["user", "list"], **{"GET users": administration.UserList(users=(ANN, old))})
 
     assert code == 0
     assert capsys.readouterr().out.splitlines() == ["ann | user | until removed", f"bob | admin | expired on {then}"]
-    assert run(["user", "list"], **{"GET users": people.UserList(users=())})[0] == 0
+    assert run(["user", "list"], **{"GET users": administration.UserList(users=())})[0] == 0
     assert capsys.readouterr().out.startswith("No users yet")
 
 

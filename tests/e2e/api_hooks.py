@@ -8,10 +8,9 @@ import msgspec
 import schemathesis
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.api.administration import NodeAction, ReplaceRequest
 from mgpu_jupyter.api.lines import LineRequest
 from mgpu_jupyter.api.models import BulkSubmit, JobChange
-from mgpu_jupyter.api.node_actions import NodeAction
-from mgpu_jupyter.api.upkeep import ReplaceRequest
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.server.handlers.base import decode_body

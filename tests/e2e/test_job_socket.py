@@ -187,11 +187,11 @@ def test_who_reaches_the_socket_and_where_the_secret_is(site: Site) -> None:
     text = "env; cat /proc/self/environ; sleep 300"
     job = site.of(site.ann).submit(["bash", "-c", text], nodes=2, gpus_per_node=1, mpi=True, prolog="env", epilog="true")
     site.cluster.wait_until(lambda: len(processes_of(job)) == 2 and "MGPU_RANK" in job.output(), "it runs", 30)
-    door = site.place.parent / "scratch" / "n1" / "socket"
-    stat = (door / "jobs.sock").stat()
-    assert (oct(door.stat().st_mode & 0o777), door.stat().st_uid, stat.st_uid) == ("0o711", 0, 0)
-    said = site.as_user(site.bob, f"import os; os.listdir({str(door)!r})").stderr
-    said += site.as_user(site.bob, f"import os; os.unlink({str(door / 'jobs.sock')!r})").stderr
+    place = site.place.parent / "scratch" / "n1" / "socket"
+    stat = (place / "jobs.sock").stat()
+    assert (oct(place.stat().st_mode & 0o777), place.stat().st_uid, stat.st_uid) == ("0o711", 0, 0)
+    said = site.as_user(site.bob, f"import os; os.listdir({str(place)!r})").stderr
+    said += site.as_user(site.bob, f"import os; os.unlink({str(place / 'jobs.sock')!r})").stderr
     assert said.count("PermissionError") == 2
     secrets = {process.environ()["MGPU_JOB_SECRET"].rpartition(".")[2] for process in processes_of(job).values()}
     assert len(secrets) == 2  # one for each node

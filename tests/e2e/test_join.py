@@ -172,11 +172,11 @@ def test_the_next_frame_of_a_revoked_key_is_refused_and_a_second_use_of_a_line(t
     join = two_nodes.client.join_token(listen=["127.0.0.1"])
     line, keys = read_join(join.line), zmq.curve_keypair()
     pair = (line.public_key.encode(), line.secret_key.encode())
-    with Connection(line.addresses[0], pair, line.server_key.encode()) as door:
-        door.send(Enrol(node_id=NodeId("eve"), public_key=keys[0].decode()))
-        assert door.receive(ANSWER_MS) == [Enrolled(node_id=NodeId("eve"))]
-        door.send(Enrol(node_id=NodeId("eve2"), public_key=zmq.curve_keypair()[0].decode()))
-        assert [(type(answer), answer.code) for answer in door.receive(ANSWER_MS)] == [(Refuse, "join-refused")]  # type: ignore[union-attr]
+    with Connection(line.addresses[0], pair, line.server_key.encode()) as enrolling:
+        enrolling.send(Enrol(node_id=NodeId("eve"), public_key=keys[0].decode()))
+        assert enrolling.receive(ANSWER_MS) == [Enrolled(node_id=NodeId("eve"))]
+        enrolling.send(Enrol(node_id=NodeId("eve2"), public_key=zmq.curve_keypair()[0].decode()))
+        assert [(type(answer), answer.code) for answer in enrolling.receive(ANSWER_MS)] == [(Refuse, "join-refused")]  # type: ignore[union-attr]
     with Connection(line.addresses[0], keys, line.server_key.encode()) as eve:
         eve.send(hello("eve"))
         assert [type(answer) for answer in eve.receive(ANSWER_MS)] == [Welcome, Check]

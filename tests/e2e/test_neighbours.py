@@ -163,7 +163,7 @@ def processes_with(*words: str) -> list[int]:
 
 
 def keeper_of(node: Path) -> int:
-    """Return the keeper of this node, or its warden."""
+    """Return the keeper of this node, or its reaper."""
     return processes_with("mgpu_agent.keeper", str(node))[0]
 
 

@@ -286,7 +286,7 @@ class AgentTarget(Ground):
         """Every message that a master may send, about something that runs here where there is something."""
         self._rounds += 1
         self._round_epoch = self._epoch
-        running = [key for key, _ in self.node.keeper.family.tasks]
+        running = [key for key, _ in self.node.keeper.live.tasks]
         key: AttemptKey = running[-1] if running else AttemptKey(JobId(f"JB{self._rounds:06d}"), 1, EPOCH)
         names = {"AB12CD34": key.job_id}
         messages = [one for name, one in TO_AGENT.items() if name not in self.LAST_WORDS or self._rounds % 50 == 0]
@@ -297,7 +297,7 @@ class AgentTarget(Ground):
         return trees
 
     def _incarnation(self) -> str:
-        ledger = self.node.keeper.desk._ledger if self.node.keeper.desk is not None else None
+        ledger = self.node.keeper.keeper_machine._ledger if self.node.keeper.keeper_machine is not None else None
         return "" if ledger is None else keeper.incarnation(ledger.boot_id, ledger.ledger_id)
 
     def feed(self, frames: list[bytes]) -> None:
@@ -332,7 +332,7 @@ class AgentTarget(Ground):
 
 
 class KeeperTarget(Ground):
-    """The product's desk and ledger behind the product's channel, on real bytes of a real socket."""
+    """The product's decisions and ledger behind the product's channel, on real bytes of a real socket."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -361,17 +361,17 @@ class KeeperTarget(Ground):
     def _connect(self) -> None:
         self._ours, theirs = socket.socketpair()
         self._channel: Channel[keeper.ToKeeper] = Channel(theirs, keeper.to_keeper_decoder)
-        self._keeper.desk.is_attached = self._keeper.desk.is_leaving = False
+        self._keeper.keeper_machine.is_attached = self._keeper.keeper_machine.is_leaving = False
         self._ours.sendall(_framed(keeper.Attach(environment={b"PATH": b"/usr/bin:/bin"})))
 
     def true_ones(self) -> list[Any]:
         """Every message that an agent may send."""
         self._rounds += 1
-        desk = self._keeper.desk
-        running = [key for key, _ in desk.family.tasks]
+        keeper_machine = self._keeper.keeper_machine
+        running = [key for key, _ in keeper_machine.live.tasks]
         fresh = AttemptKey(JobId(f"JB{self._rounds:06d}"), 1, EPOCH)
         key = running[0] if running and self._rounds % 2 else fresh
-        here = keeper.incarnation(desk._ledger.boot_id, desk._ledger.ledger_id)
+        here = keeper.incarnation(keeper_machine._ledger.boot_id, keeper_machine._ledger.ledger_id)
         ranks = (keeper.RankStart(0, {b"A": b"b"}), keeper.RankStart(1, {}))
         hooks = (keeper.Hook("true", site=True), keeper.Hook("exit 1"))
         account = Account("ann", 1000, 1000, (1000,), "/home/ann", "/bin/sh")
@@ -382,7 +382,7 @@ class KeeperTarget(Ground):
             replace(start, lease_s=5.0, grace_s=1.0, alive_at=1e9, collect=keeper.Collect(("*",), 1)),
             replace(start, prolog=hooks[:1], epilog=hooks, account=account),
             keeper.StopTasks(key=key, grace_s=0.1, reason="stop", cause="cancelled"),
-            keeper.ForgetTasks(keys=tuple(known for known, _ in desk._ledger.tasks)[:50] or (key,)),
+            keeper.ForgetTasks(keys=tuple(known for known, _ in keeper_machine._ledger.tasks)[:50] or (key,)),
             keeper.MasterAlive(alive_at=5.0),
             *(replace(TO_AGENT[name], key=key) for name in ("input", "resize", "warn")),
         )
@@ -425,7 +425,7 @@ class KeeperTarget(Ground):
         self.go_on(30.0)
         ends = [one.record for one in self.told if isinstance(one, keeper.TaskChanged) and one.record.key == key]
         assert [one.exit_code for one in ends][-1:] == [0], f"a process neither started nor ended: {ends} {self.told}"
-        self._keeper.hear([keeper.ForgetTasks(keys=tuple({known for known, _ in self._keeper.desk._ledger.tasks}))])
+        self._keeper.hear([keeper.ForgetTasks(keys=tuple({known for known, _ in self._keeper.keeper_machine._ledger.tasks}))])
         self.go_on(TURN_S)
 
     def close(self) -> None:

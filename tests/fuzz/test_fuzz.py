@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mgpu_agent.core.machine import Machine
-from mgpu_agent.keeper.desk import Desk
+from mgpu_agent.keeper.machine import KeeperMachine
 from mgpu_agent.protocol.messages import Resync
 from mgpu_jupyter.engines.agents.link import AgentsLink
 from tests.fuzz import throwing as fuzz
@@ -71,13 +71,13 @@ def break_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    obey = Desk.obey
+    obey = KeeperMachine.obey
 
-    def broken(self: Desk, message: Any) -> None:
+    def broken(self: KeeperMachine, message: Any) -> None:
         assert getattr(message, "grace_s", 0.0) >= 0
         obey(self, message)
 
-    monkeypatch.setattr(Desk, "obey", broken)
+    monkeypatch.setattr(KeeperMachine, "obey", broken)
 
 
 @pytest.mark.timeout(180)

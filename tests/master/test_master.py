@@ -11,7 +11,7 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuSample
-from mgpu_jupyter.master import calls, doors
+from mgpu_jupyter.master import calls, node_calls
 from mgpu_jupyter.master.clock import SteadyClock
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
 from mgpu_jupyter.master.node_link import Answer, Reading
@@ -364,7 +364,7 @@ def test_readings_are_shown_until_newer_ones_come(bench):
 
 
 def revoke(bench, node, reason="stolen"):
-    bench.post(doors.revoke(NodeId(node), "root", reason, bench.answer))
+    bench.post(node_calls.revoke(NodeId(node), "root", reason, bench.answer))
     return bench.turn()
 
 
@@ -402,7 +402,7 @@ def test_a_revocation_that_cannot_be_saved_changes_nothing(bench):
 
 def test_a_join_key_is_kept_before_it_works(bench):
     key = JoinKey(public_key="j" * 40, created_by="ann", created_at=1.0, expires_at=2.0)
-    bench.post(doors.admit(key, bench.answer))
+    bench.post(node_calls.admit(key, bench.answer))
 
     assert bench.turn() == key
     assert bench.store.recover().join_keys == (key,)
@@ -411,11 +411,11 @@ def test_a_join_key_is_kept_before_it_works(bench):
 
 def test_addresses_are_kept_and_told_when_they_are_new(bench):
     def listen(*hosts):
-        bench.post(doors.listen(hosts, bench.answer))
+        bench.post(node_calls.listen(hosts, bench.answer))
         return bench.turn()
 
     assert listen("127.0.0.1", "192.0.2.1") == ("192.0.2.1",)
-    assert doors.kept_addresses(bench.store) == ("192.0.2.1",)
+    assert node_calls.kept_addresses(bench.store) == ("192.0.2.1",)
     assert listen("192.0.2.2") == ("192.0.2.2",)
     assert listen("192.0.2.9").code == "no-such-address"
-    assert doors.kept_addresses(bench.store) == ("192.0.2.1", "192.0.2.2")
+    assert node_calls.kept_addresses(bench.store) == ("192.0.2.1", "192.0.2.2")

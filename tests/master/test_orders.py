@@ -6,7 +6,7 @@ import pytest
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
-from mgpu_jupyter.master import doors
+from mgpu_jupyter.master import node_calls
 from mgpu_jupyter.master.node_link import Reading
 from mgpu_jupyter.master.views import node_view
 from mgpu_jupyter.model.settings import Lists, Retries, Scheduling
@@ -25,7 +25,7 @@ def bench():
 
 
 def order(bench, action, node="n1", **wish):
-    bench.post(doors.order(NodeId(node), "root", doors.Wish(action=action, **wish), bench.answer))
+    bench.post(node_calls.order(NodeId(node), "root", node_calls.Wish(action=action, **wish), bench.answer))
     return bench.turn()
 
 

@@ -16,8 +16,8 @@ from mgpu_jupyter.api.live import GpuUsage, JobUsage
 from mgpu_jupyter.client.mock import Play
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook import actions, screen, subshells
-from mgpu_jupyter.notebook.above import Above, memory_hint
 from mgpu_jupyter.notebook.header import Facts
+from mgpu_jupyter.notebook.header_updates import HeaderUpdates, memory_hint
 from tests.notebook.conftest import Shell
 from tests.notebook.test_header import a_job
 
@@ -139,16 +139,16 @@ def test_why_at_length_and_cancel(shell: Shell) -> None:
     job = shell.run("%mgpu_srun --background -- x").result
     shown: list[Facts] = []
     header = SimpleNamespace(show=shown.append, settle=lambda: None, widgets=lambda _: 0, end=lambda: None, remove=lambda: None)
-    above = Above(lambda _: header, is_rich=True, lines_of=lambda *_: ())  # type: ignore[arg-type, return-value]
-    above.why()
-    above.job = job
-    above.changed(a_job(JobState.QUEUED))
-    above.why()
-    assert above.bring_up_to_date()
+    updates = HeaderUpdates(lambda _: header, is_rich=True, lines_of=lambda *_: ())  # type: ignore[arg-type, return-value]
+    updates.why()
+    updates.job = job
+    updates.changed(a_job(JobState.QUEUED))
+    updates.why()
+    assert updates.bring_up_to_date()
     assert shown[-1].explained
-    above.cancel()
-    assert (above.cancelling, shell.mock.jobs["MOCK0000"].cancelled.is_set()) == (True, True)
-    above.close()
+    updates.cancel()
+    assert (updates.cancelling, shell.mock.jobs["MOCK0000"].cancelled.is_set()) == (True, True)
+    updates.close()
 
 
 def test_a_hint_about_memory() -> None:

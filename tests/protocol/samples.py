@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mgpu_agent.protocol.codec import encode
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
-from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached, Way
+from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import (
     Bye,
     Check,
@@ -208,7 +208,7 @@ TO_MASTER: dict[str, ToMaster] = {
         beat=3602.5,
     ),
     "task": TaskReport(status=STATUS),
-    "prepared": Prepared(key=KEY, offer=Offer(ways=(WAY,), port=40_000, master_port=20_001)),
+    "prepared": Prepared(key=KEY, offer=MeetingPoint(ways=(WAY,), port=40_000, master_port=20_001)),
     "met": Met(
         key=KEY,
         reached=(Reached(NODE, WAY.address),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.meeting import Fingerprint, Offer, Peer, Reached, Unreached, Way
+from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Met
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books
@@ -307,7 +307,7 @@ def replace_epoch(key):
 def test_of_many_nodes_each_goes_to_the_first_and_to_its_neighbours():
     nodes = tuple(NodeId(f"n{number}") for number in range(ALL_PAIRS + 10))
     large = Meeting(1, nodes)
-    large.offers = {node: Offer(ways=(Way(f"{node}.a", ""), Way(f"{node}.b", "eth1")), port=1, master_port=7) for node in nodes}
+    large.offers = {node: MeetingPoint(ways=(Way(f"{node}.a", ""), Way(f"{node}.b", "eth1")), port=1, master_port=7) for node in nodes}
     assert [len(large.peers_of(node)) for node in (nodes[0], nodes[5], nodes[-1])] == [NEIGHBOURS, NEIGHBOURS + 1, NEIGHBOURS]
     for node in nodes:
         reached = tuple(Reached(peer.node_id, way.address) for peer in large.peers_of(node) for way in peer.ways)

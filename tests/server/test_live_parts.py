@@ -12,7 +12,7 @@ from mgpu_agent.protocol.model import GpuSample
 from mgpu_jupyter.api import live
 from mgpu_jupyter.client.live_view import LiveState, Model
 from mgpu_jupyter.master.node_views import NodeView
-from mgpu_jupyter.master.waiting_room import WaitingRoom, waiting_room
+from mgpu_jupyter.master.queue_snapshot import QueueSnapshot, queue_snapshot
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Quota, Scheduling
 from mgpu_jupyter.scheduler.explain.waiting import waiting
@@ -36,7 +36,7 @@ IDS = [JobId(f"JOB{number:05}") for number in range(5_000)]
 def version(number, order, group=lambda job_id: "busy", words=None, expected=None, numbers=NUMBERS):
     keys = [group(job_id) for job_id in order]
     reasons = {key: Reason("busy", (words or {}).get(key, f"Waits for {key}.")) for key in keys}
-    return numbers.version(number, WaitingRoom(list(order), keys, reasons, expected or {}))
+    return numbers.version(number, QueueSnapshot(list(order), keys, reasons, expected or {}))
 
 
 def applied(model, frame):
@@ -106,7 +106,7 @@ def test_a_reader_that_applies_differences_has_the_queue():
         last = now
 
 
-def test_the_waiting_room_says_what_each_job_is_told():
+def test_the_snapshot_of_the_queue_says_what_each_job_is_told():
     """One look at all says the same as a question about each."""
     policy = Policy(scheduling=Scheduling(quotas={"max": Quota(running=0)}))
     cluster = Cluster(("n1", 4), policy=policy)
@@ -119,15 +119,17 @@ def test_the_waiting_room_says_what_each_job_is_told():
     cluster.schedule(3.0)
     fresh = cluster.submit(gpus=1, user="zoe")
     state = cluster.state
-    room = waiting_room(state, 3.0)
+    snapshot = queue_snapshot(state, 3.0)
 
-    told = {job_id: room.reasons[key] for job_id, key in zip(room.order, room.keys, strict=True)}
-    assert list(room.order) == list(state.queue)
-    assert told == {job_id: waiting(state, job_id, 3.0).reason for job_id in room.order}
+    told = {job_id: snapshot.reasons[key] for job_id, key in zip(snapshot.order, snapshot.keys, strict=True)}
+    assert list(snapshot.order) == list(state.queue)
+    assert told == {job_id: waiting(state, job_id, 3.0).reason for job_id in snapshot.order}
     assert sorted(reason.code for reason in told.values()) == ["busy", "busy", "busy", "busy", "new", "promised", "quota"]
     assert told[fresh].code == "new"
-    assert room.expected == {job_id: start for job_id in room.order if (start := waiting(state, job_id, 3.0).expected_at) is not None}
-    assert list(room.expected) == [room.order[0]]
+    assert snapshot.expected == {
+        job_id: start for job_id in snapshot.order if (start := waiting(state, job_id, 3.0).expected_at) is not None
+    }
+    assert list(snapshot.expected) == [snapshot.order[0]]
 
 
 # --- readings ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from mgpu_agent.process.preparation import Preparation
 from mgpu_agent.protocol.errors import EngineError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.meeting import Offer, Reached, Unreached, Way
+from mgpu_agent.protocol.meeting import MeetingPoint, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Meet, Met
 from mgpu_agent.protocol.model import LaunchSpec
 from mgpu_agent.whereabouts import Whereabouts
@@ -127,9 +127,9 @@ class Meetings:
         self.waiting: set[AttemptKey] = set()
         self._done: list[Met] = []
 
-    def open(self, spec: LaunchSpec) -> Offer:
+    def open(self, spec: LaunchSpec) -> MeetingPoint:
         self.waiting.add(spec.key)
-        return Offer(
+        return MeetingPoint(
             ways=(Way(self._node.name, "eth0"),), port=1000, master_port=29500 if any(task.rank == 0 for task in spec.tasks) else 0
         )
 

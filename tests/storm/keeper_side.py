@@ -1,4 +1,4 @@
-"""The product's keeper on a simulated machine: its desk and ledger are the real ones, its file, its processes and its loop are not."""
+"""The product's keeper on a simulated machine: its decisions and ledger are the real ones, its file, its processes and its loop are not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from mgpu_agent.keeper import messages as keeper
-from mgpu_agent.keeper.desk import Desk
-from mgpu_agent.keeper.family import LiveTask
 from mgpu_agent.keeper.ledger import Ledger
+from mgpu_agent.keeper.live_tasks import LiveTask
+from mgpu_agent.keeper.machine import KeeperMachine
 from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.protocol.errors import EngineError
 from mgpu_agent.protocol.failpoints import reach
@@ -106,7 +106,7 @@ class Host:
 
 
 class Processes:
-    """The keeper's live processes, as `mgpu_agent.keeper.family.Family`."""
+    """The keeper's live processes, as `mgpu_agent.keeper.live_tasks.LiveTasks`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -163,27 +163,27 @@ class Processes:
 
 
 class KeeperProcess(Process):
-    """The product's desk, and a loop around it that the world drives."""
+    """The product's decisions, and a loop around it that the world drives."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node.world, f"{node.name}.keeper", node.machine)
         self.node = node
-        self.family = Processes(node)
+        self.live = Processes(node)
         self.inbox: list[keeper.ToKeeper] = []
         self.outbox: list[keeper.FromKeeper] = []
-        self.desk: Desk | None = None
+        self.keeper_machine: KeeperMachine | None = None
 
     def start(self, lost_reason: str) -> None:
         """Come up: what an earlier keeper left is ended first."""
         self.begin()
-        self.inbox, self.outbox, self.family, self.desk = [], [], Processes(self.node), None
+        self.inbox, self.outbox, self.live, self.keeper_machine = [], [], Processes(self.node), None
         self.run(lambda: self._open(lost_reason))
         self.turn_at(self.world.now)
 
     def _open(self, lost_reason: str) -> None:
         ledger = Ledger(Path("ledger"), self.node.boot_id, lambda _: LedgerInMemory(self.node.disk))
         end_lost_tasks(ledger, Host(self.node), lost_reason)
-        self.desk = Desk(ledger, self.family, Host(self.node), self.outbox.append)
+        self.keeper_machine = KeeperMachine(ledger, self.live, Host(self.node), self.outbox.append)
 
     def hear(self, messages: list[keeper.ToKeeper]) -> None:
         """Take in what the agent wrote to the socket."""
@@ -194,15 +194,15 @@ class KeeperProcess(Process):
     def turn(self) -> None:
         messages, self.inbox = self.inbox, []
         for message in messages:
-            self.desk.obey(message)
-        self.desk.turn()
+            self.keeper_machine.obey(message)
+        self.keeper_machine.turn()
         self.send()
         machine, moments = self.machine, []
-        if self.desk.has_pending:
+        if self.keeper_machine.has_pending:
             moments.append(self.world.now)
-        if (next_at := self.desk.next_at()) is not None:
+        if (next_at := self.keeper_machine.next_at()) is not None:
             moments.append(self.world.now + max(0.0005, next_at - machine.monotonic()))
-        if (lease_at := self.desk.lease_at()) is not None:
+        if (lease_at := self.keeper_machine.lease_at()) is not None:
             moments.append(max(self.world.now + 0.0005, machine.when(lease_at) + 0.0001))
         if moments:
             self.turn_at(min(moments))
@@ -216,14 +216,14 @@ class KeeperProcess(Process):
 
     def on_crash(self) -> None:
         """Whatever it had to tell, it tells no more: ends that are in no ledger count as lost."""
-        ledger = self.desk._ledger if self.desk is not None else None
+        ledger = self.keeper_machine._ledger if self.keeper_machine is not None else None
         unwritten = ledger.tasks if ledger is not None and ledger._buffer else ()
-        for key, _ in (*self.family.tasks, *unwritten):
+        for key, _ in (*self.live.tasks, *unwritten):
             self.node.given_up.append((key.job_id, self.world.now))
         left = list(self.node.processes.values())
         for job in left:
             self.node.lose(job)
-            # The warden: TERM, and KILL after a while; what a new keeper finds it ends as well.
+            # The reaper: TERM, and KILL after a while; what a new keeper finds it ends as well.
             job.term()
             self.world.later(WARDEN_S, job.kill)
         self.node.agent.keeper.lost()
@@ -265,8 +265,8 @@ class KeeperClient:
 
         def ask() -> None:
             process.outbox.clear()
-            process.desk.is_leaving = process.desk.is_attached = False
-            process.desk.obey(keeper.Attach(environment={}))
+            process.keeper_machine.is_leaving = process.keeper_machine.is_attached = False
+            process.keeper_machine.obey(keeper.Attach(environment={}))
             told.append(process.outbox.pop())
 
         process.inbox.clear()  # what an earlier agent wrote and was not read is gone with its connection

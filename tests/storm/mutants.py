@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from mgpu_agent.keeper.desk import Desk
 from mgpu_agent.keeper.leases import Leases
 from mgpu_agent.keeper.ledger import Ledger
+from mgpu_agent.keeper.machine import KeeperMachine
 from mgpu_jupyter.master import master as master_module
 from mgpu_jupyter.master.ports import Batch
 from mgpu_jupyter.master.turn import Turn
@@ -78,7 +78,7 @@ def epochs_are_not_kept() -> Any:
 
 def ledger_is_not_asked() -> Any:
     """A launch is carried out however often it comes."""
-    return patch.object(Desk, "_is_new", lambda self, start: True)
+    return patch.object(KeeperMachine, "_is_new", lambda self, start: True)
 
 
 def stops_leave_no_trace() -> Any:

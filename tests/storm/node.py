@@ -95,7 +95,7 @@ class Node:
 
     def process_ended(self, job: Job) -> None:
         self.processes.pop(job.pid, None)
-        self.keeper.family.note_exit(job)
+        self.keeper.live.note_exit(job)
         self.keeper.turn_at(self.world.now)
 
     def write(self, stem: str, data: bytes) -> None:

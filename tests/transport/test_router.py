@@ -1,4 +1,4 @@
-"""The link's door: who gets in is decided by the key alone, and what comes in carries the name that the key is bound to."""
+"""The link: who gets in is decided by the key alone, and what comes in carries the name that the key is bound to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def keys():
     return tuple(part.decode() for part in zmq.curve_keypair())
 
 
-class Door:
+class LinkUnderTest:
     def __init__(self):
         self.public, secret = keys()
         self.router = Router(public_key=self.public, secret_key=secret)
@@ -54,162 +54,162 @@ class Door:
 
 
 @pytest.fixture
-def door():
-    door = Door()
-    yield door
-    door.close()
+def link():
+    link = LinkUnderTest()
+    yield link
+    link.close()
 
 
-def test_an_enrolled_key_gets_in_under_its_name_and_is_answered(door):
+def test_an_enrolled_key_gets_in_under_its_name_and_is_answered(link):
     pair = keys()
-    door.router.allow(pair[0], "n1")
-    client = door.client(pair)
+    link.router.allow(pair[0], "n1")
+    client = link.client(pair)
     client.send_multipart([b"one", b"two"])
 
-    (message,) = door.receive()
+    (message,) = link.receive()
 
     assert (message.user_id, [bytes(frame) for frame in message.frames]) == ("n1", [b"one", b"two"])
-    assert door.router.send(message.route, [b"three"])
+    assert link.router.send(message.route, [b"three"])
     assert client.poll(LIMIT_S * 1000)
     assert client.recv_multipart() == [b"three"]
 
 
-def test_a_connection_that_is_gone_is_told_to_the_sender(door):
-    assert not door.router.send(b"\0abcd", [b"x"])
+def test_a_connection_that_is_gone_is_told_to_the_sender(link):
+    assert not link.router.send(b"\0abcd", [b"x"])
 
 
-def test_a_name_has_one_key_at_a_time(door):
+def test_a_name_has_one_key_at_a_time(link):
     old, new = keys(), keys()
-    door.router.allow(old[0], "n1")
-    door.router.allow(new[0], "n1")
-    door.client(old).send(b"old")
-    door.client(new).send(b"new")
+    link.router.allow(old[0], "n1")
+    link.router.allow(new[0], "n1")
+    link.client(old).send(b"old")
+    link.client(new).send(b"new")
 
-    (message,) = door.receive()
+    (message,) = link.receive()
 
     assert bytes(message.frames[0]) == b"new"
 
 
-def test_a_key_that_is_taken_off_the_list_is_nobodys_from_its_next_frame_on_and_others_notice_nothing(door):
+def test_a_key_that_is_taken_off_the_list_is_nobodys_from_its_next_frame_on_and_others_notice_nothing(link):
     pair, other = keys(), keys()
-    door.router.allow(pair[0], "n1")
-    door.router.allow(other[0], "n2")
-    client, friend = door.client(pair), door.client(other)
+    link.router.allow(pair[0], "n1")
+    link.router.allow(other[0], "n2")
+    client, friend = link.client(pair), link.client(other)
     client.send(b"before")
     friend.send(b"before")
-    assert sorted((message.user_id, message.refusal) for message in door.receive(until=lambda got: len(got) == 2)) == [
+    assert sorted((message.user_id, message.refusal) for message in link.receive(until=lambda got: len(got) == 2)) == [
         ("n1", ""),
         ("n2", ""),
     ]
 
-    door.router.forbid("n1", "it was stolen")
-    door.router.forbid("n1", "a second time changes nothing")
+    link.router.forbid("n1", "it was stolen")
+    link.router.forbid("n1", "a second time changes nothing")
     client.send(b"after")
     friend.send(b"after")
 
-    messages = door.receive(until=lambda got: len(got) == 2)
+    messages = link.receive(until=lambda got: len(got) == 2)
     assert sorted((message.user_id, message.refusal) for message in messages) == [("n1", "it was stolen"), ("n2", "")]
-    assert (door.router.knows("n1"), door.router.knows("n2")) == (False, True)
-    assert (door.router.holder(pair[0]), door.router.holder(other[0])) == (None, "n2")
+    assert (link.router.knows("n1"), link.router.knows("n2")) == (False, True)
+    assert (link.router.holder(pair[0]), link.router.holder(other[0])) == (None, "n2")
 
 
-def test_a_key_that_was_replaced_is_refused_on_the_connection_that_it_has(door):
+def test_a_key_that_was_replaced_is_refused_on_the_connection_that_it_has(link):
     old, new = keys(), keys()
-    door.router.allow(old[0], "n1")
-    client = door.client(old)
+    link.router.allow(old[0], "n1")
+    client = link.client(old)
     client.send(b"one")
-    door.receive()
-    door.router.allow(new[0], "n1")
+    link.receive()
+    link.router.allow(new[0], "n1")
     client.send(b"two")
 
-    (message,) = door.receive()
+    (message,) = link.receive()
     assert (message.user_id, message.refusal) == ("n1", "the name n1 has another key by now")
-    door.router.allow(old[0], "n1")
+    link.router.allow(old[0], "n1")
     client.send(b"three")
-    assert [(message.user_id, message.refusal) for message in door.receive()] == [("n1", "")]
+    assert [(message.user_id, message.refusal) for message in link.receive()] == [("n1", "")]
 
 
-def test_the_log_says_why_a_key_that_was_once_good_is_refused(door, caplog):
+def test_the_log_says_why_a_key_that_was_once_good_is_refused(link, caplog):
     pair = keys()
-    door.router.remember(pair[0], ":join:x", "this join line was used already")
-    door.client(pair).send(b"let me in")
+    link.router.remember(pair[0], ":join:x", "this join line was used already")
+    link.client(pair).send(b"let me in")
 
-    assert door.receive(until=lambda _: "used already" in caplog.text) == []
-    (told,) = door.router.turned_away()
+    assert link.receive(until=lambda _: "used already" in caplog.text) == []
+    (told,) = link.router.turned_away()
     assert told.startswith("A program at 127.0.0.1 was turned away from the link, since ")
     assert told.endswith(": if it is a node of yours, start its mgpu_node with a line of `mgpu join-token`.")
 
 
 @pytest.mark.parametrize("text", ["", "short", "k" * 41, "k" * 45, '"' * 40, "ü" * 40])
-def test_what_is_no_key_is_named_so(door, text):
+def test_what_is_no_key_is_named_so(link, text):
     with pytest.raises(ValueError):
-        door.router.holder(text)
+        link.router.holder(text)
     with pytest.raises(ValueError):
-        door.router.allow(text, "n1")
+        link.router.allow(text, "n1")
 
 
-def test_the_link_can_listen_on_several_addresses_with_one_port(door):
+def test_the_link_can_listen_on_several_addresses_with_one_port(link):
     pair = keys()
-    door.router.allow(pair[0], "n1")
+    link.router.allow(pair[0], "n1")
 
-    assert door.router.bind("127.0.0.2", door.port) == door.port
+    assert link.router.bind("127.0.0.2", link.port) == link.port
 
     for host in ("127.0.0.1", "127.0.0.2"):
-        door.client(pair, host=host).send(host.encode())
-        assert [bytes(message.frames[0]) for message in door.receive()] == [host.encode()]
+        link.client(pair, host=host).send(host.encode())
+        assert [bytes(message.frames[0]) for message in link.receive()] == [host.encode()]
 
 
-def test_an_address_of_another_machine_is_refused(door):
+def test_an_address_of_another_machine_is_refused(link):
     with pytest.raises(InvalidRequest) as caught:
-        door.router.bind("192.0.2.1", door.port)
+        link.router.bind("192.0.2.1", link.port)
 
     assert caught.value.code == "no-such-address"
 
 
 REFUSED = {
-    "unknown key": (lambda door: door.client(door.stranger), "is not enrolled"),
-    "wrong server key": (lambda door: door.client(door.good, server_key=keys()[0]), "encrypted for another server key"),
-    "no CURVE": (lambda door: door.client(None), "did not use CURVE"),
-    "own routing id": (lambda door: door.client(door.good, routing_id=b"n2"), "chose its own routing id"),
+    "unknown key": (lambda link: link.client(link.stranger), "is not enrolled"),
+    "wrong server key": (lambda link: link.client(link.good, server_key=keys()[0]), "encrypted for another server key"),
+    "no CURVE": (lambda link: link.client(None), "did not use CURVE"),
+    "own routing id": (lambda link: link.client(link.good, routing_id=b"n2"), "chose its own routing id"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_whoever_does_not_belong_is_refused_and_the_log_says_so_once(door, caplog, case):
+def test_whoever_does_not_belong_is_refused_and_the_log_says_so_once(link, caplog, case):
     connect, sentence = REFUSED[case]
-    door.good, door.stranger = keys(), keys()
-    door.router.allow(door.good[0], "n1")
+    link.good, link.stranger = keys(), keys()
+    link.router.allow(link.good[0], "n1")
     caplog.set_level(logging.WARNING, "mgpu.link")
 
     def told(_=None):
         return sum(sentence in record.message for record in caplog.records)
 
     for _ in range(3):
-        connect(door).send(b"let me in")
-    messages = door.receive(until=told)
-    messages += door.receive(until=lambda _: False, limit_s=0.5)
+        connect(link).send(b"let me in")
+    messages = link.receive(until=told)
+    messages += link.receive(until=lambda _: False, limit_s=0.5)
 
     assert messages == []
     assert told() == 1
-    friend = door.client(keys_of_friend := keys())
-    door.router.allow(keys_of_friend[0], "n3")
+    friend = link.client(keys_of_friend := keys())
+    link.router.allow(keys_of_friend[0], "n3")
     friend.send(b"hello")
-    assert [message.user_id for message in door.receive()] == ["n3"]
+    assert [message.user_id for message in link.receive()] == ["n3"]
 
 
-def test_a_port_that_is_taken_is_said_in_a_sentence(door):
+def test_a_port_that_is_taken_is_said_in_a_sentence(link):
     other = Router(public_key=keys()[0], secret_key=keys()[1])
 
     with pytest.raises(Unavailable) as caught:
-        other.bind("127.0.0.1", door.port)
+        other.bind("127.0.0.1", link.port)
 
     assert caught.value.code == "link-port"
     other.close()
 
 
-def test_wake_ends_a_wait(door):
+def test_wake_ends_a_wait(link):
     begun = time.monotonic()
-    door.router.wake()
-    door.router.wait(LIMIT_S)
+    link.router.wake()
+    link.router.wait(LIMIT_S)
 
     assert time.monotonic() - begun < LIMIT_S / 2

@@ -1,4 +1,4 @@
-"""The one door to the API: who asks, may they, and what an error looks like. Every handler, WebSockets too, goes through it."""
+"""What every request to the API goes through, WebSockets too: who asks, may they, and what an error looks like."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tornado.web import HTTPError
 
 from mgpu_agent.protocol.errors import Forbidden, InvalidRequest, MgpuError, NotFound, Unauthorised, Unavailable
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, JobId, NodeId
+from mgpu_jupyter.api.folders import Nearby
 from mgpu_jupyter.api.models import MAX_BODY_BYTES
-from mgpu_jupyter.api.nearby import Nearby
 from mgpu_jupyter.api.routes import ROUTES
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.privacy import Sight, shown

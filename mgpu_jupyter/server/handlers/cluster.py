@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.api import models, node_actions
+from mgpu_jupyter.api import administration, models
 from mgpu_jupyter.api.openapi import document
-from mgpu_jupyter.master.doors import Wish
+from mgpu_jupyter.master.node_calls import Wish
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.trust import notice
 from mgpu_jupyter.master.views import free_gpus, node_view, site_view
@@ -109,7 +109,7 @@ class NodeHandler(NodesBase):
     async def patch(self, node_id: str) -> None:
         """Do to a node what an administrator asks for."""
         self.person.check_is_admin("administer nodes")
-        body = self.read_body(node_actions.NodeAction)
+        body = self.read_body(administration.NodeAction)
         if body.action != "revoke":
             wish = Wish(action=body.action, reason=body.reason, users=body.users, accounts=body.accounts, labels=body.labels)
             message = await self.service.order_node(self.person, NodeId(node_id), wish)
@@ -117,13 +117,13 @@ class NodeHandler(NodesBase):
             raise InvalidRequest("names-not-used", "Users, accounts and labels go with other actions: leave them out of revoke.")
         else:
             message = await self.service.revoke_node(self.person, NodeId(node_id), body.reason)
-        self.answer(node_actions.NodeActionAnswer(node_id=NodeId(node_id), action=body.action, message=message))
+        self.answer(administration.NodeActionAnswer(node_id=NodeId(node_id), action=body.action, message=message))
 
     async def delete(self, node_id: str) -> None:
         """Forget a node that is offline and holds nothing."""
         self.person.check_is_admin("administer nodes")
         message = await self.service.order_node(self.person, NodeId(node_id), Wish(action="remove"))
-        self.answer(node_actions.NodeActionAnswer(node_id=NodeId(node_id), action="remove", message=message))
+        self.answer(administration.NodeActionAnswer(node_id=NodeId(node_id), action="remove", message=message))
 
 
 class OutlookHandler(Guarded):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import models, upkeep
+from mgpu_jupyter.api import administration, models
 from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, PREFIX
 from mgpu_jupyter.master.ports import JobFilter
 from mgpu_jupyter.model.job import FINAL_STATES, JobSpec, JobState
@@ -210,7 +210,7 @@ class PurgeHandler(Guarded):
 
     async def post(self) -> None:
         """Forget them, with their output."""
-        self.answer(await purge(self.service, self.person, self.read_body(upkeep.PurgeRequest)))
+        self.answer(await purge(self.service, self.person, self.read_body(administration.PurgeRequest)))
 
 
 def submitted(jobs: Sequence[Job]) -> models.Submitted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
-from mgpu_jupyter.api.upkeep import ReplaceRequest
+from mgpu_jupyter.api.administration import ReplaceRequest
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.server.handlers.base import job_id_of
 from mgpu_jupyter.server.handlers.jobs import Taking

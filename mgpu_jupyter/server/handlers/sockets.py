@@ -24,10 +24,10 @@ from mgpu_jupyter.server.errors import answer_for
 from mgpu_jupyter.server.follow import Follower, Position, parse_offsets
 from mgpu_jupyter.server.foreign import JSON
 from mgpu_jupyter.server.handlers.base import RESOURCE, Guarded, job_id_of
+from mgpu_jupyter.server.job_stdin import JobStdin
 from mgpu_jupyter.server.limits import Cost
 from mgpu_jupyter.server.live.events import EventStream, Wanted
 from mgpu_jupyter.server.relay import Refused, open_socket, pump
-from mgpu_jupyter.server.typing_in import Typist
 from mgpu_jupyter.server.upstream import Upstream
 
 SWITCHING_PROTOCOLS = 101
@@ -143,7 +143,7 @@ class JobStreamHandler(Socket):
     """Output and state of one job; with `input`, also what is typed into it."""
 
     path = "jobs/{job_id}/stream"
-    _typist: Typist | None = None
+    _typist: JobStdin | None = None
     _acks: asyncio.Task[None] | None = None
 
     async def get(self, job_id: str) -> None:
@@ -162,7 +162,7 @@ class JobStreamHandler(Socket):
             raise InvalidRequest("invalid", "The parameter input is 8 to 40 letters and digits, which you make up: see openapi.json.")
         if not await ensure_async(self.authorizer.is_authorized(self, self.current_user, "write", RESOURCE)):
             raise Forbidden("forbidden", "The server's authorizer does not let you write here: ask an administrator.")
-        self._typist = Typist(self.service, job_id, writer)
+        self._typist = JobStdin(self.service, job_id, writer)
 
     async def _send_all(self) -> None:
         if self._typist is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu_jupyter.api.people import NewUser
+from mgpu_jupyter.api.administration import NewUser
 from mgpu_jupyter.server import people
 from mgpu_jupyter.server.handlers.base import Guarded
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api.live import QueueFrame
-from mgpu_jupyter.master.waiting_room import WaitingRoom, waiting_room
+from mgpu_jupyter.master.queue_snapshot import QueueSnapshot, queue_snapshot
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.hub import Hub, Watch
 from mgpu_jupyter.server.live.queue_versions import Numbers, Version, difference, is_same, whole
@@ -27,14 +27,14 @@ DIFFERENCES_KEPT = 8
 ANEW_S = 30.0
 """The words of reasons tell times, which pass without an event."""
 
-Question = Callable[[ClusterState], tuple[WaitingRoom, float]]
+Question = Callable[[ClusterState], tuple[QueueSnapshot, float]]
 
 
 class Board:
     """The queue for all its readers. Belongs to the server's loop."""
 
     def __init__(
-        self, ask: Callable[[Question], Awaitable[tuple[WaitingRoom, float]]], hub: Hub, clock: Callable[[], float], first: int
+        self, ask: Callable[[Question], Awaitable[tuple[QueueSnapshot, float]]], hub: Hub, clock: Callable[[], float], first: int
     ) -> None:
         self._ask = ask
         self._hub = hub
@@ -89,21 +89,21 @@ class Board:
         with self._hub.watch() as changed:
             while True:
                 try:
-                    room, cost_s = await self._ask(self._question)
+                    snapshot, cost_s = await self._ask(self._question)
                 except MgpuError as error:  # a turn came to nothing: the next one tells
                     log.info("the queue was not looked at: %s", error)
                     cost_s = 0.0
                 else:
-                    self._take(room)
+                    self._take(snapshot)
                 await asyncio.sleep(max(LEAST_PAUSE_S, SHARE * cost_s))
                 await changed.wait(ANEW_S)
 
-    def _question(self, state: ClusterState) -> tuple[WaitingRoom, float]:
+    def _question(self, state: ClusterState) -> tuple[QueueSnapshot, float]:
         begun = time.perf_counter()
-        return waiting_room(state, self._clock()), time.perf_counter() - begun
+        return queue_snapshot(state, self._clock()), time.perf_counter() - begun
 
-    def _take(self, room: WaitingRoom) -> None:
-        version = self._numbers.version(self._number + 1, room)
+    def _take(self, snapshot: QueueSnapshot) -> None:
+        version = self._numbers.version(self._number + 1, snapshot)
         newest = next(reversed(self._versions.values()), None)
         if newest is None or not is_same(newest, version):
             self._number += 1

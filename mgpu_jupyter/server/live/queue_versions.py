@@ -9,7 +9,7 @@ import msgspec
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.api.live import QueueFrame, Why
-from mgpu_jupyter.master.waiting_room import WaitingRoom
+from mgpu_jupyter.master.queue_snapshot import QueueSnapshot
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -29,18 +29,18 @@ class Numbers:
         self._numbers: dict[Hashable, int] = {}
         self._next = 1
 
-    def version(self, number: int, room: WaitingRoom) -> Version:
+    def version(self, number: int, snapshot: QueueSnapshot) -> Version:
         """Return what was seen as a version."""
         numbers: dict[Hashable, int] = {}
-        for key in room.reasons:
+        for key in snapshot.reasons:
             numbers[key] = self._numbers.get(key) or self._new()
         self._numbers = numbers
         return Version(
             number,
-            tuple(room.order),
-            dict(zip(room.order, map(numbers.__getitem__, room.keys), strict=True)),
-            {numbers[key]: Why(reason.code, reason.text) for key, reason in room.reasons.items()},
-            {job_id: round(start, 0) for job_id, start in room.expected.items()},
+            tuple(snapshot.order),
+            dict(zip(snapshot.order, map(numbers.__getitem__, snapshot.keys), strict=True)),
+            {numbers[key]: Why(reason.code, reason.text) for key, reason in snapshot.reasons.items()},
+            {job_id: round(start, 0) for job_id, start in snapshot.expected.items()},
         )
 
     def _new(self) -> int:

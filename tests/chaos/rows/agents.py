@@ -25,11 +25,11 @@ GPUS = 4
 RANDOM_KILLS = 10
 PAUSE_S = 0.3
 FAILPOINT_LIMIT_S = 2.0
-KEEPER_LIMIT_S = 5.0  # its warden ends what it left before it is gone itself
+KEEPER_LIMIT_S = 5.0  # its reaper ends what it left before it is gone itself
 LOCK_LIMIT_S = 40.0
 DRAIN_S = 120.0
 GRACE_S = 2.0
-LEFT_S = 10.0  # the warden waits a second between TERM and KILL; the rest is for a busy machine
+LEFT_S = 10.0  # the reaper waits a second between TERM and KILL; the rest is for a busy machine
 LOST = "node-lost"
 FIRST_START = ("agent.keeper", "agent.enrolment.before", "agent.enrolment.after")
 """Reached by a node that is new."""
@@ -99,7 +99,7 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
     stage.kill(node)
     _kill_keeper(stage, node)
     directory = stage.state / "nodes" / node
-    wait_until(lambda: not _is_kept(directory), f"the warden of {node} is done", LOCK_LIMIT_S)
+    wait_until(lambda: not _is_kept(directory), f"the reaper of {node} is done", LOCK_LIMIT_S)
     # Started here and not by the agent, whose later keepers would die at the same place again and again.
     command = [sys.executable, "-P", "-m", "mgpu_agent.keeper", "--dir", str(directory), "--idle", "30"]
     keeper = stage.start(
@@ -123,7 +123,7 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
 
 
 def _is_kept(directory: Path) -> bool:
-    """Tell whether a keeper or its warden holds the lock of a node's directory."""
+    """Tell whether a keeper or its reaper holds the lock of a node's directory."""
     with (directory / LOCK_NAME).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

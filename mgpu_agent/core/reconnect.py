@@ -1,10 +1,34 @@
-"""How the agent knocks at the master's door: ever more slowly, and what it makes of being turned away. Pure."""
+"""How the agent connects again: how long it waits for what, ever more slowly, and what it makes of being refused. Pure."""
 
 from __future__ import annotations
 
 from mgpu_agent.core.commands import Connect, End, Say
 from mgpu_agent.core.events import LinkFell
-from mgpu_agent.core.patience import BACK_OFF_S, REFUSED_BACK_OFF_S, BackOff
+
+ANSWER_S = 3.0  # a master on the same machine answers in milliseconds; after this the key is taken as unknown to it
+SILENCE_S = 120.0  # an end is told every 10 s: a master that takes none of twelve does not hear us
+LONELY_S = 60.0
+BACK_OFF_S = (0.1, 2.0)
+REFUSED_BACK_OFF_S = (1.0, 30.0)
+
+
+class BackOff:
+    """Delays that double with each failure in a row."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def next_s(self, limits: tuple[float, float] = BACK_OFF_S) -> float:
+        """Return the delay before the next try, between these limits."""
+        first, most = limits
+        delay_s = min(most, first * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return delay_s
+
+    def reset(self) -> None:
+        """Begin anew: it worked."""
+        self._failures = 0
+
 
 LINE_TRIES = 4  # with the line's key and with our own in turn: the answer to an enrolment may have been lost
 HANG_UPS = 4
@@ -22,7 +46,7 @@ WHY = {
 }
 
 
-class Knocking:
+class Reconnect:
     """The tries since it last worked."""
 
     def __init__(self) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from mgpu_agent.keeper.alarm import boot_clock
 from mgpu_agent.keeper.attempt_hooks import AttemptHooks
-from mgpu_agent.keeper.family import LiveTask
 from mgpu_agent.keeper.hooks import LOST, HookRunner
 from mgpu_agent.keeper.leases import RAN_OUT, Leases
 from mgpu_agent.keeper.ledger import Ledger, stale
+from mgpu_agent.keeper.live_tasks import LiveTask
 from mgpu_agent.keeper.messages import (
     MARKER,
     Attach,
@@ -34,7 +34,7 @@ from mgpu_agent.keeper.messages import (
     ToKeeper,
     incarnation,
 )
-from mgpu_agent.keeper.ports import Host, Processes, Typing
+from mgpu_agent.keeper.ports import Host, Processes, TaskStdin
 from mgpu_agent.keeper.slots import SpoolSlots
 from mgpu_agent.keeper.trees import marker_value
 from mgpu_agent.keeper.user_starts import Stop, UserStarts
@@ -51,23 +51,23 @@ UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
 SHUTDOWN_GRACE_S = 5.0
 
 
-class Desk:
+class KeeperMachine:
     """What a keeper knows and decides."""
 
     def __init__(
         self,
         ledger: Ledger,
-        family: Processes,
+        live: Processes,
         host: Host,
         send: Callable[[FromKeeper], None],
         *,
-        typing: Typing | None = None,
+        typing: TaskStdin | None = None,
         confine: Callable[[Confinement], None] = lambda _: None,
     ) -> None:
         """`confine` is told what the processes of other accounts are bound by."""
         self._confine = confine
         self._typing = typing
-        self.family = family
+        self.live = live
         self.is_attached = False
         """Whether the agent said who it is: the first thing that it hears is all that there is."""
         self.is_leaving = False
@@ -83,7 +83,7 @@ class Desk:
         self._pending: deque[StartTasks] = deque()
         self._untold: deque[tuple[float, LiveTask]] = deque()
         self._user_starts = UserStarts(self)
-        runner = HookRunner(ledger.ledger_id, family, host, lambda: self._environment)
+        runner = HookRunner(ledger.ledger_id, live, host, lambda: self._environment)
         self._hooks = AttemptHooks(ledger, self, host, runner, self._answer)
 
     @property
@@ -94,16 +94,16 @@ class Desk:
     @property
     def is_busy(self) -> bool:
         """Tell whether anything lives or is about to."""
-        return bool(self.family.tasks or self._pending or self._user_starts)
+        return bool(self.live.tasks or self._pending or self._user_starts)
 
     def has_attempt(self, key: AttemptKey) -> bool:
         """Tell whether a process of this attempt is alive, or is about to be."""
-        return key in self._user_starts or self.family.has_attempt(key)
+        return key in self._user_starts or self.live.has_attempt(key)
 
     def next_at(self) -> float | None:
         """Return when there is something to do, on the monotonic clock; leases have their own (`lease_at`)."""
         moments = [self._untold[0][0]] if self._untold else []
-        if (sweep_at := self.family.next_sweep_at()) is not None:
+        if (sweep_at := self.live.next_sweep_at()) is not None:
             moments.append(sweep_at)
         moments += self._hooks.runner.moments()
         return min(moments, default=None)
@@ -117,8 +117,8 @@ class Desk:
         self._start_some()
         self._end_leases()
         self._hooks.runner.press(time.monotonic())
-        self._finish(self.family.reap(time.monotonic(), time.time()))
-        self._finish(self.family.sweep(time.monotonic()))
+        self._finish(self.live.reap(time.monotonic(), time.time()))
+        self._finish(self.live.sweep(time.monotonic()))
         self._tell_started()
         self._ledger.flush()
 
@@ -127,7 +127,7 @@ class Desk:
         self._pending.clear()
         stop = Stop(SHUTDOWN_GRACE_S, "The keeper was stopped.", lost=True)
         self._user_starts.stop_all(stop)
-        for key, _ in list(self.family.tasks):
+        for key, _ in list(self.live.tasks):
             self.end_trees(key, stop)
 
     # --- messages ----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Desk:
                 if self._typing is not None:
                     self._typing.resize(message)
             case Warn():
-                self.family.warn(message)
+                self.live.warn(message)
             case MasterAlive(alive_at=alive_at):
                 self._leases.renew(alive_at, boot_clock())
             case Attach(environment=environment, confinement=confinement):
@@ -156,7 +156,7 @@ class Desk:
                 self._confine(confinement)
                 self.is_attached = True
                 self._untold.clear()
-                for task in self.family.tasks.values():
+                for task in self.live.tasks.values():
                     task.told = True
                 self._hooks.take_up()
                 tasks = tuple(map(self._hooks.outside, self._ledger.tasks.values()))
@@ -209,7 +209,7 @@ class Desk:
 
     def end_trees(self, key: AttemptKey, stop: Stop) -> None:
         """End what runs of an attempt."""
-        self.family.stop(key, stop.grace_s, stop.reason, time.monotonic(), lost=stop.lost)
+        self.live.stop(key, stop.grace_s, stop.reason, time.monotonic(), lost=stop.lost)
 
     # --- starting ----------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Desk:
         else:
             refusal = self._ledger.refusal(start.key)
         job_id = start.key.job_id
-        if refusal is None and (self._user_starts.has_job(job_id) or any(key.job_id == job_id for key, _ in self.family.tasks)):
+        if refusal is None and (self._user_starts.has_job(job_id) or any(key.job_id == job_id for key, _ in self.live.tasks)):
             refusal = StartRefused(
                 key=start.key, code="attempt-alive", message=f"An earlier attempt of job {start.key.job_id} still runs here.", fault="node"
             )
@@ -354,12 +354,12 @@ class Desk:
             self._typing.started(start.key, rank)
         self._ledger.note_begun(start.key, rank, pid, time.time(), boot_clock())
         task = LiveTask(start.key, rank, pid, self._marker(start.key, rank), uid=None if start.account is None else start.account.uid)
-        self.family.add(task)
+        self.live.add(task)
         self._untold.append((time.monotonic() + UNTOLD_S, task))
 
     def all_answered(self, key: AttemptKey) -> None:
         """Take in that no more processes of an attempt will start: if those that did are over, so is the attempt."""
-        if key in self._ledger.hooks and not self.family.has_attempt(key) and not self._hooks.runner.is_busy(key):
+        if key in self._ledger.hooks and not self.live.has_attempt(key) and not self._hooks.runner.is_busy(key):
             self._hooks.tidy(key)
 
     def refuse(self, start: StartTasks, failure: SpawnFailure, state: str = "failed") -> None:
@@ -385,7 +385,7 @@ class Desk:
                 start.key, rank.rank, ended_at=time.time(), exit_code=failure.exit_code, signal=None, reason=failure.message, sizes=(0, 0)
             )
             self._answer(TaskChanged(record=record))
-        self.family.stop(start.key, 0.0, failure.message, time.monotonic())
+        self.live.stop(start.key, 0.0, failure.message, time.monotonic())
 
     # --- telling -----------------------------------------------------------------------------------
 
@@ -393,14 +393,14 @@ class Desk:
         now = time.monotonic()
         while self._untold and (self._untold[0][0] <= now or self._untold[0][1].told):
             _, task = self._untold.popleft()
-            if not task.told and (task.key, task.rank) in self.family.tasks:
+            if not task.told and (task.key, task.rank) in self.live.tasks:
                 task.told = True
                 self._answer(TaskChanged(record=self._ledger.tasks[task.key, task.rank]))
 
     def _finish(self, tasks: list[LiveTask]) -> None:
         for task in tasks:
             reach("keeper.end")
-            self.family.remove(task)
+            self.live.remove(task)
             if self._hooks.runner.owns(task.key):
                 self._hooks.runner.finished(task)
                 continue

@@ -15,7 +15,7 @@ from mgpu_jupyter.scheduler.model import Reason
 from mgpu_jupyter.scheduler.state import ClusterState
 
 
-class WaitingRoom(NamedTuple):
+class QueueSnapshot(NamedTuple):
     """What was seen."""
 
     order: list[JobId]
@@ -25,7 +25,7 @@ class WaitingRoom(NamedTuple):
     expected: dict[JobId, float]
 
 
-def waiting_room(state: ClusterState, at: float) -> WaitingRoom:
+def queue_snapshot(state: ClusterState, at: float) -> QueueSnapshot:
     """Look at all that waits in order."""
     fresh = {id(entry) for entry in state.planner.fresh}
     promises = [(promise.at, promise.job_id) for promise in state.planner.promises]
@@ -63,4 +63,4 @@ def waiting_room(state: ClusterState, at: float) -> WaitingRoom:
         if key not in reasons:
             reasons[key] = why(state, entry.lane.shape, end, known)
     waits = set(order)
-    return WaitingRoom(order, keys, reasons, {job_id: start for start, job_id in promises if job_id in waits})
+    return QueueSnapshot(order, keys, reasons, {job_id: start for start, job_id in promises if job_id in waits})

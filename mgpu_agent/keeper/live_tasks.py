@@ -75,7 +75,7 @@ class LiveTask:
         return self.uid is None or user in (0, self.uid)
 
 
-class Family:
+class LiveTasks:
     """All live tasks of this keeper."""
 
     def __init__(self, helpers: Helpers | None = None) -> None:

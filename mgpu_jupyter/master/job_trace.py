@@ -23,7 +23,7 @@ NEXT_PASS = ("next-pass", "It waited for the next pass over the queue.")
 WITH_START = "with the start, since one node needs no other's word"
 
 
-class Trail(msgspec.Struct, frozen=True, kw_only=True):
+class TraceSources(msgspec.Struct, frozen=True, kw_only=True):
     """All that is kept of a job's way."""
 
     job: Job
@@ -32,19 +32,19 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     records: Sequence[Record] = ()
 
 
-def trace_of(trail: Trail, now: float) -> api.Trace:
+def trace_of(sources: TraceSources, now: float) -> api.Trace:
     """Return the whole way of a job."""
-    job = trail.job
-    tries = [one for one in trail.earlier if one.attempt < job.attempt or job.state is JobState.QUEUED]
+    job = sources.job
+    tries = [one for one in sources.earlier if one.attempt < job.attempt or job.state is JobState.QUEUED]
     attempts: list[api.AttemptTrace] = []
     queued_at = job.submitted_at
     for one in tries:
-        attempts.append(_attempt(trail, one, queued_at, now))
+        attempts.append(_attempt(sources, one, queued_at, now))
         queued_at = one.ended_at or queued_at
     if job.state is JobState.QUEUED or not job.placements:
-        attempts.append(_waiting(trail, queued_at, now))
+        attempts.append(_waiting(sources, queued_at, now))
     else:
-        attempts.append(_attempt(trail, job, queued_at, now))
+        attempts.append(_attempt(sources, job, queued_at, now))
     return api.Trace(
         job_id=job.id,
         name=job.spec.name,
@@ -60,11 +60,11 @@ def trace_of(trail: Trail, now: float) -> api.Trace:
     )
 
 
-def _attempt(trail: Trail, job: Job, queued_at: float, now: float) -> api.AttemptTrace:
+def _attempt(sources: TraceSources, job: Job, queued_at: float, now: float) -> api.AttemptTrace:
     """Return the way of one attempt that was given nodes."""
-    marks = {(mark.step, mark.who): mark.at for mark in trail.marks if mark.attempt == job.attempt}
+    marks = {(mark.step, mark.who): mark.at for mark in sources.marks if mark.attempt == job.attempt}
     ranks = tuple(_rank(job, placement, rank, marks) for placement in job.placements for rank in placement.ranks)
-    waits = waits_of(trail.records, queued_at, job.placed_at, now)
+    waits = waits_of(sources.records, queued_at, job.placed_at, now)
     return api.AttemptTrace(
         attempt=job.attempt,
         epoch=job.epoch,
@@ -79,10 +79,10 @@ def _attempt(trail: Trail, job: Job, queued_at: float, now: float) -> api.Attemp
     )
 
 
-def _waiting(trail: Trail, queued_at: float, now: float) -> api.AttemptTrace:
+def _waiting(sources: TraceSources, queued_at: float, now: float) -> api.AttemptTrace:
     """Return what there is of an attempt that has no nodes yet, or of a job that ended without one."""
-    job = trail.job
-    waits = waits_of(trail.records, queued_at, job.ended_at, now)
+    job = sources.job
+    waits = waits_of(sources.records, queued_at, job.ended_at, now)
     steps = _first_steps(job, queued_at, waits, job.attempt + 1)
     if job.ended_at is not None:
         steps.append(("ended", job.ended_at, job.reason.text if job.reason else "", None))

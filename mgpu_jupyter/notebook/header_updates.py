@@ -31,12 +31,12 @@ FULL = 0.9
 LinesOf = Callable[[int, int], tuple[str, ...]]
 
 
-class Above:
+class HeaderUpdates:
     """The header of one job, and what its buttons do."""
 
     def __init__(
         self,
-        made: Callable[[Above], Header],
+        made: Callable[[HeaderUpdates], Header],
         gauges: Gauges | None = None,
         *,
         is_rich: bool,

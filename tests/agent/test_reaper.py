@@ -1,4 +1,4 @@
-"""The warden: what a keeper leaves when it is killed ends without anybody's help, wherever it hides, and nothing stays behind."""
+"""The reaper: what a keeper leaves when it is killed ends without anybody's help, wherever it hides, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 __all__ = ("keepers", "talk")  # fixtures
 
-SOON_S = 60.0  # the warden waits one second between TERM and KILL; the rest is for a busy machine
+SOON_S = 60.0  # the reaper waits one second between TERM and KILL; the rest is for a busy machine
 
 HIDDEN = {
     "a plain child": "sleep 300 & echo $!; echo $$; wait",
@@ -37,35 +37,35 @@ def parent_of(pid: int) -> int:
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_what_a_killed_keeper_leaves_is_ended_with_no_agent_there(keepers: Keepers, name: str) -> None:
-    warden = keepers.start()
+    reaper = keepers.start()
     talk = keepers.talk()
     talk.start(a_key(), "sh", "-c", HIDDEN[name])
     pids = [int(word) for word in talk.wait_spool(a_key(), 2)]
     alive_before = [is_alive(pid) for pid in pids]
     os.kill(talk.snapshot.pid, signal.SIGKILL)
 
-    assert warden.wait(SOON_S) == 128 + signal.SIGKILL
+    assert reaper.wait(SOON_S) == 128 + signal.SIGKILL
     assert (alive_before, [is_alive(pid) for pid in pids]) == ([True, True], [False, False])
 
 
-def test_keeper_and_warden_share_no_session_and_no_name(keepers: Keepers) -> None:
-    warden = keepers.start("--idle", "300")
+def test_keeper_and_reaper_share_no_session_and_no_name(keepers: Keepers) -> None:
+    reaper = keepers.start("--idle", "300")
     keeper = keepers.talk().snapshot.pid
-    words = wait_until(lambda: "mgpu_agent.warden" in (found := psutil.Process(warden.pid).cmdline()) and found) or []
+    words = wait_until(lambda: "mgpu_agent.reaper" in (found := psutil.Process(reaper.pid).cmdline()) and found) or []
 
-    assert (parent_of(keeper), os.getsid(keeper), os.getpgid(keeper)) == (warden.pid, keeper, keeper)
+    assert (parent_of(keeper), os.getsid(keeper), os.getpgid(keeper)) == (reaper.pid, keeper, keeper)
     assert ("mgpu_agent.keeper" in words, "mgpu_agent.keeper" in psutil.Process(keeper).cmdline()) == (False, True)
     os.killpg(keeper, signal.SIGKILL)
-    assert warden.wait(SOON_S) == 128 + signal.SIGKILL
+    assert reaper.wait(SOON_S) == 128 + signal.SIGKILL
 
 
-def test_jobs_go_on_when_the_warden_alone_is_killed(keepers: Keepers, tmp_path: Path) -> None:
-    warden = keepers.start()
+def test_jobs_go_on_when_the_reaper_alone_is_killed(keepers: Keepers, tmp_path: Path) -> None:
+    reaper = keepers.start()
     talk = keepers.talk()
     talk.start(a_key(), "sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 7")
     talk.wait_started(a_key())
-    warden.kill()
-    warden.wait(SOON_S)
+    reaper.kill()
+    reaper.wait(SOON_S)
     (tmp_path / "go").touch()
 
     assert talk.wait_end(a_key()).exit_code == 7
@@ -92,13 +92,13 @@ def test_agent_and_keeper_killed_together_leave_nothing_running(joined: SmallMas
     joined.wait(lambda: len(joined.text(fenced).split()) == 2)
     pids = [int(word) for word in joined.text(fenced).split()]
     (keeper,) = node.keepers()
-    warden = psutil.Process(keeper.ppid())
+    reaper = psutil.Process(keeper.ppid())
     node.process.kill()
     keeper.kill()
     node.process.wait(60)
 
     wait_until(lambda: not any(map(is_alive, pids)))
-    wait_until(lambda: not warden.is_running() or warden.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not reaper.is_running() or reaper.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_session_that_was_seen_gives_away_what_hides_in_it(talk: Conversation, tmp_path: Path) -> None:

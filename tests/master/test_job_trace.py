@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.model import TaskStatus
 from mgpu_jupyter.api import traces as api
+from mgpu_jupyter.master.job_trace import TraceSources, trace_of
 from mgpu_jupyter.master.marks import Mark
-from mgpu_jupyter.master.trails import Trail, trace_of
 from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.model import Job, Reason
@@ -43,7 +43,7 @@ def test_a_finished_job_shows_every_step_with_its_time():
     job = placed(state=JobState.FAILED, tasks=(done,), started_at=110.5, ended_at=115.0, exit_code=3, reason=Reason("exit", "It failed."))
     noted = marks(("output", "0", 111.0), ("collected", "0", 115.25))
 
-    trace = trace_of(Trail(job=job, marks=noted, records=[BUSY, QUOTA]), 200.0)
+    trace = trace_of(TraceSources(job=job, marks=noted, records=[BUSY, QUOTA]), 200.0)
 
     (attempt,) = trace.attempts
     assert steps(attempt) == [
@@ -82,7 +82,7 @@ def test_ranks_have_steps_of_their_own_and_a_clock_that_is_behind_makes_no_time_
     job = placed("n1", "n2", state=JobState.STOPPING, tasks=tasks)
     noted = marks(("prepared", "n1", 110.25), ("prepared", "n2", 111.0))
 
-    (attempt,) = trace_of(Trail(job=job, marks=noted), 200.0).attempts
+    (attempt,) = trace_of(TraceSources(job=job, marks=noted), 200.0).attempts
 
     assert steps(attempt)[3:] == [
         ("started", 109.0, 0.0, 0),
@@ -96,10 +96,10 @@ def test_ranks_have_steps_of_their_own_and_a_clock_that_is_behind_makes_no_time_
 
 def test_a_short_wait_is_the_next_pass_whatever_others_were_told_before():
     old = replace(BUSY, at=5.0)
-    (attempt,) = trace_of(Trail(job=placed(placed_at=100.5), records=[old]), 200.0).attempts
+    (attempt,) = trace_of(TraceSources(job=placed(placed_at=100.5), records=[old]), 200.0).attempts
     assert [wait.code for wait in attempt.waits] == ["next-pass"]
 
-    (late,) = trace_of(Trail(job=placed(placed_at=150.0), records=[old, QUOTA]), 200.0).attempts
+    (late,) = trace_of(TraceSources(job=placed(placed_at=150.0), records=[old, QUOTA]), 200.0).attempts
     assert [(wait.since, wait.until, wait.code) for wait in late.waits] == [(100.0, 104.0, "busy"), (104.0, 150.0, "quota")]
 
 
@@ -108,7 +108,7 @@ def test_a_job_that_waits_again_shows_what_became_of_its_earlier_attempt():
     waits = replace(QUEUED, attempt=1, epoch=5, reason=Reason("node-lost", "Node n1 restarted and lost it."))
     record = Record(at=140.0, code="busy", text="Waits for a GPU.")
 
-    trace = trace_of(Trail(job=waits, earlier=[lost], records=[record]), 160.0)
+    trace = trace_of(TraceSources(job=waits, earlier=[lost], records=[record]), 160.0)
 
     first, second = trace.attempts
     assert steps(first)[-1] == ("ended", 130.0, 20.0, None)
@@ -120,11 +120,11 @@ def test_a_job_that_waits_again_shows_what_became_of_its_earlier_attempt():
 def test_the_third_attempt_knows_how_many_are_not_kept_and_a_cancelled_job_never_ran():
     running = placed(attempt=3, placed_at=140.0, mismatches=("It ran elsewhere.",))
     second = placed(attempt=2, ended_at=135.0)
-    trace = trace_of(Trail(job=running, earlier=[second]), 200.0)
+    trace = trace_of(TraceSources(job=running, earlier=[second]), 200.0)
     assert ([one.attempt for one in trace.attempts], trace.left_out) == ([2, 3], 1)
     assert (trace.attempts[1].queued_at, trace.ok, trace.mismatches) == (135.0, False, ("It ran elsewhere.",))
 
     cancelled = replace(QUEUED, state=JobState.CANCELLED, ended_at=103.0, reason=Reason("cancelled", "Cancelled by ann."))
-    (attempt,) = trace_of(Trail(job=cancelled), 200.0).attempts
+    (attempt,) = trace_of(TraceSources(job=cancelled), 200.0).attempts
     assert steps(attempt) == [("submitted", 100.0, 0.0, None), ("queued", 100.0, 0.0, None), ("ended", 103.0, 3.0, None)]
     assert (attempt.reason, attempt.waits[-1].until) == ("Cancelled by ann.", 103.0)

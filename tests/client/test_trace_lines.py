@@ -13,7 +13,7 @@ from mgpu_jupyter.api import traces as api
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, trace
-from mgpu_jupyter.client.trails import as_lines
+from mgpu_jupyter.client.trace_lines import as_lines
 from mgpu_jupyter.model.job import JobState
 
 AT = time.mktime((2020, 5, 17, 10, 0, 0, 0, 0, -1))

@@ -2,7 +2,7 @@
 
 Keepers are killed too (by an operator, by the kernel for want of memory), perhaps together with the agent, and the machine goes on.
 Every process of every job descends from the keeper, which adopts orphans; when it dies, they all fall to the next such ancestor,
-which is the warden. So none can hide by its session, its environment or a parent that is gone, and a start costs nothing.
+which is the reaper. So none can hide by its session, its environment or a parent that is gone, and a start costs nothing.
 
 The lock of the node's directory is held by both: no other keeper begins before all that this one left has ended.
 """
@@ -23,7 +23,7 @@ TERM_S = 1.0  # between TERM and KILL for what lost its keeper
 GIVE_UP_S = 30.0  # what the kernel does not end until then hangs in a driver
 RESCAN_S = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
-_KEEPER, _WARDEN = b"mgpu_agent.keeper", b"mgpu_agent.warden"  # of one length, so that one fits in the other's place
+_KEEPER, _REAPER = b"mgpu_agent.keeper", b"mgpu_agent.reaper"  # of one length, so that one fits in the other's place
 _ARG_START, _ARG_END = 48, 49  # fields of /proc/self/stat, counted from 1
 
 
@@ -92,10 +92,10 @@ def _reap() -> None:
 
 
 def _rename() -> None:
-    """Show another name in `ps`, so that who ends a keeper by name does not end its warden with it."""
+    """Show another name in `ps`, so that who ends a keeper by name does not end its reaper with it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = (int(fields[number - 3]) for number in (_ARG_START, _ARG_END))
         at = ctypes.string_at(start, end - start).find(_KEEPER) if 0 < start < end else -1
         if at >= 0:
-            ctypes.memmove(start + at, _WARDEN, len(_WARDEN))
+            ctypes.memmove(start + at, _REAPER, len(_REAPER))

@@ -44,7 +44,7 @@ class Source(Protocol):
         """Begin again for a job that runs anew; tell whether that is possible."""
 
 
-class Typing:
+class StdinSender:
     """One source on its way to one job."""
 
     def __init__(self, caller: Caller, job_id: str, source: Source, on_lost: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ WINDOW_BYTES = 4 * INPUT_WINDOW_BYTES
 """More than an honest sender is ever ahead."""
 
 
-class Typist:
+class JobStdin:
     """Who types into one job over one connection."""
 
     def __init__(self, service: Service, job_id: JobId, writer: str) -> None:
