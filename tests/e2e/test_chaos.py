@@ -14,10 +14,9 @@ from tests.chaos.rows.disks import can_mount
 from tests.chaos.rows.table import ROWS
 
 SEED = 1
-SMALL = [number for number, row in sorted(ROWS.items()) if row.small]
 
 
-@pytest.mark.parametrize("number", [pytest.param(number, marks=pytest.mark.xdist_group(f"row {number}")) for number in SMALL])
+@pytest.mark.parametrize("number", [number for number, row in sorted(ROWS.items()) if row.small])
 def test_row(number: int, tmp_path: Path) -> None:
     if number == 8 and not can_mount():
         pytest.skip("Only root can mount the small disks that are filled.")
