@@ -135,8 +135,11 @@ def check_private_file(path: Path) -> None:
 
 
 def _check_private(path: Path, mode: int) -> None:
-    info = path.stat()
     kind, what = ("directory", "belong to") if mode == PRIVATE_DIR_MODE else ("file", "be readable by")
+    if path.is_symlink() and path.lstat().st_uid not in (0, os.getuid()):
+        # In a directory for all, like /var/tmp, it would choose which of our own places is written to.
+        raise InvalidRequest(f"unsafe-{kind}", f"{path} is a link that another user made: remove it, or name another {kind}.")
+    info = path.stat()
     if info.st_uid != os.getuid():
         raise InvalidRequest(f"unsafe-{kind}", f"{path} belongs to another user: run  sudo chown {os.getuid()} {path}")
     if info.st_mode & 0o077:

@@ -158,6 +158,22 @@ def test_directory_that_others_can_enter_is_refused(mode: int, tmp_path: Path) -
     )
 
 
+def test_a_link_of_another_user_leads_nowhere_and_ones_own_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, link = places.make_private_dir(tmp_path / "mine"), tmp_path / "link"
+    link.symlink_to(target)
+    assert places.make_private_dir(link) == link
+    if os.getuid() == 0:
+        os.lchown(link, 12345, 12345)
+    else:
+        monkeypatch.setattr("mgpu_agent.protocol.places.os.getuid", lambda: 12345)
+    with pytest.raises(InvalidRequest) as caught:
+        places.make_private_dir(link)
+    assert (caught.value.code, caught.value.message) == (
+        "unsafe-directory",
+        f"{link} is a link that another user made: remove it, or name another directory.",
+    )
+
+
 def test_things_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places.write_private_file(tmp_path / "key", b"secret")
     other = os.getuid() + 1
