@@ -18,6 +18,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.mgpu-setup
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.mgpu-setup
+DOCS_VENV := .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.mgpu-setup
 MPI := $(VENV)/.mgpu-mpi
 LABEXTENSION := $(VENV)/share/jupyter/labextensions/@mgpu/labextension
 IN_VENV = PATH=$(CURDIR)/$(BIN):$$PATH
@@ -34,7 +36,7 @@ apt = apt-get -o DPkg::Lock::Timeout=600 -qq
 debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& { $(apt) install -y --no-install-recommends $(1) >/dev/null 2>&1 || { $(apt) update && $(apt) install -y --no-install-recommends $(1) >/dev/null; }; }
 
-.PHONY: ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz mutate dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release map
+.PHONY: docs ui ui-check ui-tools ui-versions pictures help setup setup-torch fmt check test demo lab bench bench-live bench-variables bench-scheduler bench-panel bench-ui chaos constraints wheel fuzz mutate dist clean lint types imports unit slow properties explore simulate-references e2e stress bench-small ui-release map
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -73,10 +75,11 @@ $(TORCH_STAMP): $(STAMP) mgpu_jupyter/contrib/constraints/torch.txt
 		|| echo "torch could not be installed: tests that train are skipped." >&2
 	@touch $@
 
-fmt: $(STAMP) ## format the code, fix what can be fixed by itself, write the lists of ARCHITECTURE.md and DECISIONS.md
+fmt: $(STAMP) ## format the code, fix what can be fixed by itself, write what is made from code in ARCHITECTURE.md, DECISIONS.md and the reference
 	@[ ! -x labextension/node_modules/.bin/biome ] || (cd labextension && node_modules/.bin/biome check --write .)
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/python -m tests.docs
 	@exec $(BIN)/python -m tests.architecture.contents
 
 map: $(STAMP) ## every module with the first sentence of its docstring
@@ -85,11 +88,12 @@ map: $(STAMP) ## every module with the first sentence of its docstring
 check: $(STAMP) ## the everyday part: style, types, import layers, unit tests, coverage
 	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit
 
-test: $(STAMP) $(TORCH_STAMP) ## the gate: check, end-to-end tests, quickstart notebook, small benchmark
-	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports unit slow ui-check properties simulate-small simulate-references e2e demo bench-small
+test: $(STAMP) $(TORCH_STAMP) ## the gate: check, the site of the documentation, end-to-end tests, quickstart notebook, small benchmark
+	@exec $(BIN)/python tests/gate.py $(MAKE) lint types imports docs unit slow ui-check properties simulate-small simulate-references e2e demo bench-small
 
 ui: $(NODE_STAMP) ## build the JupyterLab extension from labextension/ for this clone, if its sources changed (needs Node 20)
 	@$(BIN)/python -m mgpu_jupyter.api.typescript labextension/src/api/types.gen.ts
+	@$(BIN)/python -m mgpu_jupyter.client.flags_typescript labextension/src/api/flags.gen.ts
 	@exec $(BIN)/python -m tests.ui.assets build
 
 ui-release: ui ## put that build into mgpu_jupyter/labextension/, from where wheels and clones without Node take it: before a release
@@ -97,6 +101,16 @@ ui-release: ui ## put that build into mgpu_jupyter/labextension/, from where whe
 
 ui-versions: $(STAMP) ## the sidebar in JupyterLab 4.2, the newest one and Notebook 7, each in an environment of its own and in Chromium (minutes)
 	@exec $(BIN)/python -m tests.browser.versions $(ARGS)
+
+docs: $(DOCS_STAMP) ## build the site of mgpu_jupyter/docs/ into .mgpu/docs/site; a warning or a link that leads nowhere is an error
+	@$(DOCS_VENV)/bin/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet -d .mgpu/docs/trees mgpu_jupyter/docs .mgpu/docs/site
+	@echo "The site begins at .mgpu/docs/site/index.html."
+
+# Only what builds pages: they are made from files alone, so mgpu need not be importable here.
+$(DOCS_STAMP): $(STAMP) mgpu_jupyter/contrib/constraints/docs.txt
+	@[ -x $(DOCS_VENV)/bin/python ] || $(PYTHON) -m venv --clear $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet $(PINNED) -r mgpu_jupyter/contrib/constraints/docs.txt
+	@touch $@
 
 pictures: $(STAMP) ## take the pictures of docs/sidebar.md anew: every view in light and dark, in Chromium (minutes)
 	@exec $(BIN)/python -m tests.browser.pictures $(ARGS)
@@ -145,7 +159,7 @@ mutate: $(STAMP) ## plant faults in the product by a seed and see which tests no
 	@exec $(BIN)/python -m tests.mutate --seed $(SEED) --count $(COUNT) $(ARGS)
 
 clean: ## remove what can be made again (.venv, caches, state of make lab)
-	rm -rf $(VENV) $(TORCH_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json mutants.json fuzz-failures dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
+	rm -rf $(VENV) $(TORCH_VENV) $(DOCS_VENV) .mgpu .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* .schemathesis bench.json bench-live.json bench-variables.json bench-scheduler.json bench-panel.json bench-ui.json chaos.json mutants.json fuzz-failures dist build labextension/node_modules labextension/build labextension/lib labextension/.yarn
 
 # --- parts of the gate ---------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Messages between processes of one machine over a Unix socket: framing, queueing, descriptors that go along. Never leaves the machine.
+"""Messages between processes of one machine over a Unix socket: framing, queueing, passing of descriptors.
+Never leaves the machine.
 
 Every message is a four-byte length and msgpack; many of them may go in one write.
 """
@@ -18,7 +19,7 @@ import msgspec
 
 _RECEIVE_BYTES = 1024 * 1024
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-_MAX_DESCRIPTORS = 64  # in one receive; a message has three at most
+_MAX_DESCRIPTORS = 64  # in one receive; a message has at most three
 _T = TypeVar("_T")
 _LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
@@ -27,7 +28,13 @@ _encoder = msgspec.msgpack.Encoder()
 class Channel(Generic[_T]):
     """One end of the socket: queues what is sent, cuts what arrives into messages. Owns the socket."""
 
-    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_T], *, takes_descriptors: bool = False) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        decoder: msgspec.msgpack.Decoder[_T],
+        *,
+        takes_descriptors: bool = False,
+    ) -> None:
         connection.setblocking(False)
         self._socket = connection
         self._decoder = decoder
@@ -36,9 +43,9 @@ class Channel(Generic[_T]):
         self._outgoing = bytearray()
         self._sent = 0
         self._passed: deque[tuple[int, tuple[int, ...]]] = deque()
-        """Descriptors to be sent, each with the position of the message that they belong to."""
+        """Descriptors to send, each with the position of the message that it belongs to."""
         self.descriptors: deque[int] = deque()
-        """Descriptors that came, in the order of the messages that they came with; who takes one out owns it."""
+        """Received descriptors, in the order of their messages; the caller that takes one out owns it."""
 
     def fileno(self) -> int:
         """Return the descriptor to poll."""
@@ -46,11 +53,11 @@ class Channel(Generic[_T]):
 
     @property
     def has_outgoing(self) -> bool:
-        """Tell whether something waits until the other side reads."""
+        """Tell whether something waits for the other side to read."""
         return bool(self._outgoing)
 
     def put(self, message: msgspec.Struct, descriptors: Sequence[int] = ()) -> None:
-        """Queue one message; `flush` sends it. Descriptors that go along are closed here once they are sent."""
+        """Queue one message; `flush` sends it, and then closes the descriptors passed with it."""
         if descriptors:
             self._passed.append((self._sent + len(self._outgoing), tuple(descriptors)))
         body = _encoder.encode(message)
@@ -71,9 +78,13 @@ class Channel(Generic[_T]):
         return True
 
     def receive(self) -> list[_T] | None:
-        """Return the messages that have arrived, or None when the other side is gone or talks nonsense."""
+        """Return the messages that have arrived, or None when the other side is gone or sends rubbish."""
         try:
-            data = self._receive_with_descriptors() if self._takes_descriptors else self._socket.recv(_RECEIVE_BYTES)
+            data = (
+                self._receive_with_descriptors()
+                if self._takes_descriptors
+                else self._socket.recv(_RECEIVE_BYTES)
+            )
         except (BlockingIOError, InterruptedError):
             return []
         except OSError:
@@ -84,7 +95,7 @@ class Channel(Generic[_T]):
         return self._cut()
 
     def close(self) -> None:
-        """Close the socket, and what was to go along or came and was not taken."""
+        """Close the socket and all descriptors that were not sent or not taken."""
         self._socket.close()
         for descriptor in (*self.descriptors, *(one for _, several in self._passed for one in several)):
             with contextlib.suppress(OSError):
@@ -96,7 +107,7 @@ class Channel(Generic[_T]):
         at, descriptors = self._passed[0]
         if at > self._sent:
             return self._socket.send(self._outgoing[: at - self._sent])
-        # Not beyond the next message with descriptors: these belong to the first byte of a send.
+        # Not beyond the next message with descriptors: they travel with the first byte of a send.
         limit = self._passed[1][0] - self._sent if len(self._passed) > 1 else len(self._outgoing)
         sent = socket.send_fds(self._socket, [self._outgoing[:limit]], list(descriptors))
         self._passed.popleft()

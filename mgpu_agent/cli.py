@@ -1,9 +1,8 @@
-"""`mgpu_node`: parse the flags, take the node's lock, run the agent. Says one sentence when that cannot be."""
+"""`mgpu_node`: parse the flags, take the node's lock, run the agent. Prints one sentence when it cannot."""
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import logging
 import logging.handlers
 import os
@@ -12,141 +11,63 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from resource import RLIM_INFINITY
-from typing import NoReturn
 
-from mgpu_agent import __version__
-from mgpu_agent.config import DEFAULT_SCRATCH, AgentConfig
+from mgpu_agent.config import AgentConfig
 from mgpu_agent.gpu.source import GpuSource
-from mgpu_agent.protocol.bounds import GPUS
+from mgpu_agent.keeper.messages import AGENT_LOG_NAME
+from mgpu_agent.node_flags import parser
+from mgpu_agent.node_lock import AGAIN, take_lock, take_over
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
-from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
+from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.join import JoinString, read_join
 from mgpu_agent.protocol.log_lines import LogFormatter
-from mgpu_agent.protocol.places import check_private_file, check_private_state, host_name, make_private_dir, state_place
+from mgpu_agent.protocol.places import (
+    check_private_file,
+    check_private_state,
+    host_name,
+    make_private_dir,
+    state_place,
+)
 from mgpu_agent.protocol.text import tell
+from mgpu_agent.protocol.wording import count, rounded
 from mgpu_agent.run_as.account import Confinement
 from mgpu_agent.run_as.cgroups import why_none
-from mgpu_agent.run_as.drop import LIMITS, close_inherited
+from mgpu_agent.run_as.drop import close_inherited
 
 FROM_STDIN = "-"
-MASTER_WAIT_S = "15"
-"""How long a master on this machine, named by its port, may need to be there; MGPU_MASTER_WAIT sets another time."""
+MASTER_WAIT_S = "60"
+"""How long a master on this machine may need to be there; MGPU_MASTER_WAIT sets another time."""
+SAID_AFTER_S = 1.0
+"""After waiting this long for a master, say so."""
+SIMPLE = "mgpu_simple_node"
+"""The earlier program, which offers one GPU unless told otherwise."""
+MASTER_AWAY_S = "300"
+"""How long an agent that was restarted looks for its master."""
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what the earlier tool bound; no peer reaches a node by it
 _LOG_BYTES = 1024 * 1024
-_LOCK_NAME = "agent.lock"
-DIGITS = 9
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a node agent; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(words)
+    options = parser().parse_args(words)
+    is_simple = Path(sys.argv[0]).name == SIMPLE
+    options.is_simple = is_simple and options.gpu_count is None and options.fake_gpus is None
+    if options.is_simple:
+        options.gpu_count = 1
     if arguments is None:
         close_inherited()
     try:
         join = None if options.join is None else _read_line(options.join)
-        config = _config(options, join)
+        config = _config(options, join, words)
         return _run(config, join, words, is_verbose=options.verbose)
     except MgpuError as error:
         tell(error.message, file=sys.stderr)
         return 1
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence; `--help` has the rest."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}: see {self.prog} --help.\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="mgpu_node", allow_abbrev=False, description="Offer this machine's GPUs to an mgpu master.")
-    parser.add_argument("--node-id", type=_node_id, metavar="ID", help="default: what the join line says, else the host name")
-    parser.add_argument("--join", metavar="LINE", help="join a master by the line that `mgpu join-token` printed; - reads it from stdin")
-    parser.add_argument("--master-host", metavar="H", help="default: this machine")
-    parser.add_argument("--master-port", type=int, metavar="P", help="the master's HTTP port; default: any master of yours here")
-    parser.add_argument("--host", metavar="ADDR", help="the address announced to peers; default: the one that reaches the master")
-    parser.add_argument("--port", "--agent-port", type=_port, default=0, metavar="P", help="the port announced to peers")
-    parser.add_argument("--fake-gpus", type=_count, metavar="N", help="offer N simulated GPUs in place of real ones")
-    parser.add_argument("--gpu-count", type=_count, metavar="N", help="offer at most N GPUs; simulated ones where no NVIDIA driver is")
-    parser.add_argument("--rack", default="", metavar="R")
-    parser.add_argument("--switch", default="", metavar="S")
-    parser.add_argument("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
-    parser.add_argument("--state-dir", metavar="DIR", help="where state is kept; default: $MGPU_STATE_DIR, else a place of mgpu's own")
-    parser.add_argument("--run-as-user", action="store_true", help="run each job as its user, not as root; needs root")
-    parser.add_argument(
-        "--map-user",
-        action="append",
-        default=[],
-        type=_label,
-        metavar="USER=ACCOUNT",
-        help="with --run-as-user: the account of a user whose name differs here, or who may be root (repeatable)",
-    )
-    parser.add_argument("--scratch-dir", type=Path, metavar="DIR", help=f"with --run-as-user: files of jobs; default: {DEFAULT_SCRATCH}")
-    parser.add_argument(
-        "--limit",
-        action="append",
-        default=[],
-        type=_limit,
-        metavar="NAME=SOFT[:HARD]",
-        help="with --run-as-user: a resource limit of every job, like nofile=4096:65536 or nproc=2000 (repeatable)",
-    )
-    parser.add_argument(
-        "--cgroup-limits", action="store_true", help="with --run-as-user: jobs get no more than they asked for by --cpus and --mem-per-node"
-    )
-    parser.add_argument(
-        "--no-new-privs", action="store_true", help="with --run-as-user: jobs gain no rights by sudo or other setuid programs"
-    )
-    parser.add_argument("--embedded", action="store_true", help="belongs to a Jupyter server: log to a file, end with the master")
-    parser.add_argument("--verbose", action="store_true", help="log every task")
-    parser.add_argument("--version", action="version", version=f"mgpu_node {__version__}")
-    return parser
-
-
 def _default_node_id() -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", host_name())[:63].lstrip("._-") or "node"
-
-
-def _node_id(text: str) -> NodeId:
-    if not re.fullmatch(NODE_ID_PATTERN, text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no node id: use letters, digits, dot, dash and underscore, at most 63")
-    return NodeId(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs")
-    if len(text) > DIGITS or int(text) > GPUS:
-        raise argparse.ArgumentTypeError(f"one node offers at most {GPUS} GPUs, so start several nodes")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)
-
-
-def _label(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is none: write NAME=VALUE")
-    return name, value
-
-
-def _limit(text: str) -> tuple[str, int, int]:
-    name, _, values = text.partition("=")
-    soft, colon, hard = values.partition(":")
-    numbers = [RLIM_INFINITY if one == "unlimited" else int(one) if one.isdecimal() else None for one in (soft, hard if colon else soft)]
-    if name not in LIMITS or None in numbers:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none: write NAME=SOFT or NAME=SOFT:HARD with NAME one of {', '.join(sorted(LIMITS))}"
-        )
-    first, most = (number for number in numbers if number is not None)
-    if most != RLIM_INFINITY and (first == RLIM_INFINITY or first > most):
-        raise argparse.ArgumentTypeError(f"{text!r} has a soft limit above its hard one: write NAME=SOFT:HARD")
-    return name, first, most
 
 
 def _read_line(text: str) -> JoinString:
@@ -155,22 +76,34 @@ def _read_line(text: str) -> JoinString:
     return join
 
 
-def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig:
+def _config(options: argparse.Namespace, join: JoinString | None, words: list[str]) -> AgentConfig:
     named = None if join is None else join.node_id
     if named is not None and options.node_id not in (None, named):
-        raise InvalidRequest("wrong-node-id", f"This join line is for {named}, not for {options.node_id}: use that --node-id.")
+        raise InvalidRequest(
+            "wrong-node-id", f"This join line is for {named}, not for {options.node_id}: use that --node-id."
+        )
     if options.run_as_user and os.getuid() != 0:
-        raise InvalidRequest("not-root", "--run-as-user needs root, who alone can start processes of others: start mgpu_node as root.")
+        raise InvalidRequest(
+            "not-root",
+            "--run-as-user needs root, who alone can start processes of others: start mgpu_node as root.",
+        )
     bound = options.limit or options.no_new_privs or options.cgroup_limits
     if (options.map_user or options.scratch_dir or bound) and not options.run_as_user:
-        text = "--map-user, --scratch-dir, --limit, --cgroup-limits and --no-new-privs mean nothing without --run-as-user: add it."
+        text = (
+            "--map-user, --scratch-dir, --limit, --cgroup-limits and --no-new-privs mean nothing without "
+            "--run-as-user: add it."
+        )
         raise InvalidRequest("no-run-as-user", text)
     if options.cgroup_limits and (problem := why_none()):
-        raise InvalidRequest("no-cgroups", f"--cgroup-limits cannot be kept on this machine, leave it out: {problem}.")
+        raise InvalidRequest(
+            "no-cgroups", f"--cgroup-limits cannot be kept on this machine, leave it out: {problem}."
+        )
     env = {**os.environ, "MGPU_STATE_DIR": options.state_dir} if options.state_dir else os.environ
+    node_id = options.node_id or named or NodeId(_default_node_id())
+    state = state_place(env).path
     return AgentConfig(
-        node_id=options.node_id or named or NodeId(_default_node_id()),
-        state=state_place(env).path,
+        node_id=node_id,
+        state=state,
         master_host=options.master_host,
         master_port=options.master_port,
         address=None if options.host in EVERYWHERE else options.host,
@@ -181,11 +114,28 @@ def _config(options: argparse.Namespace, join: JoinString | None) -> AgentConfig
         switch=options.switch,
         labels=dict(options.label),
         is_embedded=options.embedded,
+        again=() if options.no_restart else _words_again(options, words, node_id, state),
+        is_again=options.again,
         run_as_user=options.run_as_user,
         user_map=dict(options.map_user),
         scratch=None if options.scratch_dir is None else options.scratch_dir.absolute(),
-        confinement=Confinement(limits=tuple(options.limit), no_new_privs=options.no_new_privs, cgroups=options.cgroup_limits),
+        confinement=Confinement(
+            limits=tuple(options.limit), no_new_privs=options.no_new_privs, cgroups=options.cgroup_limits
+        ),
     )
+
+
+def _words_again(
+    options: argparse.Namespace, words: list[str], node_id: NodeId, state: Path
+) -> tuple[str, ...]:
+    """Return the command line that restarts this agent, in whatever directory."""
+    places = ["--state-dir", str(state.absolute())]
+    if options.scratch_dir is not None:
+        places += ["--scratch-dir", str(options.scratch_dir.absolute())]
+    if options.is_simple:
+        places += ["--gpu-count", str(options.gpu_count)]
+    plain = [word for word in without_line(words) if word != AGAIN]
+    return (sys.executable, "-P", "-m", "mgpu_agent.cli", *plain, "--node-id", node_id, *places, AGAIN)
 
 
 def _run(config: AgentConfig, join: JoinString | None, words: list[str], *, is_verbose: bool) -> int:
@@ -193,7 +143,9 @@ def _run(config: AgentConfig, join: JoinString | None, words: list[str], *, is_v
     make_private_dir(config.state / "nodes")
     directory = make_private_dir(config.directory)
     check_private_file(directory / "ledger")
-    lock = _take_lock(directory)
+    lock = take_lock(directory, is_again=config.is_again)
+    if lock is None and not (config.is_again or config.is_embedded):
+        lock = take_over(directory)
     if lock is None:
         again = "" if join is None else " Stop it first, then run the line again."
         tell(f"The agent of node {config.node_id} is already running.{again}", file=sys.stderr)
@@ -201,7 +153,9 @@ def _run(config: AgentConfig, join: JoinString | None, words: list[str], *, is_v
     try:
         if join is not None:
             _keep_line(config, join, words)
-        _start_log(directory, is_embedded=config.is_embedded, is_verbose=is_verbose)
+        _start_log(directory, to_file=config.is_embedded or config.is_again, is_verbose=is_verbose)
+        if config.is_again:
+            logging.getLogger("mgpu.agent").warning("started again: the agent before this one was killed")
         return _serve(config)
     finally:
         os.close(lock)
@@ -211,14 +165,21 @@ def _serve(config: AgentConfig) -> int:
     from mgpu_agent.agent import Agent
     from mgpu_agent.identity import Identity
     from mgpu_agent.parts import open_parts
-    from mgpu_agent.whereabouts import find_master
+    from mgpu_agent.whereabouts import check_named_master, find_master
 
     identity = Identity(config.directory)
+    if identity.enrolment is not None and identity.join is None and not config.is_again:
+        check_named_master(config, identity.enrolment)
     where = find_master(config, identity.enrolment, identity.join)
-    if where is None and config.master_port is not None and config.is_master_local and not config.is_embedded:
-        # Scripts start master and nodes in one breath.
-        deadline = time.monotonic() + float(os.environ.get("MGPU_MASTER_WAIT") or MASTER_WAIT_S)
-        while where is None and time.monotonic() < deadline:
+    # Scripts start master and nodes together; and the master may be away when an agent is killed.
+    is_early = config.is_master_local and not config.is_embedded
+    if where is None and (is_early or config.is_again):
+        wait_s = MASTER_AWAY_S if config.is_again else os.environ.get("MGPU_MASTER_WAIT") or MASTER_WAIT_S
+        began, is_said = time.monotonic(), False
+        while where is None and time.monotonic() < began + float(wait_s):
+            if not is_said and time.monotonic() >= began + SAID_AFTER_S:
+                is_said = True
+                tell(_waiting(config, float(wait_s)), file=sys.stderr, flush=True)
             time.sleep(0.1)
             where = find_master(config, identity.enrolment, identity.join)
     if where is None:
@@ -233,7 +194,7 @@ def _serve(config: AgentConfig) -> int:
 
 
 def _keep_line(config: AgentConfig, join: JoinString, words: list[str]) -> None:
-    """Save the line, and begin again without it: command lines can be read by everyone on this machine."""
+    """Save the join line, and restart without it: everyone on this machine can read command lines."""
     from mgpu_agent.identity import Identity
 
     Identity(config.directory).save_join(join)
@@ -244,7 +205,7 @@ def _keep_line(config: AgentConfig, join: JoinString, words: list[str]) -> None:
 
 
 def without_line(words: list[str]) -> list[str]:
-    """Return the words of the command line without `--join` and `--node-id` and what they say."""
+    """Return the command line without `--join`, `--node-id` and their values."""
     plain: list[str] = []
     is_value = False
     for word in words:
@@ -265,10 +226,21 @@ def _gpu_source(config: AgentConfig) -> GpuSource:
 
     source = open_nvml()
     if config.gpu_count and source.note == NO_DRIVER:
-        # The earlier tool believed this number; what it stands for here says so wherever it is shown.
-        tell(f"No NVIDIA driver is installed: --gpu-count {config.gpu_count} offers as many simulated GPUs.", file=sys.stderr)
+        # The earlier tool took this number on trust; here GPUs that are not there are shown as simulated.
+        tell(
+            f"No NVIDIA driver is installed: this node offers {count(config.gpu_count, 'simulated GPU')}; "
+            f"--gpu-count says how many.",
+            file=sys.stderr,
+        )
         return FakeGpuSource(config.node_id, config.gpu_count)
     return source
+
+
+def _waiting(config: AgentConfig, wait_s: float) -> str:
+    port = "" if config.master_port is None else f" on port {config.master_port}"
+    return (
+        f"No mgpu master{port} of yours runs on this machine yet: waiting {rounded(wait_s)} for one to start."
+    )
 
 
 def _no_master(config: AgentConfig) -> str:
@@ -278,25 +250,20 @@ def _no_master(config: AgentConfig) -> str:
             "run `mgpu join-token` there and start mgpu_node with the line it prints."
         )
     port = "" if config.master_port is None else f" on port {config.master_port}"
-    return f"No mgpu master{port} of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again."
+    return (
+        f"No mgpu master{port} of yours runs on this machine: start one with mgpu_master or JupyterLab, "
+        f"then start mgpu_node again."
+    )
 
 
-def _take_lock(directory: Path) -> int | None:
-    descriptor = os.open(directory / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _start_log(directory: Path, *, is_embedded: bool, is_verbose: bool) -> None:
+def _start_log(directory: Path, *, to_file: bool, is_verbose: bool) -> None:
     handler: logging.Handler
-    if is_embedded:
-        path = directory / "agent.log"
+    if to_file:
+        path = directory / AGENT_LOG_NAME
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+        handler = logging.handlers.RotatingFileHandler(
+            path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8"
+        )
     else:
         handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter())

@@ -1,4 +1,4 @@
-"""What an agent is told at its start. Values and where they lead; reads nothing but the environment."""
+"""The settings of an agent, and the paths that follow from them. Reads nothing but the environment."""
 
 from __future__ import annotations
 
@@ -22,33 +22,37 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     master_host: str | None = None
     master_port: int | None = None
     address: str | None = None
-    """Announced to peers; by default the one that reaches the master."""
+    """Announced to peers; by default the address by which this machine reaches the master."""
     port: int = 0
     """Announced to peers; 0 for none."""
     fake_gpus: int | None = None
     gpu_count: int | None = None
-    """Offer at most so many GPUs."""
+    """Offer at most this many GPUs."""
     rack: str = ""
     switch: str = ""
     labels: dict[str, str] = {}
     is_embedded: bool = False
+    again: tuple[str, ...] = ()
+    """The command line that restarts the agent when it is killed; empty where it should stay away."""
+    is_again: bool = False
+    """Whether it was started in place of an agent that was killed."""
     run_as_user: bool = False
-    """Whether jobs run as their users, which only root can see to."""
+    """Whether jobs run as their users, which needs root."""
     user_map: dict[str, str] = {}
-    """Users of mgpu whose account here has another name."""
+    """Accounts of mgpu users whose name on this machine differs."""
     scratch: Path | None = None
-    """Where users of their own find cells and scratch directories; None for the default."""
+    """Where jobs of other accounts find cells and scratch directories; None for the default."""
     confinement: Confinement = Confinement()
-    """What processes of users are bound by where jobs run as them."""
+    """The limits on processes of jobs that run as their users."""
 
     @property
     def directory(self) -> Path:
-        """Return where this node keeps its state."""
+        """Return the directory in which this node keeps its state."""
         return self.state / "nodes" / self.node_id
 
     @property
     def passage(self) -> Path | None:
-        """Return the directory that jobs of other users can get to; None when all run as the agent's own."""
+        """Return the directory that jobs of other users can reach; None when all run as the agent's own."""
         return (self.scratch or DEFAULT_SCRATCH) / self.node_id if self.run_as_user else None
 
     @property

@@ -1,4 +1,6 @@
-"""What a node keeps between runs to be known again: its key pair, the master it is enrolled with, the largest epoch it has seen."""
+"""What a node keeps between runs so that the master recognises it: its key pair, the master it is enrolled
+with, and the largest epoch it has seen.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from mgpu_agent.protocol.join import JoinString, read_join, write_join
 from mgpu_agent.protocol.places import make_private_dir, read_private_file, write_private_file
 
 
-class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
+class SavedEnrolment(msgspec.Struct, frozen=True, kw_only=True):
     """The master that knows this node's key."""
 
     link_address: str
@@ -21,9 +23,9 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
     port: int | None = None
     master_epoch: int = 0
     addresses: tuple[str, ...] = ()
-    """All addresses of the master that are known, when there are several."""
+    """All known addresses of the master, when there are several."""
     is_joined: bool = False
-    """Enrolled by a join line: a master that happens to run on this machine is not meant."""
+    """Enrolled by a join line: a master that happens to run on this machine is another one."""
 
     @property
     def target(self) -> Target:
@@ -32,7 +34,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity:
-    """Files under the node's directory, for its owner alone."""
+    """Files in the node's directory that only its owner can read."""
 
     def __init__(self, node_directory: Path) -> None:
         self._keys_path = make_private_dir(node_directory / "keys") / "node.json"
@@ -40,10 +42,12 @@ class Identity:
         self._join_path = node_directory / "keys" / "join"
         self.keys = self._load_keys()
         self.enrolment = self._load_enrolment()
-        self.join = read_join(read_private_file(self._join_path).decode()) if self._join_path.exists() else None
+        self.join = (
+            read_join(read_private_file(self._join_path).decode()) if self._join_path.exists() else None
+        )
 
-    def save(self, enrolment: Enrolment) -> None:
-        """Remember the master; durable, because a smaller epoch must never be obeyed again."""
+    def save(self, enrolment: SavedEnrolment) -> None:
+        """Save the master, durably: a smaller epoch must never be obeyed again."""
         if enrolment != self.enrolment:
             reach("agent.enrolment.before")
             write_private_file(self._enrolment_path, msgspec.json.encode(enrolment))
@@ -56,7 +60,7 @@ class Identity:
         self.join = join
 
     def forget_join(self) -> None:
-        """Drop a join line that was used or is of no use."""
+        """Delete a join line that was used or is of no use."""
         self._join_path.unlink(missing_ok=True)
         self.join = None
 
@@ -68,10 +72,10 @@ class Identity:
         write_private_file(self._keys_path, msgspec.json.encode(keys))
         return keys
 
-    def _load_enrolment(self) -> Enrolment | None:
+    def _load_enrolment(self) -> SavedEnrolment | None:
         if not self._enrolment_path.exists():
             return None
         try:
-            return msgspec.json.decode(read_private_file(self._enrolment_path), type=Enrolment)
+            return msgspec.json.decode(read_private_file(self._enrolment_path), type=SavedEnrolment)
         except msgspec.DecodeError:
             return None

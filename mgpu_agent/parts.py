@@ -1,4 +1,4 @@
-"""The parts of an agent, wired by hand: all that its loop needs of the machine it is on. The simulation hands in others."""
+"""The parts of an agent, wired by hand: all that its loop needs of its machine. The simulation has others."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from mgpu_agent.checks import Checks
 from mgpu_agent.config import AgentConfig
-from mgpu_agent.gauge import Gauge
 from mgpu_agent.gpu.sampler import Sampler
 from mgpu_agent.gpu.source import GpuSource
-from mgpu_agent.identity import Enrolment
+from mgpu_agent.identity import SavedEnrolment
 from mgpu_agent.link import Link
 from mgpu_agent.network.meetings import Meetings
-from mgpu_agent.process.accounts import Accounts
+from mgpu_agent.node_checks import Checks, Gauge
 from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.environment import base_environment
-from mgpu_agent.process.holes import Puncher
 from mgpu_agent.process.inotify import ModifiedFiles
-from mgpu_agent.process.job_secrets import JobSecrets
-from mgpu_agent.process.job_socket import JobSocket
+from mgpu_agent.process.job_socket import JobSecrets, JobSocket
 from mgpu_agent.process.keeper_client import KeeperClient
-from mgpu_agent.process.output import OutputShipper
+from mgpu_agent.process.output import OutputShipper, Puncher
 from mgpu_agent.process.passage import make_passage
 from mgpu_agent.process.preparation import Preparation, look_for
 from mgpu_agent.process.spool import Spool
@@ -34,6 +30,7 @@ from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, find_address
 from mgpu_agent.protocol.join import JoinString
 from mgpu_agent.protocol.model import NodeFacts
 from mgpu_agent.protocol.places import host_name
+from mgpu_agent.run_as.account import Accounts
 from mgpu_agent.run_as.user_files import UserFiles
 from mgpu_agent.whereabouts import Whereabouts, describe_node, find_master
 
@@ -54,17 +51,17 @@ class Parts(NamedTuple):
     checks: Checks
     meetings: Meetings
     wake: tuple[socket.socket, socket.socket]
-    """What is written to the second wakes a poll of the first."""
+    """A write to the second wakes a poll of the first."""
     host: str
     address: str
-    look: Callable[[Enrolment | None, JoinString | None], Whereabouts | None]
-    """Says where the master is now."""
+    look: Callable[[SavedEnrolment | None, JoinString | None], Whereabouts | None]
+    """Returns where the master is now."""
     describe: Callable[[str, str], NodeFacts]
-    """Says what this machine is, under this boot id and incarnation."""
+    """Returns what this machine is, under this boot id and incarnation."""
     jobs: JobSocket | None = None
     """The socket for processes of jobs, where there is one."""
     users: UserFiles | None = None
-    """Works with files as users do."""
+    """Works on files under the accounts of users."""
 
 
 def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Parts:
@@ -80,12 +77,14 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     jobs = JobSocket(socket_place, JobSecrets(config.directory), for_all_users=config.passage is not None)
 
     def tick_soon() -> None:
-        """Wake the loop from another thread: a reading or a meeting that somebody waits for is there."""
+        """Wake the loop from another thread: a reading or a meeting has a result."""
         with contextlib.suppress(OSError):
             wake_writer.send(b"\0")
 
     def describe(boot_id: str, incarnation: str) -> NodeFacts:
-        return describe_node(config, boot_id=boot_id, incarnation=incarnation, found=found, gpus=gpus, gpu_note=source.note)
+        return describe_node(
+            config, boot_id=boot_id, incarnation=incarnation, found=found, gpus=gpus, gpu_note=source.note
+        )
 
     preparation = Preparation(
         config.node_id,
@@ -100,7 +99,7 @@ def open_parts(config: AgentConfig, where: Whereabouts, source: GpuSource) -> Pa
     return Parts(
         spool=spool,
         watch=ModifiedFiles(spool.path),
-        keeper=KeeperClient(config.directory, base, confinement=config.confinement),
+        keeper=KeeperClient(config.directory, base, confinement=config.confinement, again=config.again),
         preparation=preparation,
         shipper=OutputShipper(str(spool.path), Puncher(str(spool.path))),
         link=Link(),

@@ -11,9 +11,9 @@ from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Reached, Unre
 from mgpu_agent.protocol.messages import Met
 from mgpu_agent.protocol.model import GpuInfo, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.tasks import meets
+from mgpu_jupyter.model.launchers import meets
 from mgpu_jupyter.scheduler import invariants
-from mgpu_jupyter.scheduler.commands import Command, RecordAnswer, Remember
+from mgpu_jupyter.scheduler.commands import Command, RecordAnswer, Remember, SaveAttempt
 from mgpu_jupyter.scheduler.events import Event, JobSubmitted, LaunchWasPrepared, NodeJoined, NodeMet, PassDue
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Job, Placement, Policy
@@ -21,11 +21,21 @@ from mgpu_jupyter.scheduler.state import ClusterState
 
 
 def a_gpu(node: str, index: int) -> GpuInfo:
-    return GpuInfo(index=index, uuid=GpuUuid(f"GPU-{node}-{index}"), name="Test GPU", memory_bytes=24 << 30, simulated=True)
+    return GpuInfo(
+        index=index,
+        uuid=GpuUuid(f"GPU-{node}-{index}"),
+        name="Test GPU",
+        memory_bytes=24 << 30,
+        simulated=True,
+    )
 
 
 def facts(
-    node: str = "n1", gpus: int | tuple[GpuInfo, ...] = 4, cpus: int = 8, incarnation: str = "boot-1/ledger-1", **changes: Any
+    node: str = "n1",
+    gpus: int | tuple[GpuInfo, ...] = 4,
+    cpus: int = 8,
+    incarnation: str = "boot-1/ledger-1",
+    **changes: Any,
 ) -> NodeFacts:
     values = NodeFacts(
         host=f"host-{node}",
@@ -82,8 +92,15 @@ def everybody_reached(job: Job, node: str, *interfaces: str, fingerprint: Finger
     others = [placement.node_id for placement in job.placements if placement.node_id != node]
     ends = interfaces or ("a", "b")
     reached = tuple(Reached(other, f"{other}.{end}") for other in others for end in ends)
-    unreached = tuple(Unreached(other, f"{other}.{end}", "no answer") for other in others for end in ("a", "b") if end not in ends)
-    return Met(key=job.attempt_key, reached=reached, unreached=unreached, fingerprint=fingerprint or Fingerprint())
+    unreached = tuple(
+        Unreached(other, f"{other}.{end}", "no answer")
+        for other in others
+        for end in ("a", "b")
+        if end not in ends
+    )
+    return Met(
+        key=job.attempt_key, reached=reached, unreached=unreached, fingerprint=fingerprint or Fingerprint()
+    )
 
 
 class Cluster:
@@ -95,6 +112,8 @@ class Cluster:
         self.memos: dict[str, str] = {}
         """What the scheduler asked to remember."""
         self.records: list[RecordAnswer] = []
+        self.attempts: list[Job] = []
+        """Those that are over while their job goes on."""
         """What waiting jobs were told, each time that it changed."""
         for node, gpus in nodes:
             self.join(node, gpus)
@@ -102,14 +121,25 @@ class Cluster:
     def tell(self, event: Event) -> list[Command]:
         commands = handle(self.state, event)
         assert invariants.check(self.state) == []
-        self.memos.update({command.name: command.value for command in commands if isinstance(command, Remember)})
+        self.memos.update(
+            {command.name: command.value for command in commands if isinstance(command, Remember)}
+        )
         self.records += [command for command in commands if isinstance(command, RecordAnswer)]
+        self.attempts += [command.job for command in commands if isinstance(command, SaveAttempt)]
         return [command for command in commands if not isinstance(command, RecordAnswer | Remember)]
 
     def join(
-        self, node: str, gpus: int | tuple[GpuInfo, ...] = 4, *, at: float = 0.0, tasks: tuple[TaskStatus, ...] = (), **changes: Any
+        self,
+        node: str,
+        gpus: int | tuple[GpuInfo, ...] = 4,
+        *,
+        at: float = 0.0,
+        tasks: tuple[TaskStatus, ...] = (),
+        **changes: Any,
     ) -> list[Command]:
-        return self.tell(NodeJoined(at=at, node_id=NodeId(node), facts=facts(node, gpus, **changes), tasks=tasks))
+        return self.tell(
+            NodeJoined(at=at, node_id=NodeId(node), facts=facts(node, gpus, **changes), tasks=tasks)
+        )
 
     def submit(self, *, at: float = 1.0, user: str = "ann", **spec: Any) -> JobId:
         self.count += 1
@@ -128,20 +158,32 @@ class Cluster:
         for placement in job.placements if job.is_preparing else ():
             self.prepared(job, placement.rank)
         for placement in job.placements if self.state.jobs[new].is_preparing else ():
-            self.tell(NodeMet(at=2.0, node_id=placement.node_id, met=everybody_reached(job, placement.node_id)))
+            self.tell(
+                NodeMet(at=2.0, node_id=placement.node_id, met=everybody_reached(job, placement.node_id))
+            )
         return self.state.jobs[new]
 
-    def prepared(self, job: Job, rank: int, *, at: float = 2.0, offer: MeetingPoint | None = None) -> list[Command]:
+    def prepared(
+        self, job: Job, rank: int, *, at: float = 2.0, offer: MeetingPoint | None = None
+    ) -> list[Command]:
         """Let the node of this rank say that it can start."""
         (placement,) = (one for one in job.placements if one.rank == rank)
         given = an_offer(placement.node_id, rank) if meets(job.spec) and offer is None else offer
-        return self.tell(LaunchWasPrepared(at=at, node_id=placement.node_id, key=job.attempt_key, offer=given))
+        return self.tell(
+            LaunchWasPrepared(at=at, node_id=placement.node_id, key=job.attempt_key, offer=given)
+        )
 
     def job(self, new: JobId) -> Job:
         return self.state.jobs[new]
 
 
-def placement(node: str, rank: int = 0, gpus: tuple[int, ...] = (0,), cpus: int = 0, incarnation: str = "boot-1/ledger-1") -> Placement:
+def placement(
+    node: str,
+    rank: int = 0,
+    gpus: tuple[int, ...] = (0,),
+    cpus: int = 0,
+    incarnation: str = "boot-1/ledger-1",
+) -> Placement:
     return Placement(
         node_id=NodeId(node),
         incarnation=incarnation,

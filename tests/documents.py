@@ -1,4 +1,6 @@
-"""Tables of the project's documents, for tests that take what they expect from there. Knows nothing of what they say."""
+"""Tables of the project's documents, for tests that take what they expect from there. Knows nothing of what
+they say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Run parts of the gate one after the other and say what each took. Knows no part itself: each is a make target.
+"""Run parts of the gate one after the other and say what each took. Knows no part itself: each is a make
+target.
 
 Usage: python tests/gate.py MAKE TARGET...
 """

@@ -1,7 +1,7 @@
 """Text that wants to be more than text: one list for every place where foreign text is shown. Knows no place.
 
-Every string is of its own kind or a kind of its own place; `ALL` is the same in each run. What a browser must not run sets
-`window.__mgpu_hacked`, so that a page can be asked whether anything did.
+Every string is of its own kind or a kind of its own place; `ALL` is the same in each run. What a browser must
+not run sets `window.__mgpu_hacked`, so that a page can be asked whether anything did.
 """
 
 from __future__ import annotations
@@ -72,7 +72,18 @@ LINES = (
     'a"} 1\nforged{x="',
 )
 UNSEEN = (
-    *(f"a{chr(code)}b" for code in (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xAD, 0x61C, 0x180E, 0xFEFF)),
+    *(
+        f"a{chr(code)}b"
+        for code in (
+            *range(0x200B, 0x2010),
+            *range(0x202A, 0x202F),
+            *range(0x2060, 0x2070),
+            0xAD,
+            0x61C,
+            0x180E,
+            0xFEFF,
+        )
+    ),
     "\u202etxt.exe\u202c",
     "\u2066admin\u2069",
     "a\U000e0041\U000e0042b",

@@ -11,7 +11,7 @@ from collections import defaultdict
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.engines.agents.outgoing import message_of
-from mgpu_jupyter.master.node_link import Answer, AskNode, Inbox
+from mgpu_jupyter.master.node_link import AskNode, Inbox, NodeAnswer
 from mgpu_jupyter.scheduler.events import NodeJoined, NodeLeft, TaskReported
 
 NOT_OURS = "192.0.2.9"
@@ -19,7 +19,9 @@ NOT_OURS = "192.0.2.9"
 
 
 class MemoryNodes:
-    """Plays `NodeLink` and `Enrolment`. What nodes do is told by `tell`, `read` and `answer`; what they were told is in `heard`."""
+    """Plays `NodeLink` and `Enrolment`. What nodes do is told by `tell`, `read` and `answer`; what they were
+    told is in `heard`.
+    """
 
     def __init__(self):
         self.heard = defaultdict(list)
@@ -41,7 +43,9 @@ class MemoryNodes:
     def tell(self, *events):
         """Let these come in; a node that joins is connected from then on."""
         for event in events:
-            node_id = event.status.node_id if isinstance(event, TaskReported) else getattr(event, "node_id", None)
+            node_id = (
+                event.status.node_id if isinstance(event, TaskReported) else getattr(event, "node_id", None)
+            )
             if node_id in self._revoked:
                 self.refused.append(node_id)
                 continue
@@ -58,7 +62,7 @@ class MemoryNodes:
         self.inbox.readings[node_id] = reading
 
     def answer(self, node_id, pong):
-        self.inbox.answers.append(Answer(node_id, pong.number, pong))
+        self.inbox.answers.append(NodeAnswer(node_id, pong.number, pong))
 
     # --- the link -----------------------------------------------------------------------------------
 
@@ -72,14 +76,20 @@ class MemoryNodes:
     def poll(self):
         inbox, self.inbox = self.inbox, Inbox()
         for event in inbox.events:
-            told = event.tasks if isinstance(event, NodeJoined) else (event.status,) if isinstance(event, TaskReported) else ()
+            told = (
+                event.tasks
+                if isinstance(event, NodeJoined)
+                else (event.status,)
+                if isinstance(event, TaskReported)
+                else ()
+            )
             self._told_ends += [status for status in told if status.ended_at is not None]
         return inbox
 
     def send(self, commands):
         for command in commands:
             if isinstance(command, AskNode) and command.node_id not in self._connected:
-                self.inbox.answers.append(Answer(command.node_id, command.number, None))
+                self.inbox.answers.append(NodeAnswer(command.node_id, command.number, None))
                 self.wake()
             else:
                 self._waiting.append(message_of(command, lambda spec: spec, lambda key: str(key).encode()))

@@ -1,9 +1,11 @@
-"""Run a command with every core kept busy beside it, which is how races of tests are found. Knows no test itself.
+"""Run a command with every core kept busy beside it, which is how races of tests are found. Knows no test
+itself.
 
 Usage: python tests/stress.py [--loops N] [--disk] -- COMMAND...
 
-Each loop wants a whole core at the priority of everybody else; --disk adds one that writes and syncs files of a few megabytes.
-They end with this program, also when it is killed: each looks whether its parent still lives.
+Each loop wants a whole core at the priority of everybody else; --disk adds one that writes and syncs files of
+a few megabytes. They end with this program, also when it is killed: each looks whether its parent still
+lives.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def run(command: list[str], loops: int, disk: bool) -> int:
         signal.signal(number, stop)
     me = str(os.getpid())
     with tempfile.TemporaryDirectory(prefix="mgpu-stress-") as place:
-        beside = [[sys.executable, "-c", BUSY, me] for _ in range(loops)] + [[sys.executable, "-c", DISK, me, place]] * disk
+        beside = [[sys.executable, "-c", BUSY, me] for _ in range(loops)] + [
+            [sys.executable, "-c", DISK, me, place]
+        ] * disk
         noise = [subprocess.Popen(words, stdin=subprocess.DEVNULL) for words in beside]
         try:
             if not stopped_by:

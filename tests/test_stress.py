@@ -1,4 +1,6 @@
-"""What `make stress` promises: the command's own exit code, cores that are busy meanwhile, and nothing that stays behind."""
+"""What `make stress` promises: the command's own exit code, cores that are busy meanwhile, and nothing that
+stays behind.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,18 @@ def _alive(path: Path) -> list[int]:
 
 def test_the_command_runs_beside_busy_loops_which_end_with_it(tmp_path: Path) -> None:
     beside = tmp_path / "beside"
-    run = subprocess.run([*STRESS, "--loops", "2", "--disk", "--", sys.executable, "-c", COMMAND, str(beside)], check=False)
+    run = subprocess.run(
+        [*STRESS, "--loops", "2", "--disk", "--", sys.executable, "-c", COMMAND, str(beside)], check=False
+    )
     assert (run.returncode, len(beside.read_text().split()), _alive(beside)) == (7, 3, [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_loops_end_with_whoever_started_them(tmp_path: Path, number: signal.Signals) -> None:
     beside, go = tmp_path / "beside", tmp_path / "go"
-    run = subprocess.Popen([*STRESS, "--loops", "2", "--", sys.executable, "-c", COMMAND, str(beside), str(go)])
+    run = subprocess.Popen(
+        [*STRESS, "--loops", "2", "--", sys.executable, "-c", COMMAND, str(beside), str(go)]
+    )
     wait_until(beside.exists, "the command runs")
     run.send_signal(number)
     code = run.wait(60)
@@ -61,6 +67,12 @@ wishes = iter([*{mine}, 10_239])
 random.randrange = lambda *_: next(wishes)
 print(free_port())
 """
-    other = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert len(set(mine)) == 50
     assert other.stdout == "10239\n", other.stderr

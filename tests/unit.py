@@ -1,7 +1,9 @@
-"""Run the unit tests in parts side by side and print each when it is over: for two cores, since much of them waits for processes.
+"""Run the unit tests in parts side by side and print each when it is over: for two cores, since much of them
+waits for processes.
 
-Usage: python tests/unit.py PYTHON COVERED. What is marked `slow` is left to `make slow`, which the gate runs too. Coverage is
-measured where the parts that must be covered are tested, since it doubles the time; `make unit` reports it.
+Usage: python tests/unit.py PYTHON COVERED. What is marked `slow` is left to `make slow`, which the gate runs
+too. Coverage is measured where the parts that must be covered are tested, since it doubles the time; `make
+unit` reports it.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-OF_THE_CORE = ("core", "core_files", "core_gpus", "core_input", "core_joining", "core_meeting", "core_work", "checks", "sight", "trial")
-CORE = tuple(f"tests/agent/test_{name}.py" for name in OF_THE_CORE)
+OF_THE_CORE = sorted(path.as_posix() for path in Path("tests/agent").glob("test_core*.py"))
+CORE = (*OF_THE_CORE, *(f"tests/agent/test_{name}.py" for name in ("checks", "sight", "trial")))
 CLUSTER_FILE = "tests/server/test_cluster_file.py"
 MEASURED = ("tests/protocol", "tests/model", "tests/scheduler", "tests/simulate", CLUSTER_FILE, *CORE)
 ELSEWHERE = ("tests/e2e", "tests/browser", "tests/properties", "tests/storm", "tests/server", "tests/agent")
@@ -22,14 +24,20 @@ ELSEWHERE = ("tests/e2e", "tests/browser", "tests/properties", "tests/storm", "t
 
 def main(python: str, covered: str) -> int:
     """Return 0 when all parts passed."""
-    # The part that is measured computes all the time and would be the last; the others mostly wait, so they stand back.
+    # The part that is measured computes all the time and would be the last; the others mostly wait, so they
+    # stand back.
     behind = ("nice", "-n", "5", python)
     pytest = ("-m", "pytest", "-q", "-m", "not references and not slow")
     two = ("--numprocesses", "2", "--dist", "loadfile")
     commands = {
         "rest": (*behind, *pytest, *two, *leave_out(*MEASURED, *ELSEWHERE), "tests"),
         "agent": (*behind, *pytest, *two, *leave_out(*CORE), "tests/agent"),
-        "server": (*behind, *pytest, *leave_out(CLUSTER_FILE), "tests/server"),  # apart: they have a plugin that sets up Jupyter
+        "server": (
+            *behind,
+            *pytest,
+            *leave_out(CLUSTER_FILE),
+            "tests/server",
+        ),  # apart: they have a plugin that sets up Jupyter
         "measured": (python, "-m", "coverage", "run", f"--source={covered}", *pytest, *MEASURED),
     }
     codes = []
@@ -43,7 +51,10 @@ def main(python: str, covered: str) -> int:
         for name, (part, said) in parts.items():
             codes.append(part.wait())
             said.seek(0)
-            print(f"{name}, after {time.monotonic() - started:.0f} s:\n{said.read().decode(errors='replace')}", flush=True)
+            print(
+                f"{name}, after {time.monotonic() - started:.0f} s:\n{said.read().decode(errors='replace')}",
+                flush=True,
+            )
     return next((code for code in codes if code), 0)
 
 

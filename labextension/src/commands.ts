@@ -1,4 +1,4 @@
-/** Names of all commands, so that buttons, menus, keys and other extensions reach the same thing. */
+/** Names of all commands, so that buttons, menus, keys and other extensions use the same ones. */
 export const CommandIds = {
   showPanel: 'mgpu:show-panel',
   filter: 'mgpu:filter',

@@ -3,16 +3,19 @@ import type { CommandRegistry } from '@lumino/commands';
 import { Token } from '@lumino/coreutils';
 import type { Client } from './api/client';
 import type { Live } from './model/live';
+import type { IRules } from './model/missed';
 import type { NodeSort } from './model/select';
 import type { Wishes } from './model/wishes';
 import type { ITrans } from './text/words';
 import type { IViews } from './views/registry';
 
-/** What people set in JupyterLab's settings; read when needed, so that a change counts at once. */
+/** JupyterLab's settings of this extension; read when needed, so that a change counts at once. */
 export interface ISettings {
   readonly nodeSort: NodeSort;
   readonly queueMine: boolean;
   readonly notify: boolean;
+  /** Of what people are told; changed as a whole. */
+  readonly tells: IRules;
   readonly notifyBrowser: boolean;
 }
 
@@ -21,10 +24,10 @@ export interface IMgpu {
   readonly client: Client;
   readonly live: Live;
   readonly trans: ITrans;
-  /** Buttons do what commands do; see commands.ts. */
+  /** Buttons run commands; see commands.ts. */
   readonly commands: CommandRegistry;
   readonly settings: ISettings;
-  /** What somebody wants to be told of single jobs. */
+  /** Notices that a user asked for about single jobs. */
   readonly wishes: Wishes;
   /** Where main-area views register and are opened. */
   readonly views: IViews;

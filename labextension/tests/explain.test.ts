@@ -186,7 +186,7 @@ test('a start that moves far is told once, to those who asked', () => {
   assert.deepEqual(moved(store, wishes, NOW, english), []);
   wishes.set('FIRST', { expected: AT + 8400 - 700 });
   assert.deepEqual(moved(store, wishes, NOW, english), [
-    { kind: 'moved', bad: false, title: 'pretrain-xl-2 is expected at 17:12', text: '11 m 40 s later', job: 'FIRST' },
+    { kind: 'moved', bad: false, title: '“pretrain-xl-2” is expected at 17:12', text: '11 m 40 s later', job: 'FIRST' },
   ]);
   assert.deepEqual(moved(store, wishes, NOW, english), []);
 });

@@ -24,13 +24,21 @@ test('times are clock times, with the day when it is another one', () => {
 });
 
 test('sizes', () => {
-  assert.equal(format.gigabytes(58_470), '57.1');
+  assert.deepEqual(format.usedOf(58_470, 81_920), ['57.1', '80 GiB']);
   assert.deepEqual(
     [0.34, 9.96, 870.4, 999.6, 4610].map((watts) => format.kilo(watts, 'W')),
     ['0.3 W', '10.0 W', '870 W', '1000 W', '4.61 kW'],
   );
-  assert.deepEqual([81_920, 12_186].map(format.wholeGigabytes), ['80', '11.9']);
-  assert.deepEqual([0, 999, 421_888, 2_202_009, 5 * 2 ** 40].map(format.bytes), ['0 B', '999 B', '412 KB', '2.1 MB', '5.0 TB']);
+  // An A100 of 80 GB, an H100 of 80 GB, an RTX 4090 of 24 GB as NVML counts them, and a large host.
+  assert.deepEqual([81_920, 81_559, 24_564, 1_536_000].map(format.mebibytes), ['80 GiB', '79.6 GiB', '24 GiB', '1.5 TiB']);
+  assert.deepEqual([0, 999, 421_888, 2_202_009, 1_048_400, 5 * 2 ** 40].map(format.bytes), [
+    '0 B',
+    '999 B',
+    '412 KiB',
+    '2.1 MiB',
+    '1 MiB',
+    '5 TiB',
+  ]);
   assert.deepEqual([format.size(2, 8), format.size(12, 12), format.size(2, 3), format.size(1, 0)], ['2×4', '12×1', '2×(3/2)', '1×0']);
   assert.equal(format.grouped(1240), '1,240');
   assert.equal(format.percent(88.6), '89 %');

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { FLAGS } from '../src/api/flags.gen';
 import { changeOf } from '../src/model/edit';
 import { folded, merged, TAIL } from '../src/model/folds';
 import type { ILine } from '../src/model/log';
 import { priorityFor, priorityOneStep } from '../src/model/priority';
-import { bodyOf, EMPTY, flagsOf, otherSizes, problemsOf } from '../src/model/request';
+import { bodyOf, EMPTY, filled, flagOf, flagsOf, hasVariables, ON, otherSizes, problemsOf, withoutVariables } from '../src/model/request';
 import { holders, isSlow, jobPower, nodeRow } from '../src/model/select';
 import { Store } from '../src/model/store';
 import { piecesOf, placedAt } from '../src/model/way';
@@ -51,28 +52,40 @@ test('priorities that move a job in the queue', () => {
 });
 
 test('all fields of the form reach the job and the line', () => {
-  const form = {
-    ...EMPTY,
-    text: 'python a.py',
-    wiring: 'mpi' as const,
+  const values = {
+    distributed: 'distributed',
+    exclusive: ON,
     policy: 'topology',
-    exclude: ['gpu-06'],
-    setup: 'source ~/venv/bin/activate',
+    exclude: 'gpu-06 gpu-07',
+    slurm_time: '02:00:00',
+    name: 'it is',
+    env_setup_cmd: 'source ~/venv/bin/activate',
     env: 'A=1\n B = 2=3\n',
     inputs: 'cfg, tokens',
     outputs: 'scores',
-    retries: 2,
+    retries: '2',
     dependency: 'afterok:K7P2M9QX',
     array: '1-10%2',
   };
+  const form = { ...EMPTY, text: 'python a.py', values };
   assert.deepEqual(problemsOf(form), { env: 'B ' });
-  const good = { ...form, env: 'A=1\nB=2=3\n' };
+  const good = { ...form, ...filled(form, 'env', 'A=1\nB=2=3\n'), flags: ' --debug ' };
   assert.deepEqual(problemsOf(good), {});
-  assert.deepEqual(problemsOf({ ...EMPTY, time: 'soon', env: 'A' }), { env: 'A' });
+  assert.deepEqual(problemsOf({ ...EMPTY, values: { slurm_time: 'soon', env: 'A' } }), { env: 'A' });
+  // The same as tests/notebook/test_panel_form.py expects of the panel.
   assert.equal(
     flagsOf(good),
-    "--gpus 1 --mpi --policy topology --exclude gpu-06 --env-setup-cmd 'source ~/venv/bin/activate' --env A=1 --env B=2=3 " +
-      '--in cfg,tokens --out scores --retries 2 --dependency afterok:K7P2M9QX --array 1-10%2',
+    '--gpus 1 --distributed --exclusive --exclude gpu-06,gpu-07 --policy topology -t 02:00:00 --dependency afterok:K7P2M9QX --array 1-10%2 ' +
+      "--name 'it is' --env A=1 --env B=2=3 --retries 2 --env-setup-cmd 'source ~/venv/bin/activate' --in cfg,tokens --out scores --debug",
+  );
+  assert.deepEqual([hasVariables(good), hasVariables(withoutVariables(good))], [true, false]);
+  assert.deepEqual(
+    FLAGS.filter((flag) => flagOf(flag.dest) !== flag),
+    [],
+  );
+  assert.deepEqual(
+    ['name', 'nodes', 'gpus_per_node', 'gpu_type', 'slurm_time'].map((dest) => flagOf(dest).dest),
+    ['name', 'nodes', 'gpus_per_node', 'gpu_type', 'slurm_time'],
   );
   assert.equal(bodyOf('%%mgpu_srun --gpus 1\nimport torch'), 'import torch');
   assert.equal(bodyOf('import torch'), 'import torch');

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { jobOf, remember } from '../src/model/remembered';
+import { cellsOf, jobOf, remember } from '../src/model/remembered';
 
 const job = (id: string): { job_id: string; cell_id: string; array: boolean } => ({ job_id: id, cell_id: 'c', array: false });
 
@@ -23,4 +23,15 @@ test('a job is remembered once, newest last, a hundred at most', () => {
   assert.equal(other, 1);
   assert.equal(jobs.length, 100);
   assert.equal(jobs[99]?.job_id, 'A0000119');
+});
+
+test('the cells of jobs are found, whatever else is written there', () => {
+  const kept = {
+    jobs: [{ ...job('AAAAAAAA'), cell_id: 'one' }, { ...job('BBBBBBBB'), cell_id: 'two' }, null, 7, { job_id: 'AAAAAAAA', cell_id: 8 }],
+  };
+  assert.deepEqual(cellsOf(kept, ['AAAAAAAA', '']), new Set(['one']));
+  assert.deepEqual(cellsOf(kept, ['CCCCCCCC', 'BBBBBBBB']), new Set(['two']));
+  for (const hostile of [undefined, null, 7, 'jobs', { jobs: 'x' }, []]) {
+    assert.deepEqual(cellsOf(hostile, ['AAAAAAAA']), new Set());
+  }
 });

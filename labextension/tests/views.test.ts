@@ -76,16 +76,13 @@ test('a form is a job and the same flags', () => {
   const form = {
     ...request.EMPTY,
     text: 'python a.py',
-    name: "it's",
     nodes: 2,
     gpus: 4,
-    gpuType: 'H100',
-    time: '02:00:00',
-    wiring: 'distributed' as const,
+    values: { name: "it's", gpu_type: 'H100', slurm_time: '02:00:00', distributed: 'distributed' },
   };
-  assert.equal(request.flagsOf(form), `--nodes 2 --gpus-per-node 4 --gpu-type H100 -t 02:00:00 --distributed --name 'it'\\''s'`);
+  assert.equal(request.flagsOf(form), `--nodes 2 --gpus-per-node 4 --gpu-type H100 --distributed -t 02:00:00 --name 'it'\\''s'`);
   assert.deepEqual(request.lineOf({ ...request.EMPTY, text: ' a && b ' }), { line: '%mgpu_srun --gpus 1 -- a && b' });
-  assert.deepEqual(request.lineOf({ ...request.EMPTY, what: 'script', text: 'print(1)', name: '-x' }), {
+  assert.deepEqual(request.lineOf({ ...request.EMPTY, what: 'script', text: 'print(1)', values: { name: '-x' } }), {
     line: '%%mgpu_srun --gpus 1 --name=-x',
     cell: 'print(1)',
   });

@@ -77,7 +77,7 @@ test('what is read out of a tile', () => {
   assert.ok(tile);
   assert.equal(
     words.tileLabel(tile, aJob('J', { name: 'train-7b' }), english),
-    'gpu-02, GPU 2, mine, train-7b rank 6, 58 percent busy, 56.3 of 80 gigabytes',
+    'gpu-02, GPU 2, mine, train-7b rank 6, 58 percent busy, 56.3 of 80 GiB',
   );
 });
 

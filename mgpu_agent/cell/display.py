@@ -1,10 +1,13 @@
-"""What a cell displays goes to its output as text that every reader sees, and as a sequence that a notebook can show richly.
+"""Displays of a cell: written to its output as text that every reader sees, inside a sequence that a
+notebook can show richly.
 
     ESC _ mgpu;KEY;JSON ESC \\  text/plain  ESC _ mgpu;KEY; ESC \\
 
-Terminals leave such sequences out. JSON has the kind (`display`, `update` or `clear`), the bundle by MIME type, and the display id;
-KEY is the attempt's own, so that text which a job only passes on is never taken for a display. Without a key there is only the text.
-Runs with the interpreter of the job: standard library only, IPython and Matplotlib where the cell brings them itself.
+Terminals leave such sequences out. JSON has the kind (`display`, `update`, `clear` or `error`), the bundle by
+MIME type, and the display id; an `error`, which goes to stderr, is what ended the cell (`uncaught.py`). KEY
+is the attempt's own, so that text which a job only passes on is never taken for a display; it begins with the
+number of the notebook's cell (`8-…`). Without a key there is only the text. Runs with the interpreter of the
+job: standard library only, IPython and Matplotlib where the cell brings them itself.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_BYTES = 8 * 1024 * 1024
-"""The most that one display may have; notebooks and browsers choke on more."""
+"""The largest size of one display; notebooks and browsers choke on more."""
 BACKEND = "module://mgpu_figures"
 METHODS = (
     ("text/html", "_repr_html_"),
@@ -35,32 +38,51 @@ METHODS = (
     ("application/pdf", "_repr_pdf_"),
 )
 KEY = os.environ.pop("MGPU_DISPLAY_KEY", "")
+CELL = KEY.partition("-")[0] if "-" in KEY else ""
 _formatter: Any = None
 
 
-# --- what leaves --------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------------
 
 
-def publish(data: dict[str, Any], metadata: dict[str, Any] | None = None, *, kind: str = "display", display_id: str = "") -> None:
-    """Write one bundle to the output: its text, and around it what a notebook needs."""
+def publish(
+    data: dict[str, Any],
+    metadata: dict[str, Any] | None = None,
+    *,
+    kind: str = "display",
+    display_id: str = "",
+    descriptor: int = 1,
+) -> None:
+    """Write one bundle to the output: its text, wrapped in what a notebook needs."""
     text = str(data.get("text/plain", ""))
     line = text if not text or text.endswith("\n") else text + "\n"
     if not KEY or (kind == "display" and not display_id and set(data) <= {"text/plain"}):
-        _write(line)
+        _write(line, descriptor)
         return
     message = {"kind": kind, "data": _as_json(data), "metadata": metadata or {}, "id": display_id}
     try:
-        body = json.dumps(message)  # ASCII: control characters are escaped, so nothing in it ends the sequence
+        body = json.dumps(
+            message
+        )  # ASCII: control characters are escaped, so nothing in it ends the sequence
     except (TypeError, ValueError):
-        _write(line)
+        _write(line, descriptor)
         return
     if len(body) > MAX_BYTES:
-        _write(f"{line}[mgpu: {len(body) / 1e6:.1f} MB are too much to show, the limit is {MAX_BYTES / 1e6:.1f} MB: save it to a file]\n")
+        _write(
+            f"{line}[mgpu: {_size(len(body))} are too much to show, the limit is {_size(MAX_BYTES)}: save it "
+            f"to a file]\n",
+            descriptor,
+        )
         return
-    _write(f"\x1b_mgpu;{KEY};{body}\x1b\\{line}\x1b_mgpu;{KEY};\x1b\\")
+    _write(f"\x1b_mgpu;{KEY};{body}\x1b\\{line}\x1b_mgpu;{KEY};\x1b\\", descriptor)
 
 
-def _write(text: str) -> None:
+def publish_error(data: dict[str, Any]) -> None:
+    """Write what ended the cell to where errors are written."""
+    publish(data, kind="error", descriptor=2)
+
+
+def _write(text: str, descriptor: int) -> None:
     # In one piece and straight to the descriptor: what other threads and children print stays out of it.
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -69,20 +91,28 @@ def _write(text: str) -> None:
             continue
     left = memoryview(text.encode("utf-8", "replace"))
     while left:
-        left = left[os.write(1, left) :]
+        left = left[os.write(descriptor, left) :]
+
+
+def _size(number: int) -> str:
+    runner: Any = sys.modules["_mgpu_cell_runner"]
+    return str(runner.load("wording", runner.SHARED).size(number))
 
 
 def _as_json(data: dict[str, Any]) -> dict[str, Any]:
     from base64 import b64encode
 
-    return {kind: b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value for kind, value in data.items()}
+    return {
+        kind: b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value
+        for kind, value in data.items()
+    }
 
 
-# --- what a value looks like --------------------------------------------------------------------------
+# --- how a value is shown -----------------------------------------------------------------------------
 
 
 def bundle_of(value: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return all that a value can be shown as; None when it has displayed itself."""
+    """Return all representations of a value; None when it has displayed itself."""
     if "IPython.core.display_functions" in sys.modules:
         made = _ipython_formatter().format(value)
         return (dict(made[0]), dict(made[1])) if made[0] else None
@@ -114,8 +144,11 @@ def _add(data: dict[str, Any], metadata: dict[str, Any], kind: str, told: Any) -
 
 
 def _method(value: Any, name: str) -> Any:
-    # Classes have these methods for their instances; objects that answer to any name mean nothing by it.
-    if isinstance(value, type) or getattr(value, "_ipython_canary_method_should_not_exist_", None) is not None:
+    # Methods of a class are meant for its instances; an object that has every attribute means nothing by it.
+    if (
+        isinstance(value, type)
+        or getattr(value, "_ipython_canary_method_should_not_exist_", None) is not None
+    ):
         return None
     return getattr(value, name, None)
 
@@ -165,19 +198,26 @@ def show_value(value: Any) -> None:
 
 
 def patch_display(module: Any) -> None:
-    """Put functions that reach the notebook in place of IPython's, which only print where there is no kernel."""
+    """Replace IPython's display functions, which only print without a kernel, by ones for notebooks."""
     in_kernel = {name: getattr(module, name) for name in ("display", "publish_display_data", "clear_output")}
 
     def has_shell() -> bool:
         shell = sys.modules.get("IPython.core.interactiveshell")
         return shell is not None and bool(shell.InteractiveShell.initialized())
 
-    def publish_display_data(data: Any, metadata: Any = None, *, transient: Any = None, **kwargs: Any) -> None:
+    def publish_display_data(
+        data: Any, metadata: Any = None, *, transient: Any = None, **kwargs: Any
+    ) -> None:
         if has_shell():
             in_kernel["publish_display_data"](data, metadata, transient=transient, **kwargs)
             return
         shown_as = str((transient or {}).get("display_id") or "")
-        publish(dict(data), dict(metadata or {}), kind="update" if kwargs.get("update") else "display", display_id=shown_as)
+        publish(
+            dict(data),
+            dict(metadata or {}),
+            kind="update" if kwargs.get("update") else "display",
+            display_id=shown_as,
+        )
 
     def display(
         *objs: Any,
@@ -191,7 +231,13 @@ def patch_display(module: Any) -> None:
         **kwargs: Any,
     ) -> Any:
         if has_shell():
-            chosen = {"include": include, "exclude": exclude, "metadata": metadata, "transient": transient, "display_id": display_id}
+            chosen = {
+                "include": include,
+                "exclude": exclude,
+                "metadata": metadata,
+                "transient": transient,
+                "display_id": display_id,
+            }
             return in_kernel["display"](*objs, raw=raw, clear=clear, **chosen, **kwargs)
         transient = dict(transient or {})
         if display_id:
@@ -228,13 +274,13 @@ def patch_display(module: Any) -> None:
 
 
 def patch_matplotlib(module: Any) -> None:
-    """Draw by our backend unless the cell's surroundings name another; needs no screen."""
+    """Use our backend, which needs no screen, unless the environment of the cell names another."""
     if KEY and not os.environ.get("MPLBACKEND"):
         module.rcParams["backend"] = BACKEND
 
 
 def fill_backend(module: Any) -> None:
-    """Make `module` a backend that draws in memory, and whose `show` brings figures to the notebook."""
+    """Make `module` a backend that draws in memory, and whose `show` sends figures to the notebook."""
     base: Any = import_module("matplotlib.backend_bases").FigureManagerBase
     canvas: Any = import_module("matplotlib.backends.backend_agg").FigureCanvasAgg
 
@@ -255,7 +301,9 @@ def fill_backend(module: Any) -> None:
 
 
 def show_figures() -> None:
-    """Show every figure that is open and was not shown as it is, and close it, at `show()` and at the end of a cell."""
+    """Show and close every open figure that has changed since it was shown, at `show()` and at the end of a
+    cell.
+    """
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return
@@ -278,9 +326,13 @@ def _show_figure(figure: Any) -> None:
 
 
 def _figure_png(value: Any) -> str | None:
-    """Return a figure that has something on it as PNG."""
+    """Return a figure as PNG; None if it is empty."""
     figures = sys.modules.get("matplotlib.figure")
-    if figures is None or not isinstance(value, figures.Figure) or not (value.axes or value.lines or value.texts or value.images):
+    if (
+        figures is None
+        or not isinstance(value, figures.Figure)
+        or not (value.axes or value.lines or value.texts or value.images)
+    ):
         return None
     from base64 import b64encode
     from io import BytesIO
@@ -292,7 +344,12 @@ def _figure_png(value: Any) -> str | None:
 
 
 def finish() -> None:
-    """Show what is still open at the end of a cell, if it was drawn by our backend."""
+    """Show the figures that are still open at the end of a cell, if our backend drew them."""
     matplotlib = sys.modules.get("matplotlib")
-    if KEY and matplotlib is not None and "matplotlib.pyplot" in sys.modules and matplotlib.get_backend().lower() == BACKEND:
+    if (
+        KEY
+        and matplotlib is not None
+        and "matplotlib.pyplot" in sys.modules
+        and matplotlib.get_backend().lower() == BACKEND
+    ):
         show_figures()

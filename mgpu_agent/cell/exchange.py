@@ -1,6 +1,8 @@
-"""Variables that a cell is given before it runs, and those that it leaves when it has ended well. Loaded by `runner.py`.
+"""Variables that a cell is given before it runs, and those that it returns when it has succeeded. Loaded by
+`runner.py`.
 
-The directory holds `in`, if anything was sent; each rank leaves `out.RANK` there and, once that is whole, `out.RANK.json` about it.
+The directory holds `in`, if anything was sent; each rank leaves `out.RANK` there and, once that is whole,
+`out.RANK.json` about it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """What one process of a job gets and leaves. `values` is the module `variable_file`, `names` the cell's own variables."""
+    """The variables of one process of a job. `values` is the module `variable_file`, `names` the cell's
+    globals.
+    """
 
     def __init__(self, wish: dict[str, str], names: dict[str, object], values: Any) -> None:
         self._directory = wish["--values"]
@@ -27,16 +31,20 @@ class Exchange:
         self._pid = os.getpid()
 
     def bring(self) -> None:
-        """Give the cell what was sent for it; what one Python pickles another need not be able to read."""
+        """Define the variables that were sent; one Python may be unable to read what another pickled."""
         if self._version not in ("", self._values.PYTHON):
-            sys.exit(f"mgpu: The variables come from Python {self._version}, and {sys.executable} on this node is {self._values.PYTHON}.")
+            sys.exit(
+                f"mgpu: The variables come from Python {self._version}, and {sys.executable} on this node "
+                f"is {self._values.PYTHON}."
+            )
         path = os.path.join(self._directory, "in")
         if not os.path.exists(path):
             return
         sent = self._values.unpack(path)
         if sent.python != self._values.PYTHON:
             sys.exit(
-                f"mgpu: the variables come from Python {sent.python}, and this is {self._values.PYTHON} ({sys.executable}): "
+                f"mgpu: the variables come from Python {sent.python}, and this is {self._values.PYTHON} "
+                f"({sys.executable}): "
                 f"name a Python {sent.python} of this node with --python."
             )
         for name in sent.sizes:
@@ -50,7 +58,7 @@ class Exchange:
                 )
 
     def leave(self) -> None:
-        """Write what is asked for; a child that a cell forked and let run to its end leaves nothing."""
+        """Write the variables that are asked for; a child that the cell forked writes none."""
         if not self._wanted or os.getpid() != self._pid:
             return
         packed = self._pack()
@@ -62,7 +70,9 @@ class Exchange:
         os.replace(path + ".part", path + ".json")
 
     def _pack(self) -> Any:
-        """Return what the cell leaves, and of what cannot travel the reason in its place."""
-        problems = {name: f"`{name}` was never set by the cell." for name in self._wanted if name not in self._names}
+        """Return the variables, and in place of each that cannot travel the reason."""
+        problems = {
+            name: f"`{name}` was never set by the cell." for name in self._wanted if name not in self._names
+        }
         values = {name: self._names[name] for name in self._wanted if name not in problems}
         return self._values.pack(values, problems, "cell", self._limit)

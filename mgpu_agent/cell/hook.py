@@ -1,4 +1,5 @@
-"""Waits for a cell to import IPython's display functions or Matplotlib, and only then loads `display.py`, which makes them show things.
+"""Waits for a cell to import IPython's display functions or Matplotlib, and only then loads `display.py`,
+which connects them to the notebook.
 
 Costs an entry in `sys.meta_path`. Standard library only: it runs with the interpreter of the job.
 """
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 BACKEND = "mgpu_figures"
-"""The module that Matplotlib draws by; it exists nowhere but here."""
+"""The name of Matplotlib's backend; no file has it."""
 
 
-class Hook:
-    """A finder of modules that finds nothing by itself, and knows when one of three comes by."""
+class ImportHook:
+    """A finder that finds no module itself, and acts when one of three is imported."""
 
     def __init__(self, load: Callable[[], Any]) -> None:
         self._load = load
@@ -27,7 +28,7 @@ class Hook:
         self._after = {"IPython.core.display_functions": "patch_display", "matplotlib": "patch_matplotlib"}
 
     def find_spec(self, name: str, *_where: object) -> ModuleSpec | None:
-        """Return the spec that the other finders have, with a loader that goes on with ours."""
+        """Return the spec of the other finders, with a loader that adds our step."""
         if name == BACKEND:
             from importlib.machinery import ModuleSpec
 
@@ -47,7 +48,7 @@ class Hook:
 
 
 class _Loader:
-    """Another loader, and then one function of `display.py`."""
+    """Runs another loader, and then one function of `display.py`."""
 
     def __init__(self, loader: Any, load: Callable[[], Any], after: str) -> None:
         self._loader = loader
@@ -83,4 +84,4 @@ class _Backend:
 
 def prepare(load: Callable[[], Any]) -> None:
     """Begin to wait; `load` returns `display.py`."""
-    sys.meta_path.insert(0, Hook(load))
+    sys.meta_path.insert(0, ImportHook(load))

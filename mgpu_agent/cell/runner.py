@@ -1,9 +1,10 @@
-"""Runs the source of a Python cell as `python SOURCE` would: `python runner.py [--values DIRECTORY [--version PYTHON] [--out NAMES]
-[--limit BYTES]] SOURCE`.
+"""Runs the source of a Python cell as `python SOURCE` would: `python runner.py [--values DIRECTORY [--version
+PYTHON] [--out NAMES] [--limit BYTES]] SOURCE`.
 
-The source is `__main__`, so what it defines can be pickled and found by child processes, whichever way those start. A traceback
-shows frames of the cell and of what it called, never of this file. What cells get beyond that is loaded from beside this file or from
-`../protocol`, only where it is wanted: the start of a cell must cost no more than that of a script.
+The source is `__main__`, so what it defines can be pickled and found by child processes, whichever way those
+start. A traceback shows frames of the cell and of what it called, never of this file. What cells get beyond
+that is loaded from beside this file or from `../protocol`, only where it is wanted: the start of a cell must
+cost no more than that of a script.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PID = os.getpid()
 SHARED = os.path.join(os.path.dirname(HERE), "protocol")
 
 
 def load(name: str, place: str = HERE) -> ModuleType:
-    """Return the module of this name that lies there; it is no module that a cell could import by accident."""
+    """Return the module of this name in this directory; no cell can import it by accident."""
     full_name = "_mgpu_cell_" + name
     if full_name not in sys.modules:
         path = os.path.join(place, name + ".py")
@@ -36,7 +38,7 @@ def load(name: str, place: str = HERE) -> ModuleType:
 
 
 def main() -> None:
-    """Give the cell what it gets, run it, bring back what is asked for."""
+    """Give the cell its variables, run it, save the variables that it returns."""
     *words, path = sys.argv[1:]
     wish = dict(zip(words[::2], words[1::2]))  # noqa: B905 - `strict` is newer than 3.8
     sys.argv[:] = [path]
@@ -45,7 +47,9 @@ def main() -> None:
     module = make_main(path)
     if any(name.startswith("SWEEP_") for name in os.environ):
         load("sweep").give(module)
-    exchange = load("exchange").Exchange(wish, module.__dict__, load("variable_file", SHARED)) if wish else None
+    exchange = (
+        load("exchange").Exchange(wish, module.__dict__, load("variable_file", SHARED)) if wish else None
+    )
     if exchange is not None:
         exchange.bring()
     if os.environ.get("MGPU_DISPLAY_KEY"):
@@ -60,7 +64,7 @@ def main() -> None:
 
 
 def make_main(path: str) -> Any:
-    """Put a fresh `__main__` in the place of this file, which stays alive under another name."""
+    """Put a fresh `__main__` in place of this file's module, which stays alive under another name."""
     sys.modules["_mgpu_cell_runner"] = sys.modules["__main__"]
     module: Any = type(sys)("__main__")
     module.__file__ = path
@@ -72,7 +76,7 @@ def make_main(path: str) -> Any:
 
 
 def run(path: str, module: ModuleType) -> None:
-    """Run the source; an error leaves by the interpreter's own way, which knows what each means for the exit code."""
+    """Run the source; an error leaves as the interpreter has it, which decides the exit code."""
     try:
         with open(path, "rb") as file:
             code, last = parts(file.read(), path)
@@ -85,12 +89,14 @@ def run(path: str, module: ModuleType) -> None:
             raise
     except BaseException:
         show = sys.excepthook
-        sys.excepthook = lambda kind, error, trace: show(kind, error, own_frames(error, trace))
+        sys.excepthook = lambda _kind, error, trace: report(path, show, error, own_frames(error, trace))
         raise
 
 
 def parts(source: bytes, path: str) -> tuple[Any, Any]:
-    """Return the code of a cell and that of its last expression, whose value is shown as in a notebook; a `;` after it hides it."""
+    """Return the code of a cell and of its last expression, which is shown as in a notebook unless `;`
+    follows it.
+    """
     tree: Any = compile(source, path, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
     last = tree.body[-1] if tree.body else None
     code = None
@@ -103,11 +109,27 @@ def parts(source: bytes, path: str) -> tuple[Any, Any]:
     return compile(tree, path, "exec", dont_inherit=True), code
 
 
+def report(path: str, show: Any, error: BaseException, trace: TracebackType | None) -> None:
+    """Tell a notebook what ends the cell, so that it can draw it; anybody else gets what the interpreter, or
+    the cell's own hook, prints.
+    """
+    # A process that dies of an interrupt says so by its exit code only if nothing else is executed here.
+    is_plain = show is not sys.__excepthook__ or os.getpid() != PID or isinstance(error, KeyboardInterrupt)
+    if is_plain or not (os.environ.get("MGPU_DISPLAY_KEY") or "_mgpu_cell_display" in sys.modules):
+        show(type(error), error, trace)
+        return
+    try:
+        display = load("display")
+        display.publish_error(load("uncaught").bundle_of(error, trace, path, display.CELL))
+    except Exception:  # noqa: BLE001 - what cannot be told well is still told
+        show(type(error), error, trace)
+
+
 def own_frames(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of this file at its start."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
-    error.__traceback__ = trace  # from 3.11 on what is shown is taken from here
+    error.__traceback__ = trace  # from 3.11 on the traceback shown is this one
     return trace
 
 

@@ -1,4 +1,6 @@
-"""Gives a cell of a sweep its values as variables: `SWEEP_lr=0.1` in the environment becomes `lr = 0.1`. Standard library only."""
+"""Gives a cell of a sweep its values as variables: `SWEEP_lr=0.1` in the environment becomes `lr = 0.1`.
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ PREFIX = "SWEEP_"
 
 
 def give(module: ModuleType) -> None:
-    """Set the variables; what is written as a number is one, anything else is text."""
+    """Set the variables; numbers become numbers, anything else is text."""
     for name, text in os.environ.items():
         if name.startswith(PREFIX):
             module.__dict__[name[len(PREFIX) :]] = value_of(text)

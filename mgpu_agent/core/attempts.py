@@ -1,4 +1,6 @@
-"""What the agent knows of every attempt on its node: which ranks are open, what each did, when its end was last told. Pure."""
+"""What the agent knows of every attempt on its node: its open ranks, the state of each, and when its end was
+last told. Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class Attempt:
         self.open_ranks = set(ranks)
         self.statuses: dict[int, TaskStatus] = {}
         self.saved_ranks: set[int] = set()
-        """Those whose end and output the master has."""
+        """Ranks whose end and output the master has."""
         self.told_at = 0.0
 
     def take(self, status: TaskStatus) -> bool:
@@ -34,7 +36,7 @@ class Attempt:
         return known != status
 
     def pids_by_gpu(self) -> Iterator[tuple[GpuUuid, int]]:
-        """Yield the GPUs, each with the process that it is for: processes share them in the order of their ranks."""
+        """Yield each GPU with the pid that uses it: GPUs are shared out in the order of ranks."""
         ranks = sorted(self.statuses.keys() | self.open_ranks)
         for place, uuid in enumerate(self.gpus):
             status = self.statuses.get(ranks[place * len(ranks) // len(self.gpus)])
@@ -54,12 +56,12 @@ class Attempts:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether anything runs or is about to."""
+        """Tell whether anything runs or is about to start."""
         return bool(self._open)
 
     @property
     def owes_news(self) -> bool:
-        """Tell whether an end waits to be forgotten by the master."""
+        """Tell whether an end was told that the master has not yet said to forget."""
         return bool(self._over)
 
     def expect(self, key: AttemptKey, gpus: tuple[GpuUuid, ...], ranks: Iterable[int]) -> None:
@@ -67,7 +69,7 @@ class Attempts:
         self._all[key] = self._open[key] = Attempt(gpus, ranks)
 
     def take(self, status: TaskStatus, at: float) -> bool:
-        """Note what a process did; tell whether it is news."""
+        """Note the state of a process; tell whether it is news."""
         attempt = self._all.get(status.key)
         if attempt is None:
             attempt = self._all[status.key] = self._open[status.key] = Attempt(status.gpus, ())
@@ -78,7 +80,7 @@ class Attempts:
         return is_news
 
     def drop(self, key: AttemptKey) -> None:
-        """Forget an attempt, whatever it is at."""
+        """Forget an attempt, whatever its state."""
         self._all.pop(key, None)
         self._open.pop(key, None)
         self._over.pop(key, None)
@@ -93,12 +95,12 @@ class Attempts:
             attempt.saved_ranks.add(rank)
 
     def is_saved(self, key: AttemptKey) -> bool:
-        """Tell whether the master has all of an attempt that is over."""
+        """Tell whether an attempt is over and the master has all of it."""
         attempt = self._over[key]
         return attempt.statuses.keys() <= attempt.saved_ranks
 
     def live(self) -> list[AttemptKey]:
-        """Return the attempts that run or are about to."""
+        """Return the attempts that run or are about to start."""
         return list(self._open)
 
     def unanswered(self) -> Iterator[AttemptKey]:
@@ -120,7 +122,9 @@ class Attempts:
         return next((key for key, attempt in self._open.items() if wanted.intersection(attempt.gpus)), None)
 
     def held_gpus(self) -> dict[GpuUuid, int]:
-        """Return the GPUs of live attempts, each with the pid that it is for (0 before its start and after its end)."""
+        """Return the GPUs of live attempts, each with the pid that uses it (0 before its start and after its
+        end).
+        """
         return {uuid: pid for attempt in self._open.values() for uuid, pid in attempt.pids_by_gpu()}
 
     def gpus_by_attempt(self) -> dict[AttemptKey, tuple[GpuUuid, ...]]:
@@ -128,7 +132,7 @@ class Attempts:
         return {key: attempt.gpus for key, attempt in self._open.items() if attempt.gpus}
 
     def due_to_retell(self, at: float) -> list[TaskStatus]:
-        """Return the ends that were told long enough ago and are not forgotten; note them as told now."""
+        """Return the ends that were told long enough ago and are not forgotten; mark them as told now."""
         due: list[TaskStatus] = []
         for attempt in self._over.values():
             if at - attempt.told_at >= RETELL_S:

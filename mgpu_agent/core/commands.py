@@ -1,11 +1,12 @@
-"""What the agent's machine wants done: imperatives, carried out by the shell in order. Values only."""
+"""What the agent's machine wants done: imperatives that the shell carries out in order. Values only."""
 
 from __future__ import annotations
 
 import msgspec
 
+from mgpu_agent.protocol.file_messages import CollectResult, Piece
 from mgpu_agent.protocol.ids import AttemptKey
-from mgpu_agent.protocol.messages import CollectResult, Input, Meet, Piece, Posted, Resize, ToMaster, Warn
+from mgpu_agent.protocol.messages import Input, Meet, Posted, Resize, ToMaster, Warn
 from mgpu_agent.protocol.model import CellWish, HealthChecks, LaunchSpec, OutputMark, TaskStatus
 
 
@@ -17,7 +18,7 @@ class Connect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """Say this to the master."""
+    """Send this to the master."""
 
     message: ToMaster
 
@@ -27,31 +28,31 @@ class StartLaunch(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: LaunchSpec
     alive_at: float = 0.0
-    """The last moment, on the clock that counts from boot, at which the master is known to have been there."""
+    """The last moment, on the boot clock, at which the master is known to have been alive."""
 
 
 class PrepareLaunch(msgspec.Struct, frozen=True, kw_only=True):
-    """See whether this launch could be carried out; start nothing."""
+    """Check whether this launch can be carried out; start nothing."""
 
     spec: LaunchSpec
     meets: bool = False
-    """Wait for the other nodes of the attempt, and say where."""
+    """Whether to wait for the other nodes of the attempt, and report where."""
 
 
 class MeetPeers(msgspec.Struct, frozen=True, kw_only=True):
-    """Find out by which ways the other nodes of an attempt are reached."""
+    """Find out by which addresses the other nodes of an attempt are reached."""
 
     message: Meet
 
 
 class RenewLeases(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the keeper when the master was there last, on the clock that counts from boot."""
+    """Tell the keeper when the master was last known to be alive, on the boot clock."""
 
     alive_at: float
 
 
 class StopAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """Have the keeper end this attempt, or never start it."""
+    """Have the keeper end this attempt, or make sure that it never starts."""
 
     key: AttemptKey
     grace_s: float
@@ -60,7 +61,7 @@ class StopAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassOn(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the keeper just this."""
+    """Hand this message to the keeper as it is."""
 
     message: Input | Resize | Warn
 
@@ -72,19 +73,19 @@ class Deliver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetAttempts(msgspec.Struct, frozen=True, kw_only=True):
-    """Let ledger entries and spool files of these attempts go."""
+    """Delete the ledger entries and spool files of these attempts."""
 
     keys: tuple[AttemptKey, ...]
 
 
 class FollowOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Ship what this process writes; up to its final size once it has ended."""
+    """Ship what this process writes, up to its final size once it has ended."""
 
     status: TaskStatus
 
 
 class SetPace(msgspec.Struct, frozen=True, kw_only=True):
-    """Ship and sample as the master asked, from where it says it is."""
+    """Ship output and sample GPUs at the master's pace, from the offsets that it names."""
 
     sample_s: float
     output_window_bytes: int
@@ -92,48 +93,48 @@ class SetPace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """Read the GPUs as soon as possible, beside the usual pace."""
+    """Read the GPUs as soon as possible, regardless of the usual pace."""
 
 
 class TellWho(msgspec.Struct, frozen=True, kw_only=True):
-    """Look up who and where this node is, and what is there of these processes, and tell the master."""
+    """Look up who and where this node is, and the state of these processes, and tell the master."""
 
     number: int
     statuses: tuple[TaskStatus, ...] = ()
     cell: CellWish | None = None
-    """Which Python would a cell get?"""
+    """A question which Python a cell would get."""
 
 
 class MoveOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The master has this stream up to there."""
+    """Note that the master has this stream up to this offset."""
 
     mark: OutputMark
 
 
 class SetChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """Look after these things from now on."""
+    """Run these checks from now on."""
 
     checks: HealthChecks
 
 
 class TakePiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a folder came."""
+    """Store a piece of a folder that arrived."""
 
     piece: Piece
 
 
 class SendResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The master wants a part of a result."""
+    """Send a part of a result that the master asked for."""
 
     wanted: CollectResult
 
 
 class SaveEnrolment(msgspec.Struct, frozen=True, kw_only=True):
-    """Remember that the master knows this node's key."""
+    """Save that the master knows this node's key."""
 
 
 class SaveMasterEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """Remember the largest master epoch seen."""
+    """Save the largest master epoch seen."""
 
     master_epoch: int
 
@@ -147,7 +148,7 @@ class Say(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
-    """Leave; what runs goes on under the keeper."""
+    """End the agent; what runs goes on under the keeper."""
 
     reason: str
     code: int = 0

@@ -1,4 +1,4 @@
-"""What can happen to an agent: past-tense facts, each with its time (a clock that never jumps). Values only."""
+"""What can happen to an agent: facts in the past tense, each with its time on the monotonic clock. Values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Began(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     boot: float = 0.0
-    """The clock that counts from boot and goes on while the machine sleeps: leases are reckoned by it."""
+    """The boot clock, which goes on while the machine sleeps: leases are measured by it."""
 
 
 class LinkRose(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +29,10 @@ class LinkFell(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     may_enrol: bool
-    """Whether the master's runtime file is at hand, so that a new enrolment is possible."""
+    """Whether a key to enrol with is at hand, so that a new enrolment is possible."""
     keys_refused: bool = False
     hung_up: bool = False
-    """The other end went away before keys were exchanged: the network broke, or the master has another key than the one known here."""
+    """The other end closed before keys were exchanged: a broken network, or a master under another key."""
 
 
 class MasterMoved(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +40,11 @@ class MasterMoved(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     is_another: bool
-    """Another key is another master: epochs of the old one mean nothing to it."""
+    """Whether it is another master, by its key: epochs of the old one mean nothing to it."""
 
 
 class FrameArrived(msgspec.Struct, frozen=True, kw_only=True):
-    """The master said something."""
+    """A message of the master arrived."""
 
     at: float
     master_epoch: int
@@ -66,21 +66,21 @@ class KeeperLost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskTold(msgspec.Struct, frozen=True, kw_only=True):
-    """The keeper told of a process that started or ended."""
+    """The keeper reported that a process started or ended."""
 
     at: float
     status: TaskStatus
 
 
 class InputTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """The keeper told how much of what was typed a process took."""
+    """The keeper reported how much of its input a process has read."""
 
     at: float
     ack: InputAck
 
 
 class ParcelPosted(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of a job has something for those of its attempt on another node."""
+    """A process of a job sent something to its attempt on another node."""
 
     at: float
     parcel: Post
@@ -92,10 +92,11 @@ class LaunchPrepared(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     key: AttemptKey
     offer: MeetingPoint | None = None
+    in_scratch: bool = False
 
 
 class PeersMet(msgspec.Struct, frozen=True, kw_only=True):
-    """It is known which ways lead to the other nodes of an attempt."""
+    """It is known by which addresses the other nodes of an attempt are reached."""
 
     at: float
     met: Met
@@ -113,7 +114,7 @@ class LaunchFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy the machine is; None for what was not read yet."""
+    """The machine's load; None for what was not read yet."""
 
     load: float | None = None
     cpu_percent: float | None = None
@@ -121,7 +122,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ticked(msgspec.Struct, frozen=True, kw_only=True):
-    """Time passed; new GPU readings ride along."""
+    """Time passed; new GPU readings come with it."""
 
     at: float
     wall: float = 0.0
@@ -132,11 +133,11 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     """When the reading of `samples` began."""
     measured: Measured = Measured()
     ailments: tuple[Ailment, ...] | None = None
-    """What the newest round of checks found; None when there is no new round."""
+    """The findings of the newest round of checks; None when there is no new round."""
 
 
 class EndAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants the agent to end (a signal)."""
+    """Somebody asked the agent to end (a signal)."""
 
     at: float
     reason: str

@@ -1,8 +1,10 @@
-"""What the agent knows of its real GPUs, and which of them must not be handed out now, and why. Pure.
+"""The agent's real GPUs: which of them must not be handed out now, and why. Pure.
 
-Theory of operation. Readings come with the time at which they began. A GPU whose job just ended is in trouble until a reading
-that began later shows none of the node's processes on it and no more memory in use than before the job. Simulated GPUs are
-never in trouble and cost nothing here. An outside process is told, and the master decides whether it keeps others off."""
+Theory of operation. Readings come with the time at which they began. A GPU whose job just ended is in trouble
+until a reading that began later shows none of the node's processes on it and no more memory in use than
+before the job. Simulated GPUs are never in trouble and cost nothing here. Outside processes are reported, and
+the master decides whether they keep jobs off.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from msgspec.structs import replace
 from mgpu_agent.core.commands import Command, Say
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble, Trouble
+from mgpu_agent.protocol.wording import size
 
 TOLERANCE_BYTES = 128 * 1024 * 1024  # what a driver may keep after a job; a context of CUDA is larger
 URGENT_S = 10.0  # a GPU that was just freed is read at every tick for so long, then at the usual pace
 MUTE_S = 30.0  # a driver that gave no reading for so long hangs
-_GB = 1_000_000_000
 
 _UNREAD = GpuTrouble(Trouble.UNREAD, "It has not been read yet.")
 _FREED = GpuTrouble(Trouble.MEMORY, "Its last job just ended: its memory is looked at.")
@@ -30,7 +32,7 @@ class Gpus:
     def __init__(self) -> None:
         self._samples: dict[GpuUuid, GpuSample] = {}
         self._before: dict[GpuUuid, int] = {}
-        """Memory in use when no job and no stranger was there."""
+        """Memory in use when no job and no outside process was on the GPU."""
         self._freed_at: dict[GpuUuid, float] = {}
         self._read_at = 0.0
 
@@ -40,14 +42,14 @@ class Gpus:
         return tuple(self._samples.values())
 
     def know(self, gpus: Iterable[GpuInfo], at: float) -> None:
-        """Take in which GPUs there are; a new one is not handed out before it was read."""
+        """Take the list of GPUs; a new one is not handed out before it is read."""
         for gpu in gpus:
             if not gpu.simulated and gpu.uuid not in self._samples:
                 self._samples[gpu.uuid] = GpuSample(uuid=gpu.uuid, trouble=_UNREAD)
                 self._read_at = at
 
     def lost(self, uuids: Iterable[GpuUuid]) -> str:
-        """Return what is wrong with the first of these that is lost, or nothing."""
+        """Return what is wrong with the first of these that is lost, or an empty string."""
         for uuid in uuids:
             trouble = self._samples[uuid].trouble if uuid in self._samples else None
             if trouble is not None and trouble.kind == Trouble.LOST:
@@ -60,7 +62,7 @@ class Gpus:
         return bool(self.lost(self._samples))
 
     def free(self, uuids: Iterable[GpuUuid], at: float) -> bool:
-        """Note that a job let go of these; tell whether their memory must be looked at."""
+        """Note that a job released these GPUs; tell whether their memory must be checked."""
         real = [uuid for uuid in uuids if uuid in self._samples]
         for uuid in real:
             self._freed_at[uuid] = at
@@ -69,21 +71,30 @@ class Gpus:
                 self._samples[uuid] = replace(sample, trouble=_FREED)
         return bool(real)
 
-    def take(self, samples: tuple[GpuSample, ...], begun_at: float, at: float, held: Iterable[GpuUuid]) -> tuple[GpuSample, ...]:
-        """Return the readings with what keeps others off each GPU."""
+    def take(
+        self, samples: tuple[GpuSample, ...], begun_at: float, at: float, held: Iterable[GpuUuid]
+    ) -> tuple[GpuSample, ...]:
+        """Return the readings, each with the trouble of its GPU."""
         if not self._samples:
             return samples
         self._read_at = at
         busy = set(held)
-        return tuple(self._judge(sample, begun_at, sample.uuid in busy) if sample.uuid in self._samples else sample for sample in samples)
+        return tuple(
+            self._judge(sample, begun_at, sample.uuid in busy) if sample.uuid in self._samples else sample
+            for sample in samples
+        )
 
     def is_urgent(self, at: float) -> bool:
-        """Tell whether a GPU was freed so lately that it should be read again at once."""
+        """Tell whether a GPU was freed so recently that it should be read again at once."""
         return any(at - freed_at < URGENT_S for freed_at in self._freed_at.values())
 
     def fall_mute(self, at: float) -> bool:
-        """Put every GPU out when the driver has hung for too long; tell whether that is news."""
-        if not self._samples or at - self._read_at < MUTE_S or all(one.trouble == _MUTE for one in self._samples.values()):
+        """Mark every GPU as silent when the driver has hung for too long; tell whether that is news."""
+        if (
+            not self._samples
+            or at - self._read_at < MUTE_S
+            or all(one.trouble == _MUTE for one in self._samples.values())
+        ):
             return False
         self._samples = {uuid: GpuSample(uuid=uuid, trouble=_MUTE) for uuid in self._samples}
         return True
@@ -109,7 +120,7 @@ class Gpus:
         return None
 
     def _left_behind(self, sample: GpuSample, own: int | None, begun_at: float) -> GpuTrouble | None:
-        """Return what a job that is over left on the GPU; nothing once all is back."""
+        """Return the trouble that an ended job left on the GPU; None once its memory is back."""
         freed_at = self._freed_at.get(sample.uuid)
         if freed_at is not None and begun_at < freed_at:
             return _FREED
@@ -118,7 +129,10 @@ class Gpus:
             return GpuTrouble(Trouble.MEMORY, f"A process of its last job is still on it (pid {left[0]}).")
         before = self._before.get(sample.uuid)
         if freed_at is not None and own is not None and before is not None and own > before + TOLERANCE_BYTES:
-            text = f"{(own - before) / _GB:.1f} GB of its last job's memory is not back: end what holds it, or restart mgpu_node."
+            text = (
+                f"{size(own - before)} of its last job's memory is not back: end what holds it, or restart "
+                f"mgpu_node."
+            )
             return GpuTrouble(Trouble.MEMORY, text)
         self._freed_at.pop(sample.uuid, None)
         return None
@@ -127,23 +141,31 @@ class Gpus:
 def _used_from_outside(processes: list[GpuProcess]) -> GpuTrouble:
     first = processes[0]
     more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
-    return GpuTrouble(Trouble.OUTSIDE, f"In use outside mgpu by pid {first.pid} of {first.user or 'an unknown user'}{more}.")
+    return GpuTrouble(
+        Trouble.OUTSIDE, f"In use outside mgpu by pid {first.pid} of {first.user or 'an unknown user'}{more}."
+    )
 
 
 class TroubleLog:
-    """Remembers what was said of each GPU."""
+    """Logs each change of a GPU's trouble once."""
 
     def __init__(self) -> None:
         self._said: dict[GpuUuid, str] = {}
 
     def say(self, samples: Iterable[GpuSample]) -> list[Command]:
-        """Return a line for each GPU that got lost or silent, or is well again."""
+        """Return a line for each GPU that became lost or silent, or recovered."""
         commands: list[Command] = []
         for sample in samples:
             trouble = sample.trouble
-            text = trouble.text if trouble is not None and trouble.kind in (Trouble.LOST, Trouble.SILENT) else ""
+            text = (
+                trouble.text if trouble is not None and trouble.kind in (Trouble.LOST, Trouble.SILENT) else ""
+            )
             if text != self._said.get(sample.uuid, ""):
                 self._said[sample.uuid] = text
-                fields: dict[str, str | int | float] = {"gpu": sample.uuid, "reason": text} if text else {"gpu": sample.uuid}
-                commands.append(Say(event="gpu_out" if text else "gpu_back", fields=fields, is_warning=bool(text)))
+                fields: dict[str, str | int | float] = (
+                    {"gpu": sample.uuid, "reason": text} if text else {"gpu": sample.uuid}
+                )
+                commands.append(
+                    Say(event="gpu_out" if text else "gpu_back", fields=fields, is_warning=bool(text))
+                )
         return commands

@@ -1,14 +1,14 @@
-"""The agent's decisions: what was heard, what is known of tasks, what must be told again. Events in, commands out.
+"""The agent's decisions about messages, tasks, and what must be told again. Events in, commands out.
 
-Theory of operation. A connection serves one purpose: to enrol (say `Enrol`, be `Enrolled`) or to work (say `Hello`, be `Welcome`).
-Whatever goes wrong, the answer is `Connect`: a new connection, a new `Hello` with everything that runs or ran. So no message needs
-to be kept for a lost connection, except ends of tasks, which are told again until the master says `Forget`. Never reads a clock,
-sends or logs: time is in the events, wishes are in the commands.
+Theory of operation. A connection serves one purpose: to enrol (send `Enrol`, get `Enrolled`) or to work (send
+`Hello`, get `Welcome`). Whatever goes wrong, the answer is `Connect`: a new connection, a new `Hello` with
+everything that runs or ran. So no message needs to be kept for a lost connection, except ends of tasks, which
+are told again until the master says `Forget`. Never reads a clock, sends or logs: time comes in the events,
+and everything to be done leaves in the commands.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import assert_never
 
 from msgspec import structs
@@ -20,7 +20,6 @@ from mgpu_agent.core.commands import (
     End,
     MoveOutput,
     ReadGpus,
-    SaveEnrolment,
     SaveMasterEpoch,
     Say,
     Send,
@@ -30,6 +29,7 @@ from mgpu_agent.core.commands import (
     TakePiece,
     TellWho,
 )
+from mgpu_agent.core.connection import SILENCE_S, CheckFindings, Connection, Phase
 from mgpu_agent.core.events import (
     Began,
     EndAsked,
@@ -49,15 +49,13 @@ from mgpu_agent.core.events import (
     Ticked,
 )
 from mgpu_agent.core.gpus import Gpus, TroubleLog
-from mgpu_agent.core.reconnect import ANSWER_S, LONELY_S, SILENCE_S, Reconnect
-from mgpu_agent.core.telling import CheckFindings, UntilWelcome
 from mgpu_agent.core.trial import Trial
 from mgpu_agent.core.work import Work
+from mgpu_agent.protocol.file_messages import CollectResult, Piece
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
     Check,
-    CollectResult,
     Enrol,
     Enrolled,
     Forget,
@@ -69,7 +67,6 @@ from mgpu_agent.protocol.messages import (
     Leave,
     Meet,
     OutputAck,
-    Piece,
     Ping,
     Posted,
     Prepare,
@@ -90,14 +87,6 @@ REVOKED = "revoked"
 REVOKED_GRACE_S = 15.0
 
 
-class Phase(StrEnum):
-    """What the present connection is for, and how far it got."""
-
-    ENROLLING = "enrolling"
-    JOINING = "joining"
-    WELCOMED = "welcomed"
-
-
 class Machine:
     """The state of one agent; only `handle` changes it."""
 
@@ -112,44 +101,35 @@ class Machine:
         master_epoch: int = 0,
     ) -> None:
         self.master_epoch = master_epoch
-        self.phase = Phase.JOINING if is_enrolled else Phase.ENROLLING
         self._node_id = node_id
         self._public_key = public_key
-        self._is_embedded = is_embedded
-        self._is_enrolled = is_enrolled
-        self._has_line = has_line
+        self._connection = Connection(is_enrolled=is_enrolled, has_line=has_line, is_embedded=is_embedded)
         self._gpus = Gpus()
         self._work = Work(node_id, self._gpus)
-        self._until_welcome = UntilWelcome()
         self._attempts = self._work.attempts
         self._troubles = TroubleLog()
         self._trial = Trial()
         self._findings = CheckFindings()
         self._wall = 0.0
         self._boot = 0.0
-        self._is_up = False
-        self._answer_by: float | None = None
-        self._reconnect = Reconnect()
         self._heard_at = 0.0
         self._beat_at = 0.0
         self._heartbeat_s = 1.0
-        self._lonely_since: float | None = None
-        self._is_dismissed = False
         self._said_old_epoch = False
 
     @property
-    def may_ship(self) -> bool:
-        """Tell whether the master takes output now."""
-        return self.phase is Phase.WELCOMED
+    def phase(self) -> Phase:
+        """Return what the present connection is for, and how far it got."""
+        return self._connection.phase
 
     @property
-    def _may_tell(self) -> bool:
-        """Tell whether the master will hear what happens now, at once or after its `Welcome`."""
-        return self.may_ship or self._until_welcome.is_open
+    def may_ship(self) -> bool:
+        """Tell whether the master accepts output now."""
+        return self._connection.is_welcomed
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether anything runs or is about to."""
+        """Tell whether anything runs or is about to start."""
         return self._attempts.is_busy
 
     @property
@@ -166,33 +146,35 @@ class Machine:
         return self._attempts.gpus_by_attempt()
 
     def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one case per event
-        """Take one fact and return what should be done about it."""
+        """Handle one event and return the commands that follow."""
         match event:
             case TaskTold() | LaunchFailed() if (of_trial := self._trial.take(event)) is not None:
                 return self._of_trial(of_trial)
             case TaskTold():
-                return self._until_welcome.keep(self._work.task_changed(event, self._wall, may_tell=self._may_tell))
+                return self._keep(
+                    self._work.task_changed(event, self._wall, may_tell=self._connection.may_tell)
+                )
             case FrameArrived():
                 return self._on_frame(event)
             case Ticked():
                 return self._on_tick(event)
             case LaunchFailed():
-                return self._until_welcome.keep(self._work.launch_failed(event, may_tell=self._may_tell))
+                return self._keep(self._work.launch_failed(event, may_tell=self._connection.may_tell))
             case LaunchPrepared():
-                return self._until_welcome.keep(self._work.launch_prepared(event, may_tell=self._may_tell))
-            case InputTaken(ack=ack):  # one that cannot be told is asked for again
+                return self._keep(self._work.launch_prepared(event, may_tell=self._connection.may_tell))
+            case InputTaken(ack=ack):  # one that cannot be sent is asked for again
                 return [Send(message=ack)] if self.may_ship else []
             case PeersMet():
-                return self._until_welcome.keep(self._work.peers_met(event, may_tell=self._may_tell))
-            case ParcelPosted(parcel=parcel):  # one that gets lost is sent again by who needs it
+                return self._keep(self._work.peers_met(event, may_tell=self._connection.may_tell))
+            case ParcelPosted(parcel=parcel):  # the process that needs it sends it again if it is lost
                 return [Send(message=parcel)] if self.may_ship else []
             case Began(boot=boot):
                 self._boot = boot
-                return [Connect(enrolling=self.phase is Phase.ENROLLING)]
+                return [Connect(enrolling=self._connection.is_enrolling)]
             case LinkRose(at=at):
                 return self._on_link_rose(at)
             case LinkFell():
-                return self._on_link_fell(event)
+                return self._connection.fall(event)
             case MasterMoved():
                 return self._on_master_moved(event)
             case KeeperAttached():
@@ -201,7 +183,7 @@ class Machine:
                 self._work.facts = None
                 return [Say(event="keeper_lost", is_warning=True)]
             case EndAsked(reason=reason):
-                farewell = [Send(message=Leave(reason=reason))] if self.phase is Phase.WELCOMED else []
+                farewell = [Send(message=Leave(reason=reason))] if self.may_ship else []
                 return [*farewell, End(reason=reason)]
             case _:
                 assert_never(event)
@@ -209,42 +191,28 @@ class Machine:
     # --- the connection ----------------------------------------------------------------------------
 
     def _on_link_rose(self, at: float) -> list[Command]:
-        self._is_up = True
+        self._connection.is_up = True
         self._said_old_epoch = False
         self._work.refusals.forget()
-        if self.phase is Phase.ENROLLING:
-            self._answer_by = at + ANSWER_S
+        if self._connection.is_enrolling:
+            self._connection.enrol(at)
             return [Send(message=Enrol(node_id=self._node_id, public_key=self._public_key))]
         return self._hello(at)
 
-    def _on_link_fell(self, event: LinkFell) -> list[Command]:
-        lost = [Say(event="master_lost", is_warning=True)] if self.phase is Phase.WELCOMED else []
-        says, step = self._reconnect.after_fall(event, is_enrolling=self.phase is Phase.ENROLLING, has_line=self._has_line)
-        return [*lost, *says, *self._do(step)]
-
-    def _do(self, step: Connect | End) -> list[Command]:
-        return [step] if isinstance(step, End) else self._connect(enrolling=step.enrolling, delay_s=step.delay_s)
-
     def _on_master_moved(self, event: MasterMoved) -> list[Command]:
-        enrolling = event.is_another or self.phase is Phase.ENROLLING
         if event.is_another:
             self.master_epoch = 0
-        return self._connect(enrolling=enrolling, delay_s=0.0)
+        return self._connection.move(event)
 
-    def _connect(self, *, enrolling: bool, delay_s: float) -> list[Command]:
-        self.phase = Phase.ENROLLING if enrolling else Phase.JOINING
-        self._is_up = False
-        self._answer_by = None
-        self._until_welcome.close()
-        return [Connect(enrolling=enrolling, delay_s=delay_s)]
+    def _keep(self, commands: list[Command]) -> list[Command]:
+        """Keep messages that must follow the `Welcome`; return the commands that can be carried out now."""
+        return self._connection.until_welcome.keep(commands)
 
     def _hello(self, at: float, *, answers: int = 0) -> list[Command]:
-        """Say who we are, as soon as the keeper has told what runs."""
+        """Send `Hello`, as soon as the keeper has reported what runs."""
         if self._work.facts is None:
             return []
-        self.phase = Phase.JOINING
-        self._answer_by = at + ANSWER_S
-        self._until_welcome.open()
+        self._connection.greet(at)
         self._attempts.note_all_told(at)
         tasks = self._attempts.all_statuses()
         hello = Hello(
@@ -265,7 +233,13 @@ class Machine:
             if self._said_old_epoch:
                 return []
             self._said_old_epoch = True
-            return [Say(event="old_master_ignored", fields={"epoch": event.master_epoch, "known": self.master_epoch}, is_warning=True)]
+            return [
+                Say(
+                    event="old_master_ignored",
+                    fields={"epoch": event.master_epoch, "known": self.master_epoch},
+                    is_warning=True,
+                )
+            ]
         self._heard_at = event.at
         commands = self._obey(event.message, event.at)
         if event.master_epoch > self.master_epoch:
@@ -300,13 +274,13 @@ class Machine:
             case Resync(number=number):
                 return self._hello(at, answers=number)
             case Enrolled():
-                self._reconnect.worked()
-                self._is_enrolled, self._has_line = True, False
-                return [SaveEnrolment(), Say(event="enrolled"), *self._connect(enrolling=False, delay_s=0.0)]
+                return self._connection.enrolled()
             case Refuse():
                 return self._on_refuse(message)
             case Probe():
-                return self._of_trial(self._trial.begin(message, self._node_id, self._work.facts, at, self._wall))
+                return self._of_trial(
+                    self._trial.begin(message, self._node_id, self._work.facts, at, self._wall)
+                )
             case Piece():
                 return [TakePiece(piece=message)]
             case CollectResult():
@@ -314,45 +288,48 @@ class Machine:
             case Check(checks=checks):
                 return [SetChecks(checks=checks)]
             case Ping(number=number, key=key, cell=cell):
-                return [TellWho(number=number, statuses=self._attempts.statuses(key) if key is not None else (), cell=cell)]
+                return [
+                    TellWho(
+                        number=number,
+                        statuses=self._attempts.statuses(key) if key is not None else (),
+                        cell=cell,
+                    )
+                ]
             case Bye():
-                self._is_dismissed = self._is_embedded
-                if self._is_dismissed and not self._attempts.is_busy:
-                    return [End(reason="The master stopped.")]
-                return [Say(event="master_said_bye")]
+                return self._connection.dismiss(is_busy=self._attempts.is_busy)
             case _:
                 assert_never(message)
 
     def _on_welcome(self, message: Welcome, at: float) -> list[Command]:
-        self.phase = Phase.WELCOMED
-        self._answer_by = None
-        self._reconnect.worked()
-        self._lonely_since = None
-        self._is_dismissed = False
+        save = self._connection.welcome()
         self._heartbeat_s = message.heartbeat_s
         self._beat_at = at
-        # Also when a join line was used up by an enrolment whose answer never came.
-        save: list[Command] = [] if self._is_enrolled and not self._has_line else [SaveEnrolment()]
-        self._is_enrolled, self._has_line = True, False
         commands: list[Command] = [
             *save,
             *self._work.renew(message.beat, self._boot),
-            SetPace(sample_s=message.sample_s, output_window_bytes=message.output_window_bytes, received=message.received),
+            SetPace(
+                sample_s=message.sample_s,
+                output_window_bytes=message.output_window_bytes,
+                received=message.received,
+            ),
             Say(event="joined", fields={"cluster": message.cluster}),
-            *self._until_welcome.close(),
+            *self._connection.until_welcome.close(),
         ]
         return [*commands, ReadGpus()] if self._gpus.samples else commands
 
     def _on_refuse(self, message: Refuse) -> list[Command]:
         if message.code == REVOKED:
-            stops = [Stop(key=key, grace_s=REVOKED_GRACE_S, reason="This node was revoked.") for key in self._attempts.live()]
-            return [*(command for stop in stops for command in self._work.stop(stop)), End(reason=message.message, code=1)]
-        if self.phase is Phase.ENROLLING and self._has_line:
-            return [End(reason=message.message, code=1)]
-        says, step = self._reconnect.after_refusal(message.code, message.message, is_enrolling=self.phase is Phase.ENROLLING)
-        return [*says, *self._do(step)]
+            stops = [
+                Stop(key=key, grace_s=REVOKED_GRACE_S, reason="This node was revoked.")
+                for key in self._attempts.live()
+            ]
+            return [
+                *(command for stop in stops for command in self._work.stop(stop)),
+                End(reason=message.message, code=1),
+            ]
+        return self._connection.refuse(message)
 
-    # --- the keeper's news ---------------------------------------------------------------------------
+    # --- the keeper's reports ------------------------------------------------------------------------
 
     def _on_keeper_attached(self, event: KeeperAttached) -> list[Command]:
         self._work.facts = event.facts
@@ -361,14 +338,16 @@ class Machine:
         for status in event.tasks:
             if self._trial.owns(status.key):
                 commands += self._of_trial(self._trial.on_task(status))
-        commands += self._work.attach([status for status in event.tasks if not self._trial.owns(status.key)], event.at)
-        if self._is_up and self.phase is not Phase.ENROLLING:
+        commands += self._work.attach(
+            [status for status in event.tasks if not self._trial.owns(status.key)], event.at
+        )
+        if self._connection.is_up and not self._connection.is_enrolling:
             commands += self._hello(event.at)
         return commands
 
     def _of_trial(self, commands: list[Command]) -> list[Command]:
-        """Leave out what cannot be said now; the master asks again."""
-        return [command for command in commands if self.phase is Phase.WELCOMED or not isinstance(command, Send)]
+        """Leave out what cannot be sent now; the master asks again."""
+        return [command for command in commands if self.may_ship or not isinstance(command, Send)]
 
     # --- time ----------------------------------------------------------------------------------------
 
@@ -380,38 +359,31 @@ class Machine:
         return commands + self._work.let_go(event.at) + self._of_trial(self._trial.on_tick(event.at))
 
     def _keep_time(self, event: Ticked, samples: tuple[GpuSample, ...]) -> list[Command]:
-        if self._answer_by is not None and event.at >= self._answer_by:
-            enrolling = self.phase is Phase.ENROLLING or event.may_enrol
-            return [
-                Say(event="no_answer", fields={"phase": self.phase.value}, is_warning=True),
-                *self._connect(enrolling=enrolling, delay_s=self._reconnect.next_s()),
-            ]
-        if self.phase is not Phase.WELCOMED:
-            return self._when_alone(event.at)
+        if self._connection.is_late(event.at):
+            return self._connection.give_up(event)
+        if not self.may_ship:
+            return self._connection.alone(event.at, is_busy=self._attempts.is_busy)
         commands: list[Command] = []
         if samples or event.at - self._beat_at >= self._heartbeat_s:
             self._beat_at = event.at
-            beat = Heartbeat(at=event.wall, samples=samples, beat=event.boot, **structs.asdict(event.measured))
+            beat = Heartbeat(
+                at=event.wall, samples=samples, beat=event.boot, **structs.asdict(event.measured)
+            )
             commands.append(Send(message=beat))
         if self._gpus.is_urgent(event.at):
             commands.append(ReadGpus())
-        commands += [Send(message=TaskReport(status=status)) for status in self._attempts.due_to_retell(event.at)]
+        commands += [
+            Send(message=TaskReport(status=status)) for status in self._attempts.due_to_retell(event.at)
+        ]
         if self._attempts.owes_news and event.at - self._heard_at >= SILENCE_S:
             self._heard_at = event.at
-            commands += [Say(event="master_silent", is_warning=True), *self._connect(enrolling=False, delay_s=0.0)]
+            commands += [
+                Say(event="master_silent", is_warning=True),
+                *self._connection.connect(enrolling=False, delay_s=0.0),
+            ]
         return commands
 
     def _take_readings(self, event: Ticked) -> tuple[GpuSample, ...]:
         if event.samples:
             return self._gpus.take(event.samples, event.read_at, event.at, self._attempts.held_gpus())
         return self._gpus.samples if self._gpus.fall_mute(event.at) else ()
-
-    def _when_alone(self, at: float) -> list[Command]:
-        if not self._is_embedded or self._attempts.is_busy:
-            self._lonely_since = None
-            return []
-        if self._is_dismissed:
-            return [End(reason="The master stopped, and the last job is over.")]
-        if self._lonely_since is None:
-            self._lonely_since = at
-        return [End(reason="No master and nothing to run.")] if at - self._lonely_since >= LONELY_S else []

@@ -1,6 +1,7 @@
-"""A start as a trial: prepared and started like a job's, waited for, told, forgotten. Events in, commands out; pure.
+"""A trial: a process that is prepared and started like a job's, waited for, reported and forgotten. Events
+in, commands out; pure.
 
-Its name is no job's, so that whatever is heard of a trial stays here and never becomes a report about a job.
+Its name cannot be a job's, so that events of a trial stay here and never become a report about a job.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from mgpu_agent.protocol.model import LaunchSpec, NodeFacts, TaskSpec, TaskStatu
 
 LIMIT_S = 10.0
 NOBODY = ""  # a trial has no user
-NAME = "trial-"  # ids of jobs have capitals and digits only
-# A cell and no directory of its own, so that script, scratch, output files and the start itself are all tried.
+NAME = "trial-"  # ids of jobs consist of capitals and digits
+# A cell without a working directory of its own, so that script, scratch, output files and the start
+# itself are all tried.
 SCRIPT = "#!/bin/sh\nexit 0\n"
 
 
@@ -28,11 +30,13 @@ class Trial:
 
     @staticmethod
     def owns(key: AttemptKey) -> bool:
-        """Tell whether this names a trial, also an earlier one."""
+        """Tell whether this key is of a trial, also of an earlier one."""
         return key.job_id.startswith(NAME)
 
-    def begin(self, message: Probe, node_id: NodeId, facts: NodeFacts | None, at: float, wall: float) -> list[Command]:
-        """Start one; an earlier one that is not over is given up."""
+    def begin(
+        self, message: Probe, node_id: NodeId, facts: NodeFacts | None, at: float, wall: float
+    ) -> list[Command]:
+        """Start a trial; an earlier one that is not over is given up."""
         commands = self._stop()
         self._number = message.number
         if facts is None:
@@ -40,12 +44,17 @@ class Trial:
         self._key = AttemptKey(JobId(f"{NAME}{wall * 1000:.0f}"), 1, message.number)
         self._until = at + LIMIT_S
         spec = LaunchSpec(
-            key=self._key, node_id=node_id, incarnation=facts.incarnation, user=NOBODY, tasks=(TaskSpec(rank=0),), script=SCRIPT
+            key=self._key,
+            node_id=node_id,
+            incarnation=facts.incarnation,
+            user=NOBODY,
+            tasks=(TaskSpec(rank=0),),
+            script=SCRIPT,
         )
         return [*commands, StartLaunch(spec=spec)]
 
     def take(self, event: TaskTold | LaunchFailed) -> list[Command] | None:
-        """Take in what is about a trial; None says that it is about a job."""
+        """Handle an event of a trial; None means that the event is about a job."""
         if isinstance(event, TaskTold):
             return self.on_task(event.status) if self.owns(event.status.key) else None
         if not self.owns(event.key):
@@ -53,7 +62,7 @@ class Trial:
         return self._tell(event.message) if event.key == self._key else []
 
     def on_task(self, status: TaskStatus) -> list[Command]:
-        """Take in that a trial's process started or ended."""
+        """Handle the start or end of a trial's process."""
         if status.ended_at is None:
             return [] if status.key == self._key else [_stop(status.key)]
         forget = ForgetAttempts(keys=(status.key,))
@@ -62,7 +71,10 @@ class Trial:
         if status.exit_code == 0:
             return [forget, *self._tell("")]
         how = f"signal {status.signal}" if status.signal is not None else f"exit code {status.exit_code}"
-        return [forget, *self._tell(f"A trial start ended with {how}{f' ({status.reason})' if status.reason else ''}.")]
+        return [
+            forget,
+            *self._tell(f"A trial start ended with {how}{f' ({status.reason})' if status.reason else ''}."),
+        ]
 
     def on_tick(self, at: float) -> list[Command]:
         """Give up a trial that takes too long."""

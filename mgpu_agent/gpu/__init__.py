@@ -1,1 +1,1 @@
-"""What GPUs a node has and how they do: NVML, or simulated ones."""
+"""Which GPUs a node has, and their readings: by NVML, or simulated ones."""

@@ -1,8 +1,10 @@
-"""Simulated GPUs, for machines without any and for demonstrations. They say that they are simulated and compute nothing.
+"""Simulated GPUs, for machines without any and for demonstrations. They say that they are simulated and
+compute nothing.
 
-Readings move smoothly towards what a busy or an idle GPU would show, so that charts look as they do on real machines. A GPU is as busy
-as the process that it is for wants it: 90 % while it lives, or what `MGPU_SIMULATED_BUSY` in its environment says, one number in
-percent for each GPU of the job on this node (`90,60,0,0`), the last of them for all that follow.
+Readings move smoothly towards what a busy or an idle GPU would show, so that charts look as they do on real
+machines. How busy a GPU is depends on the process that uses it: 90 % while it lives, or the numbers in
+`MGPU_SIMULATED_BUSY` of its environment, in percent for each GPU of the job on this node (`90,60,0,0`); the
+last of them holds for all that follow.
 """
 
 from __future__ import annotations
@@ -25,29 +27,31 @@ _USUAL_LOAD = 0.9
 
 
 class Pretender(msgspec.Struct, frozen=True):
-    """A process that simulated GPUs are for, and how busy it wants them."""
+    """A process that uses simulated GPUs, and how busy it makes them."""
 
     name: str = ""
     loads: Mapping[str, float] = {}
-    """By UUID; one that is not named is as busy as usual."""
+    """By UUID; a GPU that is not named has the usual load."""
 
 
 _NOBODY = Pretender()
 
 
 def pretender(pid: int) -> Pretender | None:
-    """Read what a process is; None when it cannot be told, or not yet."""
+    """Read what a process asks for; None when that cannot be read, or not yet."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
         name = psutil.Process(pid).name()
     except (OSError, psutil.Error):
         return None
-    if _GPUS not in environment:  # it has not become its program yet
+    if _GPUS not in environment:  # it has not executed its program yet
         return None
     wanted = [_load(word) for word in environment.get(BUSY, b"").split(b",") if word.strip()]
     gpus = environment[_GPUS].decode(errors="replace").split(",")
-    return Pretender(name, {uuid: wanted[min(place, len(wanted) - 1)] for place, uuid in enumerate(gpus)} if wanted else {})
+    return Pretender(
+        name, {uuid: wanted[min(place, len(wanted) - 1)] for place, uuid in enumerate(gpus)} if wanted else {}
+    )
 
 
 def _load(word: bytes) -> float:
@@ -76,7 +80,7 @@ class _Gpu:
         self._pid = 0
 
     def sample(self, pid: int, process: Pretender, now: float, elapsed_s: float) -> GpuSample:
-        if pid and pid != self._pid:  # what the process before left is gone
+        if pid and pid != self._pid:  # the load of the process before is gone
             self._load = _Level(0.0)
         self._pid = pid
         wave = math.sin(now / 7.0 + self.info.index * 1.7)
@@ -94,7 +98,7 @@ class _Gpu:
 
 
 class FakeGpuSource:
-    """A number of simulated GPUs with names that stay the same for a node."""
+    """A number of simulated GPUs whose UUIDs stay the same for a node."""
 
     def __init__(
         self,
@@ -131,11 +135,18 @@ class FakeGpuSource:
         return f"{len(self._gpus)} simulated GPUs: jobs run, but compute on no GPU."
 
     def sample(self, held: Mapping[GpuUuid, int]) -> tuple[GpuSample, ...]:
-        """Return readings that rise while a process of a job is there that the GPU is for."""
+        """Return readings that rise while the process that holds a GPU lives."""
         now = self._clock()
         elapsed_s, self._read_at = now - self._read_at, now
-        self._processes = {pid: known for pid in {*held.values()} - {0} if (known := self._processes.get(pid) or self._look(pid))}
-        return tuple(gpu.sample(pid := held.get(gpu.info.uuid, 0), self._processes.get(pid, _NOBODY), now, elapsed_s) for gpu in self._gpus)
+        self._processes = {
+            pid: known
+            for pid in {*held.values()} - {0}
+            if (known := self._processes.get(pid) or self._look(pid))
+        }
+        return tuple(
+            gpu.sample(pid := held.get(gpu.info.uuid, 0), self._processes.get(pid, _NOBODY), now, elapsed_s)
+            for gpu in self._gpus
+        )
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: there is nothing to release."""

@@ -1,8 +1,10 @@
-"""The GPUs that NVIDIA's management library knows, read as they are; what a GPU does not tell is None. Decides nothing about jobs.
+"""The GPUs that NVIDIA's management library knows, read as they are; what a GPU does not tell is None.
+Decides nothing about jobs.
 
-Theory of operation. The GPUs are listed once. A GPU that NVML calls lost is in trouble at once; one of which no question is
-answered is silent, and the library is then initialised anew before the next reading, which is also how a driver that was
-restarted is found again. A missing library means no GPUs, and says so. A GPU in MIG mode is never offered whole.
+Theory of operation. The GPUs are listed once. A GPU that NVML calls lost is in trouble at once; one that
+answers nothing is silent, and the library is initialised again before the next reading, which also finds a
+driver that was restarted. A missing library means no GPUs, and a note says so. A GPU in MIG mode is never
+offered whole.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 import psutil
 import pynvml
 
-from mgpu_agent.gpu.inventory import Device, list_devices
-from mgpu_agent.gpu.questions import Questions, memory_of
+from mgpu_agent.gpu.inventory import Device, NvmlQuestions, list_devices, memory_of
 from mgpu_agent.gpu.source import GpuSource, NoGpus
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble, Trouble
@@ -26,9 +27,9 @@ log = logging.getLogger("mgpu.nvml")
 
 NO_DRIVER = "No NVIDIA driver is installed: this node has no GPUs (mgpu_node --fake-gpus N simulates some)."
 OPEN_S = 30.0  # a driver without persistence needs seconds for each of eight GPUs
-_REOPEN_S = (1.0, 30.0)  # a driver that stays away is looked for less and less often
+_REOPEN_S = (1.0, 30.0)  # a driver that stays away is retried less and less often
 _PEOPLE_REMEMBERED = 1_000
-_MUTE_AFTER = 3  # a GPU that stays mute after so many new starts of the library (7 s) is lost, not only silent
+_MUTE_AFTER = 3  # a GPU that stays silent after this many initialisations of the library (7 s) is lost
 _SERVICES = frozenset(("nvidia-cuda-mps-server", "nvidia-cuda-mps-control"))
 
 
@@ -39,7 +40,7 @@ class NvmlGpuSource:
         self._clock = clock
         self._devices: dict[GpuUuid, Device] = {}
         self._handles: dict[GpuUuid, Device] = {}
-        """The devices that the library knows since it was last initialised."""
+        """The devices that the library has known since it was last initialised."""
         self._note = ""
         self._is_open = False
         self._problem = ""
@@ -47,9 +48,9 @@ class NvmlGpuSource:
         self._reopen_failures = 0
         self._known = 0
         self._mute: Counter[GpuUuid] = Counter()
-        """How often the library was initialised anew while a GPU is there that says nothing."""
+        """How often the library was initialised again while this GPU was silent."""
         self._lost: dict[GpuUuid, str] = {}
-        """What was said of a GPU when it was lost; it stays lost until it answers."""
+        """NVML's message when a GPU was lost; it stays lost until it answers."""
         self._people: dict[tuple[int, float], tuple[str, str]] = {}
         self._open_first()
 
@@ -78,7 +79,7 @@ class NvmlGpuSource:
         """Shut the library down."""
         if self._is_open:
             self._is_open = False
-            Questions().ask(pynvml.nvmlShutdown)
+            NvmlQuestions().ask(pynvml.nvmlShutdown)
 
     # --- the library ---------------------------------------------------------------------------------
 
@@ -91,17 +92,23 @@ class NvmlGpuSource:
             self._note = NO_DRIVER
             return
         except pynvml.NVMLError as error:
-            self._note = f"NVIDIA's management library does not work here ({error}): mend the driver and restart mgpu_node."
+            self._note = (
+                f"NVIDIA's management library does not work here ({error}): mend the driver and "
+                f"restart mgpu_node."
+            )
             return
         self._devices = {device.info.uuid: device for device in found}
         self._handles = dict(self._devices)
         if unanswered:
-            self._note = f"{unanswered} of this machine's GPUs do not answer and are not offered: mend them and restart mgpu_node."
+            self._note = (
+                f"{unanswered} of this machine's GPUs do not answer and are not offered: mend them "
+                f"and restart mgpu_node."
+            )
         elif not found:
             self._note = "The NVIDIA driver is there, but no GPU that can be used."
 
     def _reopen(self) -> None:
-        """Initialise the library anew and find the GPUs again by their UUIDs."""
+        """Initialise the library again and find the GPUs by their UUIDs."""
         first, most = _REOPEN_S
         self._reopen_at = self._clock() + min(most, first * 2.0 ** min(self._reopen_failures, 8))
         self._reopen_failures += 1
@@ -119,7 +126,9 @@ class NvmlGpuSource:
         missing = self._devices.keys() - self._handles.keys()
         self._mute = Counter({uuid: self._mute[uuid] + 1 for uuid in missing}) if unanswered else Counter()
         known = len(self._handles.keys() & self._devices.keys())
-        if self._reopen_failures == 1 or known != self._known:  # said once, not at every look for a GPU that stays away
+        if (
+            self._reopen_failures == 1 or known != self._known
+        ):  # logged once, not at every attempt to find a GPU that stays away
             log.warning("nvml_initialised_anew gpus=%d of=%d", known, len(self._devices))
         self._known = known
 
@@ -134,7 +143,7 @@ class NvmlGpuSource:
             if 0 < self._mute[uuid] < _MUTE_AFTER and uuid not in self._lost:
                 return _in_trouble(uuid, Trouble.SILENT, "It does not answer, though the driver does.")
             return self._say_lost(uuid, self._lost.get(uuid, "The NVIDIA driver does not find it any more."))
-        questions = Questions()
+        questions = NvmlQuestions()
         sample = self._read(uuid, device, questions)
         if questions.lost:
             self._problem = questions.lost
@@ -149,7 +158,7 @@ class NvmlGpuSource:
         self._lost[uuid] = text
         return _in_trouble(uuid, Trouble.LOST, text)
 
-    def _read(self, uuid: GpuUuid, device: Device, questions: Questions) -> GpuSample:
+    def _read(self, uuid: GpuUuid, device: Device, questions: NvmlQuestions) -> GpuSample:
         ask, handle = questions.ask, device.handle
         whole = handle if device.parent is None else device.parent
         ask(pynvml.nvmlDeviceGetUUID, handle)  # every GPU answers this one: a sign of life
@@ -166,7 +175,7 @@ class NvmlGpuSource:
             processes=tuple(self._processes(handle, questions)),
         )
 
-    def _processes(self, handle: object, questions: Questions) -> Iterator[GpuProcess]:
+    def _processes(self, handle: object, questions: NvmlQuestions) -> Iterator[GpuProcess]:
         seen: set[int] = set()
         for question, is_display in (
             (pynvml.nvmlDeviceGetComputeRunningProcesses, False),
@@ -179,10 +188,16 @@ class NvmlGpuSource:
                     used = process.usedGpuMemory
                     user, name = self._person(pid)
                     memory_bytes = None if used is None else int(used)
-                    yield GpuProcess(pid=pid, user=user, memory_bytes=memory_bytes, passive=is_display or name in _SERVICES, name=name)
+                    yield GpuProcess(
+                        pid=pid,
+                        user=user,
+                        memory_bytes=memory_bytes,
+                        passive=is_display or name in _SERVICES,
+                        name=name,
+                    )
 
     def _person(self, pid: int) -> tuple[str | None, str]:
-        """Return who runs a process, and its program; a name service is asked once per process, not at every reading."""
+        """Return who runs a process, and its program; the name service is asked once for each process."""
         try:
             process = psutil.Process(pid)
             key = (pid, process.create_time())
@@ -196,7 +211,7 @@ class NvmlGpuSource:
 
 
 def open_nvml(limit_s: float = OPEN_S) -> GpuSource:
-    """Return the GPUs of this machine, or none when the driver hangs: its jobs must be looked after all the same."""
+    """Return the GPUs of this machine, or none when the driver hangs: its jobs still need an agent."""
     opened: list[GpuSource] = []
     thread = threading.Thread(target=lambda: opened.append(NvmlGpuSource()), name="mgpu-nvml", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""What a node's GPUs can be asked, whoever answers: NVML or simulated ones."""
+"""The role of a node's GPUs, played by NVML or by simulated ones; and `NoGpus`, where none can be asked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoGpus:
         return ()
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 class GpuSource(Protocol):
@@ -35,7 +35,7 @@ class GpuSource(Protocol):
 
     @property
     def note(self) -> str:
-        """Say why there are none, or that they are simulated; empty when all is plain."""
+        """Return why there are none, or that they are simulated; empty when there is nothing to say."""
         ...
 
     def sample(self, held: Mapping[GpuUuid, int]) -> tuple[GpuSample, ...]:
@@ -43,5 +43,5 @@ class GpuSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the source holds."""
+        """Release what the source holds."""
         ...

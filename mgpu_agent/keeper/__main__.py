@@ -15,11 +15,19 @@ from mgpu_agent.run_as.drop import close_inherited
 
 
 def main() -> int:
-    """Parse the arguments and keep."""
-    parser = argparse.ArgumentParser(prog="mgpu_keeper", description="Parent of a node's job processes; started by mgpu_node.")
+    """Parse the arguments and run the keeper."""
+    parser = argparse.ArgumentParser(
+        prog="mgpu_keeper", description="Parent of a node's job processes; started by mgpu_node."
+    )
     parser.add_argument("--dir", type=Path, required=True, help="the node's state directory")
-    parser.add_argument("--idle", type=float, default=30.0, metavar="S", help="end after this long with no agent and no task")
-    parser.add_argument("--lost-reason", default="agent and keeper were lost", help="said of tasks that an earlier keeper left")
+    parser.add_argument(
+        "--idle", type=float, default=30.0, metavar="S", help="end after this long with no agent and no task"
+    )
+    parser.add_argument(
+        "--lost-reason",
+        default="agent and keeper were lost",
+        help="said of tasks that an earlier keeper left",
+    )
     arguments = parser.parse_args()
     place = arguments.dir.absolute()
     close_inherited()

@@ -1,4 +1,6 @@
-"""A timer that a poll can wait for, by the clock that goes on while the machine sleeps: poll's own time-out does not."""
+"""A timer that a poll can wait for, on the boot clock, which, unlike that of poll, goes on while the
+machine sleeps.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ class _Setting(ctypes.Structure):
 
 
 def boot_clock() -> float:
-    """Return the seconds since the machine was started, those that it slept included."""
+    """Return the seconds since the machine booted, including those that it slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Alarm:
-    """One moment to be woken at. Owns the descriptor."""
+    """One moment to wake at. Owns the descriptor."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -43,14 +45,14 @@ class Alarm:
         if at == self._at:
             return
         self._at = at
-        # A value of nought disarms; what is due already must not look like it.
+        # Zero disarms the timer, so a time that is due already must not be zero.
         seconds, rest = divmod(0.0 if at is None else max(at, 1e-9), 1)
         setting = _Setting(_Moment(0, 0), _Moment(int(seconds), int(rest * 1e9) or (0 if at is None else 1)))
         if self._libc.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, ctypes.byref(setting), None) != 0:
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def clear(self) -> None:
-        """Take note that it rang."""
+        """Reset the descriptor after the alarm went off."""
         self._at = None
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, 8)

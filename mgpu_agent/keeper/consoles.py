@@ -1,8 +1,8 @@
-"""What processes of a keeper read: pipes into which others type, and terminals whose output goes to the spool.
+"""The stdin of a keeper's processes: pipes for typed input, and terminals whose output goes to the spool.
 
-The keeper holds the near end of each, so that a session goes on without an agent. Offsets count what each writer sent, and a byte
-that was taken once is never taken again; what a process does not read yet waits here up to a limit, and beyond it is asked for
-again later. Nothing here waits.
+The keeper holds the near end of each, so that a session goes on without an agent. Offsets count what each
+writer sent, and a byte that was accepted once is never accepted again. What a process does not read yet waits
+here up to a limit; beyond it the writer is asked again later. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ PENDING_BYTES = 256 * 1024  # twice what one writer sends ahead
 WRITERS = 64
 READ_BYTES = 64 * 1024
 DRAIN_S = 0.5
+HELD_READS = 64  # the kernel holds some 64 KiB of a terminal's output, and gives 4 KiB at a time
 MAX_SIZE = 0xFFFF  # of rows and columns
-_END_OF_FILE = b"\x04"  # what a terminal takes for the end
+_END_OF_FILE = b"\x04"  # a terminal takes it for the end of the file
 _NOBODY = ""
 _OUTPUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 TaskKey = tuple[AttemptKey, int]
 
 
-class Console:
+class TaskConsole:
     """The stdin of one process. Owns its descriptors."""
 
     def __init__(self, near: int, child_end: int, terminal: str = "", spool: int = -1) -> None:
         os.set_blocking(near, False)
         self.near = near
-        """The end that the keeper writes to, and reads from if it is a terminal."""
+        """The end that the keeper writes to, and, of a terminal, reads from."""
         self.child_end = child_end
         self.terminal = terminal
         """The terminal's path; empty for a pipe."""
@@ -54,14 +55,14 @@ class Console:
         self._ended = False
 
     @classmethod
-    def pipe(cls) -> Console:
+    def pipe(cls) -> TaskConsole:
         """Return a console that is a plain pipe."""
         far, near = os.pipe()
         return cls(near, far)
 
     @classmethod
-    def in_terminal(cls, stdout: str, stderr: str, rows: int, columns: int) -> Console:
-        """Return a console that is a terminal; what it shows goes to the file `stdout`."""
+    def in_terminal(cls, stdout: str, stderr: str, rows: int, columns: int) -> TaskConsole:
+        """Return a console that is a terminal; its output goes to the file `stdout`."""
         os.close(os.open(stderr, _OUTPUT_FLAGS, 0o600))
         spool = os.open(stdout, _OUTPUT_FLAGS, 0o600)
         try:
@@ -74,28 +75,32 @@ class Console:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether something can still be typed."""
+        """Tell whether input is still accepted."""
         return self.near >= 0 and not self._ended
 
     @property
     def wanted(self) -> int:
-        """Return what the keeper should poll for."""
+        """Return the events that the keeper should poll for."""
         if self.near < 0:
             return 0
         return (select.POLLOUT if self._pending else 0) | (select.POLLIN if self.terminal else 0)
 
     def started(self) -> None:
-        """Let go of the far end of a pipe, so that its reader's end is seen; a terminal stays, whoever closes it meanwhile."""
+        """Close the far end of a pipe, so that a reader's end is noticed; a terminal stays open."""
         if not self.terminal:
             os.close(self.child_end)
             self.child_end = -1
 
-    # --- typing --------------------------------------------------------------------------------------
+    # --- input ---------------------------------------------------------------------------------------
 
     def take(self, message: Input) -> tuple[InputAck, ...]:
-        """Take what is new of this, and tell how far its writer is."""
+        """Accept the part of this that is new, and return how far its writer is."""
         if not self.is_open:
-            return (_ack(message.key, message.rank, message.writer, self._taken.get(message.writer, 0), closed=True),)
+            return (
+                _ack(
+                    message.key, message.rank, message.writer, self._taken.get(message.writer, 0), closed=True
+                ),
+            )
         taken = self._taken.pop(message.writer, 0)
         self._taken[message.writer] = taken  # the newest last
         new = message.data[taken - message.offset :] if message.offset <= taken else b""
@@ -109,7 +114,7 @@ class Console:
             self._put(message.writer, new, is_end=is_end and not self.terminal)
             self._taken[message.writer] = taken + len(new)
         if is_end and self.terminal and message.writer not in self._done:
-            # A terminal goes on after an end: others may still type.
+            # A terminal stays open after an end of file: others may still type.
             self._done.add(message.writer)
             self._put(_NOBODY, _END_OF_FILE, is_end=False)
         self._forget_writers()
@@ -118,7 +123,7 @@ class Console:
         return tuple(acks.values())
 
     def write(self, key: AttemptKey, rank: int) -> tuple[InputAck, ...]:
-        """Hand on what the process takes now; return how far each writer is that got further."""
+        """Write what the process can read now; return the progress of each writer."""
         moved: dict[str, None] = {}
         while self._pending and self.near >= 0:
             writer, data, is_end = self._pending[0]
@@ -141,7 +146,14 @@ class Console:
         if self._pending_bytes < PENDING_BYTES // 2:
             moved.update(dict.fromkeys(self._turned_away))
         acks = [
-            _ack(key, rank, writer, self._position(writer), again=writer in self._turned_away, closed=not self.is_open)
+            _ack(
+                key,
+                rank,
+                writer,
+                self._position(writer),
+                again=writer in self._turned_away,
+                closed=not self.is_open,
+            )
             for writer in moved
             if writer != _NOBODY
         ]
@@ -153,7 +165,14 @@ class Console:
         self._pending_bytes += len(data)
 
     def _answer(self, message: Input, *, again: bool = False) -> InputAck:
-        return _ack(message.key, message.rank, message.writer, self._position(message.writer), again=again, closed=not self.is_open)
+        return _ack(
+            message.key,
+            message.rank,
+            message.writer,
+            self._position(message.writer),
+            again=again,
+            closed=not self.is_open,
+        )
 
     def _position(self, writer: str) -> int:
         waiting = sum(len(data) for one, data, _ in self._pending if one == writer)
@@ -177,7 +196,7 @@ class Console:
     # --- the terminal --------------------------------------------------------------------------------
 
     def resize(self, message: Resize) -> None:
-        """Give the terminal another size, and let its programs draw anew even if it is the same."""
+        """Resize the terminal, and make its programs redraw even if the size is the same."""
         if not self.terminal or self.near < 0:
             return
         with contextlib.suppress(OSError):
@@ -188,7 +207,7 @@ class Console:
                 os.killpg(group, signal.SIGWINCH)
 
     def read(self) -> bool:
-        """Bring what the terminal shows to the spool, a piece at a time; tell whether there may be more."""
+        """Copy one chunk of the terminal's output to the spool; tell whether there may be more."""
         try:
             data = os.read(self.near, READ_BYTES)
         except OSError as error:
@@ -200,17 +219,22 @@ class Console:
         return bool(data)
 
     def close(self) -> None:
-        """Bring the rest to the spool, and let go of everything."""
+        """Copy the rest to the spool, and close all descriptors."""
         if self.child_end >= 0:
             os.close(self.child_end)
             self.child_end = -1
         if self.terminal and self.near >= 0:
-            # With the last far end closed, the kernel tells when all was read.
+            # With the last far end closed, the kernel tells when all was read. Who still writes there is not
+            # waited for: beyond the time only what the kernel holds is read, however late this comes to it.
             give_up_at = time.monotonic() + DRAIN_S
             poll = select.poll()
             poll.register(self.near, select.POLLIN)
-            while time.monotonic() < give_up_at and poll.poll(max(0, int((give_up_at - time.monotonic()) * 1000))) and self.read():
-                pass
+            late = 0
+            while late < HELD_READS:
+                left_s = give_up_at - time.monotonic()
+                late += left_s <= 0
+                if not poll.poll(max(0, int(left_s * 1000))) or not self.read():
+                    break
         for descriptor in (self.near, self._spool):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -218,33 +242,43 @@ class Console:
 
 
 class Consoles:
-    """All consoles of a keeper, and what is polled for them."""
+    """All consoles of a keeper, and their descriptors to poll."""
 
     def __init__(self, poll: select.poll, spool: Path) -> None:
         self._poll = poll
         self._spool = spool
-        self._all: dict[TaskKey, Console] = {}
+        self._all: dict[TaskKey, TaskConsole] = {}
         self._polled: dict[int, tuple[TaskKey, int]] = {}
 
     def open(self, start: StartTasks, rank: int, stem: str) -> Stdin | SpawnFailure:
-        """Make what a process reads that is not started yet; a terminal's output goes to the spool file of this name."""
+        """Open the stdin of a process that is not started yet; a terminal's output goes to the spool file of
+        this name.
+        """
         stdout, stderr = f"{self._spool}/{stem}.out", f"{self._spool}/{stem}.err"
         try:
-            console = Console.in_terminal(stdout, stderr, start.rows, start.columns) if start.pty else Console.pipe()
+            console = (
+                TaskConsole.in_terminal(stdout, stderr, start.rows, start.columns)
+                if start.pty
+                else TaskConsole.pipe()
+            )
         except OSError as error:
-            return SpawnFailure("no-terminal", f"The node could not make a pipe or terminal for the job: {error.strerror}.", "node")
+            return SpawnFailure(
+                "no-terminal",
+                f"The node could not make a pipe or terminal for the job: {error.strerror}.",
+                "node",
+            )
         self._all[start.key, rank] = console
         return Stdin(console.terminal, console.child_end)
 
     def started(self, key: AttemptKey, rank: int) -> None:
-        """Take in that the process has it."""
+        """Note that the process has its end."""
         console = self._all.get((key, rank))
         if console is not None:
             console.started()
             self._register((key, rank), console)
 
     def take(self, message: Input) -> tuple[InputAck, ...]:
-        """Take what was typed; a process without a console takes nothing."""
+        """Accept input; a process without a console accepts none."""
         task = (message.key, message.rank)
         console = self._all.get(task)
         if console is None:
@@ -260,7 +294,7 @@ class Consoles:
             console.resize(message)
 
     def serve(self, ready: dict[int, int]) -> tuple[InputAck, ...]:
-        """Do what the poll says is possible; return how far writers are now."""
+        """Read and write where the poll says it is possible; return the progress of writers."""
         acks: list[InputAck] = []
         for descriptor in ready.keys() & self._polled.keys():
             task, _ = self._polled[descriptor]
@@ -273,7 +307,7 @@ class Consoles:
         return tuple(acks)
 
     def remove(self, key: AttemptKey, rank: int) -> None:
-        """Let go of the console of a process that is gone; all that it showed is in the spool then."""
+        """Close the console of a process that is gone, after copying the rest of its output to the spool."""
         console = self._all.pop((key, rank), None)
         if console is not None:
             if console.near in self._polled:
@@ -281,11 +315,11 @@ class Consoles:
             console.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all consoles."""
         for key, rank in list(self._all):
             self.remove(key, rank)
 
-    def _register(self, task: TaskKey, console: Console, before: int | None = None) -> None:
+    def _register(self, task: TaskKey, console: TaskConsole, before: int | None = None) -> None:
         if console.near < 0:
             if before is not None or (before := self._descriptor_of(task)) is not None:
                 self._drop(before)
@@ -311,12 +345,14 @@ class Consoles:
                 self._poll.unregister(descriptor)
 
 
-def _ack(key: AttemptKey, rank: int, writer: str, offset: int, *, again: bool = False, closed: bool = False) -> InputAck:
+def _ack(
+    key: AttemptKey, rank: int, writer: str, offset: int, *, again: bool = False, closed: bool = False
+) -> InputAck:
     return InputAck(key=key, rank=rank, writer=writer, offset=offset, again=again, closed=closed)
 
 
 def _set_size(descriptor: int, rows: int, columns: int) -> bool:
-    """Give a terminal this size; tell whether it had another, of which the kernel tells its programs."""
+    """Set the size of a terminal; tell whether it changed, of which the kernel informs its programs."""
     size = struct.pack("4H", *(min(max(1, number), MAX_SIZE) for number in (rows, columns)), 0, 0)
     before = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, size)

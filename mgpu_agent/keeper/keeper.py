@@ -1,6 +1,8 @@
-"""The keeper's loop: waits for its agent, its children and its alarm, and lets its machine decide. No network, no threads.
+"""The keeper's loop: waits for its agent, its children and its alarm, and lets its machine decide. No
+network, no threads.
 
-Everything between two waits is done in this order: messages, a few starts, ends, then one ledger write and one socket write.
+Everything between two waits is done in this order: messages, a few starts, ends, then one ledger write and
+one socket write.
 """
 
 from __future__ import annotations
@@ -16,14 +18,21 @@ import time
 from pathlib import Path
 
 from mgpu_agent.channel import Channel
+from mgpu_agent.keeper.agent_starter import order_agent
 from mgpu_agent.keeper.alarm import Alarm
 from mgpu_agent.keeper.consoles import Consoles
-from mgpu_agent.keeper.host import ThisMachine
+from mgpu_agent.keeper.host import ThisMachine, listen, take_lock
 from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.live_tasks import LiveTasks
 from mgpu_agent.keeper.machine import KeeperMachine
-from mgpu_agent.keeper.messages import LEDGER_NAME, SPOOL_NAME, FromKeeper, ToKeeper, to_keeper_decoder
-from mgpu_agent.keeper.place import listen, take_lock
+from mgpu_agent.keeper.messages import (
+    AGENT_LOG_NAME,
+    LEDGER_NAME,
+    SPOOL_NAME,
+    FromKeeper,
+    ToKeeper,
+    to_keeper_decoder,
+)
 from mgpu_agent.keeper.reaper import be_guarded
 from mgpu_agent.keeper.recovery import end_lost_tasks
 from mgpu_agent.protocol.failpoints import reach
@@ -35,8 +44,10 @@ from mgpu_agent.run_as.helper_pool import Helpers
 class Keeper:
     """Parent of all job processes of one node directory."""
 
-    def __init__(self, directory: Path, ledger: Ledger, idle_s: float) -> None:
+    def __init__(self, directory: Path, ledger: Ledger, idle_s: float, orders: int | None = None) -> None:
         self._ledger = ledger
+        self._orders = orders
+        """The pipe by which another agent is ordered when the last one was killed."""
         self._idle_s = idle_s
         self._alarm = Alarm()
         self._channel: Channel[ToKeeper] | None = None
@@ -52,10 +63,12 @@ class Keeper:
         self._helpers = Helpers(self._poll)
         self._live = LiveTasks(self._helpers)
         self._host = host = ThisMachine(directory / SPOOL_NAME, self._helpers)
-        self._machine = KeeperMachine(ledger, self._live, host, self._say, typing=self._consoles, confine=self._confine)
+        self._machine = KeeperMachine(
+            ledger, self._live, host, self._say, typing=self._consoles, confine=self._confine
+        )
 
     def run(self) -> None:
-        """Keep until there is nothing to keep."""
+        """Serve until nothing lives and no agent needs this keeper."""
         self._watch_signals()
         while not self._may_end():
             ready = dict(self._poll.poll(self._timeout_ms()))
@@ -152,10 +165,16 @@ class Keeper:
             self._channel = None
             self._idle_since = time.monotonic()
 
+    def _lose_agent(self) -> None:
+        """Let go of an agent that is gone, and have another one started unless it took its leave."""
+        self._drop_agent()
+        if self._orders is not None and self._machine.again and not self._machine.is_leaving:
+            order_agent(self._orders, self._machine.again)
+
     def _read_agent(self, channel: Channel[ToKeeper]) -> None:
         messages = channel.receive()
         if messages is None:
-            self._drop_agent()
+            self._lose_agent()
             return
         for message in messages:
             self._machine.obey(message)
@@ -170,11 +189,15 @@ class Keeper:
         if has_news := self._channel.has_outgoing:
             reach("keeper.report.before")
         if not self._channel.flush():
-            self._drop_agent()
+            for message in self._channel.receive() or ():  # its leave may be there to be read
+                self._machine.obey(message)
+            self._lose_agent()
             return
         if has_news:
             reach("keeper.report.after")
-        self._poll.modify(self._channel, select.POLLIN | select.POLLOUT if self._channel.has_outgoing else select.POLLIN)
+        self._poll.modify(
+            self._channel, select.POLLIN | select.POLLOUT if self._channel.has_outgoing else select.POLLIN
+        )
 
 
 def keep(directory: Path, boot_id: str, idle_s: float, lost_reason: str) -> int:
@@ -184,12 +207,12 @@ def keep(directory: Path, boot_id: str, idle_s: float, lost_reason: str) -> int:
         print(f"Another keeper looks after {directory}.", file=sys.stderr)  # noqa: T201 - its log
         return 1
     try:
-        be_guarded()
+        orders = be_guarded(directory / AGENT_LOG_NAME)
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         ledger = Ledger(directory / LEDGER_NAME, boot_id)
         end_lost_tasks(ledger, ThisMachine(directory / SPOOL_NAME), lost_reason)
-        keeper = Keeper(directory, ledger, idle_s)
+        keeper = Keeper(directory, ledger, idle_s, orders)
         try:
             keeper.run()
         finally:

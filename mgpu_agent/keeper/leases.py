@@ -1,7 +1,8 @@
-"""Which attempts must end when the master is not heard of for too long, and when. Ends nothing itself; time is handed in.
+"""Which attempts must end when the master has not been heard for too long, and when. Ends nothing itself;
+time is passed in.
 
-All times are of the clock that counts from boot and goes on while the machine sleeps. A new keeper ends all that an earlier one
-left, so that no lease needs to outlive its keeper.
+All times are of the boot clock, which goes on while the machine sleeps. A new keeper ends all
+that an earlier one left, so that no lease needs to outlive its keeper.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ FOREVER_S = 10 * 365 * 86_400.0
 
 
 class Leases:
-    """The attempts with a lease, by its length, and the last moment at which the master is known to have been there."""
+    """The attempts with a lease, by its length, and when the master was last known to be there."""
 
     def __init__(self) -> None:
         self._alive_at = 0.0
@@ -24,7 +25,7 @@ class Leases:
         return key in self._lengths
 
     def renew(self, alive_at: float, now: float) -> None:
-        """Note that the master was there at that moment, which is never a later one than now."""
+        """Note that the master was alive at that moment, which is never later than now."""
         self._alive_at = max(self._alive_at, min(alive_at, now))
 
     def add(self, key: AttemptKey, lease_s: float, grace_s: float) -> None:
@@ -34,7 +35,7 @@ class Leases:
             self._graces.setdefault(lease_s, {})[key] = grace_s
 
     def drop(self, key: AttemptKey) -> None:
-        """Watch an attempt no more."""
+        """Stop watching an attempt."""
         lease_s = self._lengths.pop(key, 0.0)
         if lease_s:
             del self._graces[lease_s][key]
@@ -42,10 +43,11 @@ class Leases:
                 del self._graces[lease_s]
 
     def take_due(self, now: float) -> list[tuple[AttemptKey, float]]:
-        """Return the attempts whose lease has run out, each with what is left of its grace; no renewal brings them back.
+        """Return the attempts whose lease has run out, each with the rest of its grace; no renewal brings
+        them back.
 
-        The grace counts from the end of the lease, not from now: a machine that slept through both has none to give, since the
-        master has waited for no more than that.
+        The grace counts from the end of the lease, not from now: a machine that slept through both has none
+        left, since the master has not waited longer than that.
         """
         lengths = [lease_s for lease_s in self._graces if now >= self._alive_at + lease_s]
         due = [

@@ -1,7 +1,8 @@
-"""The append-only record of what was started on this node, so that nothing starts twice. Starts and kills nothing itself.
+"""The append-only record of what was started on this node, so that nothing starts twice. Starts and kills
+nothing itself.
 
-Written with write(2) and no sync: a crash of agent or keeper leaves what was written, and a power cut ends the jobs too, which
-the new boot id tells the master. A torn tail is cut off at the next start.
+Written with write(2) and no sync: after a crash of agent or keeper all that was written is there, and a power
+cut ends the jobs too, which the new boot id tells the master. A torn tail is cut off at the next start.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from mgpu_agent.keeper.ledger_file import LedgerFile, Notes
+from mgpu_agent.keeper.ledger_file import LedgerFile, LedgerNotes
 from mgpu_agent.keeper.messages import Hooks, StartRefused, TaskRecord
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.failpoints import reach
@@ -25,9 +26,9 @@ from mgpu_agent.protocol.sealing import seal, unseal
 TaskKey = tuple[AttemptKey, int]
 
 STALE = "stale"
-GONE_LIMIT = 20_000  # finished jobs remembered against late launches: about 3 MB of memory
+GONE_LIMIT = 20_000  # finished jobs that are remembered in case of late launches: about 3 MB of memory
 COMPACT_AT_BYTES = 4 * 1024 * 1024
-SEALED = b"\0sealed"  # no variable can be called that
+SEALED = b"\0sealed"  # no variable can have this name
 _HEAD = struct.Struct(">II")
 
 
@@ -88,16 +89,16 @@ _decoder: msgspec.msgpack.Decoder[_Line] = msgspec.msgpack.Decoder(_Line)
 
 
 class Ledger:
-    """What is known of every attempt on this node; the file is its memory, and it owns it."""
+    """What is known of every attempt on this node. Owns the file that holds it."""
 
-    def __init__(self, path: Path, boot_id: str, opened: Callable[[Path], Notes] = LedgerFile) -> None:
+    def __init__(self, path: Path, boot_id: str, opened: Callable[[Path], LedgerNotes] = LedgerFile) -> None:
         self._file = opened(path)
         self.boot_id = boot_id
         self.ledger_id = ""
         self.last_boot_id = boot_id
         self.tasks: dict[TaskKey, TaskRecord] = {}
         self.boot_times: dict[TaskKey, float] = {}
-        """When each live process was started, on the clock that counts from boot."""
+        """When each live process was started, on the boot clock."""
         self.hooks: dict[AttemptKey, Hooks] = {}
         """Attempts whose epilog has not run yet."""
         self._ranks: dict[AttemptKey, list[int]] = {}
@@ -114,7 +115,7 @@ class Ledger:
         return [self.tasks[key, rank] for rank in self._ranks.get(key, ())]
 
     def refusal(self, key: AttemptKey) -> StartRefused | None:
-        """Return why this attempt must not be started, or None if nothing is known against it."""
+        """Return why this attempt must not be started, or None if nothing speaks against it."""
         gone = self._gone.get(key.job_id)
         if gone is not None and gone.key == key:
             return gone
@@ -123,16 +124,18 @@ class Ledger:
         return None
 
     def unfinished(self) -> list[TaskRecord]:
-        """Return the tasks that were meant to run and have no end."""
+        """Return the tasks that were to run and have no recorded end."""
         return [record for record in self.tasks.values() if record.ended_at is None]
 
     # --- notes -----------------------------------------------------------------------------------
 
     def note_meant(self, record: TaskRecord) -> None:
-        """Note that this process is about to be started; `flush` before it is."""
+        """Note that this process is about to be started; call `flush` before starting it."""
         self._apply_and_keep(_Meant(record))
 
-    def note_begun(self, key: AttemptKey, rank: int, pid: int, started_at: float, boot_s: float) -> TaskRecord:
+    def note_begun(
+        self, key: AttemptKey, rank: int, pid: int, started_at: float, boot_s: float
+    ) -> TaskRecord:
         """Note the process that was started and return its record."""
         self._apply_and_keep(_Begun(key, rank, pid, started_at, boot_s))
         return self.tasks[key, rank]
@@ -155,7 +158,9 @@ class Ledger:
 
     def note_refused(self, refusal: StartRefused) -> None:
         """Note that nothing will ever start under this key: a failed spawn, or a stop that came first."""
-        self._apply_and_keep(_Refused(refusal.key, refusal.code, refusal.message, refusal.fault, refusal.exit_code))
+        self._apply_and_keep(
+            _Refused(refusal.key, refusal.code, refusal.message, refusal.fault, refusal.exit_code)
+        )
 
     def note_hooked(self, key: AttemptKey, hooks: Hooks) -> None:
         """Note the hooks of an attempt that is about to be started."""
@@ -167,15 +172,19 @@ class Ledger:
         self._apply_and_keep(_Tidied(key))
 
     def note_forgotten(self, keys: Iterable[AttemptKey]) -> list[TaskRecord]:
-        """Note that these ended attempts need not be told any more and return their records; live ones are kept."""
-        ended = tuple(key for key in keys if key in self._ranks and all(record.ended_at is not None for record in self.known(key)))
+        """Note that the master has the ends of these attempts and return their records; live ones stay."""
+        ended = tuple(
+            key
+            for key in keys
+            if key in self._ranks and all(record.ended_at is not None for record in self.known(key))
+        )
         records = [record for key in ended for record in self.known(key)]
         if ended:
             self._apply_and_keep(_Forgotten(ended))
         return records
 
     def flush(self) -> bool:
-        """Write all notes; tell whether the disk took them. What it did not take is tried again with the next flush."""
+        """Write all notes; tell whether the disk took them. The rest is tried again by the next flush."""
         if not self._buffer:
             return True
         try:
@@ -209,17 +218,22 @@ class Ledger:
         try:
             self._compact()
         except OSError:
-            # A full disk: the file stays as it is, and nothing starts before it takes notes again.
+            # A full disk: the file stays as it is, and nothing starts before it can be written again.
             self._file.keep(whole)
             self._buffer += _frame(_Opened(self.ledger_id, self.boot_id))
 
     def _compact(self) -> None:
         lines: list[_Line] = [_Opened(self.ledger_id, self.boot_id)]
-        lines += [_Refused(gone.key, gone.code, gone.message, gone.fault, gone.exit_code) for gone in self._gone.values()]
+        lines += [
+            _Refused(gone.key, gone.code, gone.message, gone.fault, gone.exit_code)
+            for gone in self._gone.values()
+        ]
         for task_key, record in self.tasks.items():
             lines.append(_Meant(record))
             if task_key in self.boot_times:
-                lines.append(_Begun(record.key, record.rank, record.pid, record.started_at, self.boot_times[task_key]))
+                lines.append(
+                    _Begun(record.key, record.rank, record.pid, record.started_at, self.boot_times[task_key])
+                )
         lines += [_Hooked(key, self._sealed(hooks)) for key, hooks in self.hooks.items()]
         data = b"".join(map(_frame, lines))
         self._file.replace(data)
@@ -245,7 +259,9 @@ class Ledger:
                     self._remember_gone(stale(key, f"Attempt {key} ended here and was forgotten."))
             case _Refused(key, code, message, fault, exit_code):
                 self._remove(key)
-                self._remember_gone(StartRefused(key=key, code=code, message=message, fault=fault, exit_code=exit_code))
+                self._remember_gone(
+                    StartRefused(key=key, code=code, message=message, fault=fault, exit_code=exit_code)
+                )
             case _Hooked(key, hooks):
                 self.hooks[key] = self._opened(hooks)
             case _Tidied(key):
@@ -255,7 +271,9 @@ class Ledger:
                 self.last_boot_id = boot_id
 
     def _sealed(self, hooks: Hooks) -> Hooks:
-        """Return hooks as they are written: the job's environment may hold secrets; with no key it is left out."""
+        """Return hooks as they are written: the job's environment may hold secrets, so it is encrypted, or
+        left out without a key.
+        """
         if not hooks.env:
             return hooks
         try:
@@ -264,7 +282,7 @@ class Ledger:
             return replace(hooks, env={})
 
     def _opened(self, hooks: Hooks) -> Hooks:
-        """Return hooks as they were; epilogs run also when the environment cannot be read any more."""
+        """Return hooks as they were; epilogs run also when the environment can no longer be decrypted."""
         if SEALED not in hooks.env:
             return hooks
         try:
@@ -313,7 +331,7 @@ class Ledger:
 
 
 def stale(key: AttemptKey, message: str) -> StartRefused:
-    """Return the refusal of an attempt whose time is over."""
+    """Return the refusal of an attempt that is out of date."""
     return StartRefused(key=key, code=STALE, message=message, fault="stale")
 
 
@@ -323,7 +341,7 @@ def _frame(line: _Line) -> bytes:
 
 
 def _read_lines(data: bytes) -> Iterable[tuple[_Line, int]]:
-    """Yield each line and where it ends, up to the first that is not whole."""
+    """Yield each line and where it ends, up to the first that is incomplete."""
     position = 0
     while position + _HEAD.size <= len(data):
         length, checksum = _HEAD.unpack_from(data, position)

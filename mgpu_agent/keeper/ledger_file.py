@@ -1,4 +1,4 @@
-"""The ledger's file: grows at its end, or gives way to a shorter one as a whole. Knows nothing of what is in it."""
+"""The ledger's file: appended to, or replaced as a whole by a shorter one. Does not interpret its content."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.sealing import load_key
 
 
-class Notes(Protocol):
+class LedgerNotes(Protocol):
     """What a ledger needs of its file."""
 
     size: int
 
     def read(self) -> bytes:
-        """Return all that is there."""
+        """Return the whole content."""
 
     def append(self, data: bytes | bytearray) -> bool:
-        """Add this whole, or nothing of it; tell which."""
+        """Append all of this or nothing; tell which."""
 
     def replace(self, data: bytes) -> None:
-        """Have this in place of all; an OSError leaves all as it was."""
+        """Replace the whole content; an OSError leaves it as it was."""
 
     def keep(self, size: int) -> None:
-        """Go on with the file as it is, up to there."""
+        """Continue with the file as it is, up to this size."""
 
     def key(self) -> bytes:
-        """Return the key under which secrets in it are sealed."""
+        """Return the key that encrypts secrets in it."""
 
     def close(self) -> None:
         """Close the file."""
 
 
 class LedgerFile:
-    """The file of one node directory. Owns its handle, which is there after `replace` or `keep`."""
+    """The file of one node directory. Owns its handle, which is opened by `replace` or `keep`."""
 
     def __init__(self, path: Path) -> None:
         self.size = 0
@@ -43,11 +43,11 @@ class LedgerFile:
         self._descriptor = -1
 
     def read(self) -> bytes:
-        """Return all that is there."""
+        """Return the whole content."""
         return self._path.read_bytes() if self._path.exists() else b""
 
     def append(self, data: bytes | bytearray) -> bool:
-        """Add this whole, or nothing of it; tell which."""
+        """Append all of this or nothing; tell which."""
         try:
             written = os.write(self._descriptor, data)
         except OSError:
@@ -59,7 +59,7 @@ class LedgerFile:
         return True
 
     def replace(self, data: bytes) -> None:
-        """Have this in place of all; an OSError leaves all as it was."""
+        """Replace the whole content; an OSError leaves it as it was."""
         temporary = self._path.with_name(f".{self._path.name}.new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
@@ -79,13 +79,13 @@ class LedgerFile:
         self.size = len(data)
 
     def keep(self, size: int) -> None:
-        """Go on with the file as it is, up to there."""
+        """Continue with the file as it is, up to this size."""
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.ftruncate(self._descriptor, size)
         self.size = size
 
     def key(self) -> bytes:
-        """Return the key under which secrets in it are sealed: a file beside it."""
+        """Return the key that encrypts secrets in it: a file beside it."""
         return load_key(self._path.with_name(f"{self._path.name}.key"))
 
     def close(self) -> None:

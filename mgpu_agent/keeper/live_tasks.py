@@ -1,6 +1,7 @@
-"""The live processes of a keeper: which task each leader belongs to, how they end, and that their whole trees end with them.
+"""The live processes of a keeper: the task of each leader, how they end, and that their whole trees end with
+them.
 
-Keeps no ledger and speaks to no agent; finished tasks are returned to the caller. Time is handed in.
+Keeps no ledger and speaks to no agent; finished tasks are returned to the caller. Time is passed in.
 """
 
 from __future__ import annotations
@@ -24,27 +25,29 @@ from mgpu_agent.keeper.trees import (
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Warn
 
-LEFTOVER_GRACE_S = 1.0  # what a finished leader left behind gets this long to end on TERM
+LEFTOVER_GRACE_S = 1.0  # processes left behind by a finished leader get this long to end on TERM
 RESCAN_S = 0.05
 RESCAN_KILL_S = 0.02
 UNSEEN = "The helper of its account was ended, so that nobody saw how it ended."
 
 
-class Helpers(Protocol):
+class ReapsHelpers(Protocol):
     """What is needed of the helpers that start processes of other accounts."""
 
     @property
     def pids(self) -> set[int]:
-        """The helpers themselves."""
+        """The pids of the helpers."""
 
     def is_reaped(self, pid: int) -> bool:
-        """Take in that a child of this process has ended; tell whether it was a helper."""
+        """Note that a child of this process has ended; tell whether it was a helper."""
 
 
 class LiveTask:
     """One leader and its tree, until no process of it is left."""
 
-    def __init__(self, key: AttemptKey, rank: int, pid: int, marker: bytes, *, uid: int | None = None) -> None:
+    def __init__(
+        self, key: AttemptKey, rank: int, pid: int, marker: bytes, *, uid: int | None = None
+    ) -> None:
         self.key = key
         self.rank = rank
         self.pid = pid
@@ -52,23 +55,25 @@ class LiveTask:
         self.uid = uid
         """The account that it runs as; None for the keeper's own user."""
         self.told = False
-        """Whether the agent knows that it started."""
+        """Whether the agent was told that it started."""
         self.exited_at: float | None = None
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.reason = ""
         self.lost = False
         self.kill_at: float | None = None
-        """When TERM turns into KILL; None while nobody wants it to end."""
+        """When KILL follows TERM; None while it is not being stopped."""
         self.next_scan_at = 0.0
         self.warned: set[tuple[int, int]] = set()
         self.seen = Seen()
         self.warnings: set[float] = set()
-        """Warnings of the end of its time that it got."""
+        """The warnings before its time limit that were sent."""
 
     def members(self, table: ProcessTable, spare: set[int]) -> list[Process]:
         """Return its living processes, those seen in earlier readings included."""
-        return table.members(self.pid, self.marker, self.seen, spare, leader_gone=self.exited_at is not None, uid=self.uid)
+        return table.members(
+            self.pid, self.marker, self.seen, spare, leader_gone=self.exited_at is not None, uid=self.uid
+        )
 
     def may_own(self, user: int) -> bool:
         """Tell whether a process of this user, somewhere below the keeper, can be one of its own."""
@@ -78,11 +83,11 @@ class LiveTask:
 class LiveTasks:
     """All live tasks of this keeper."""
 
-    def __init__(self, helpers: Helpers | None = None) -> None:
+    def __init__(self, helpers: ReapsHelpers | None = None) -> None:
         self.tasks: dict[tuple[AttemptKey, int], LiveTask] = {}
         self._helpers = helpers
         self._told: list[tuple[int, int]] = []
-        """Ends that helpers told of, each with its status."""
+        """Ends that helpers reported, each with its status."""
         self._leaders: dict[int, LiveTask] = {}
         self._ending: list[LiveTask] = []
 
@@ -92,7 +97,9 @@ class LiveTasks:
         self._leaders[task.pid] = task
 
     def stop(self, key: AttemptKey, grace_s: float, reason: str, now: float, *, lost: bool = False) -> None:
-        """Ask every tree of this attempt to end, and have it killed after the grace; a repeated stop can only hasten it."""
+        """Ask every tree of this attempt to end, and kill it after the grace; a repeated stop can only
+        shorten it.
+        """
         table: ProcessTable | None = None
         for task in [task for (task_key, _), task in self.tasks.items() if task_key == key]:
             kill_at = now + max(0.0, grace_s)
@@ -107,8 +114,12 @@ class LiveTasks:
             self._press(task, table, now)
 
     def warn(self, message: Warn) -> None:
-        """Send a signal to an attempt, once: to the processes that handle it, or to all if none does."""
-        tasks = [task for (key, _), task in self.tasks.items() if key == message.key and message.serial not in task.warnings]
+        """Signal an attempt, once: the processes that handle the signal, or all if none does."""
+        tasks = [
+            task
+            for (key, _), task in self.tasks.items()
+            if key == message.key and message.serial not in task.warnings
+        ]
         if not tasks or message.signal not in signal.valid_signals():
             return
         table = ProcessTable.read()
@@ -124,14 +135,14 @@ class LiveTasks:
         return any(task_key == key for task_key, _ in self.tasks)
 
     def reap(self, now: float, wall: float) -> list[LiveTask]:
-        """Collect every child that ended and return the tasks of which nothing is left."""
+        """Collect every child that ended and return the tasks with no process left."""
         exited: list[LiveTask] = []
         told, self._told = self._told, []
         for pid, status in (*told, *_reaped()):
             task = self._leaders.pop(pid, None)
             if task is None:
                 if self._helpers is None or not self._helpers.is_reaped(pid):
-                    self._scan_soon(now)  # an adopted orphan: what it belonged to is seen by the next scan
+                    self._scan_soon(now)  # an adopted orphan: the next scan finds its task
                 continue
             task.exited_at = wall
             task.exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -145,11 +156,13 @@ class LiveTasks:
         return bool(self._told)
 
     def note_ends(self, ended: Iterable[tuple[int, int]]) -> None:
-        """Take in what helpers tell of the processes that they started; `reap` returns their tasks."""
+        """Note the ends of processes that helpers report; `reap` returns their tasks."""
         self._told += ended
 
     def adopt(self, uid: int, live: set[int]) -> None:
-        """See to the processes of a helper that is gone: those it told of are ours now, or ended unseen; others must not run."""
+        """Take over the processes of a helper that is gone: those it reported are ours now, or ended unseen;
+        others must not run.
+        """
         children = children_of_this_process()
         for pid in live & self._leaders.keys() - children:
             self._leaders[pid].reason = UNSEEN
@@ -157,15 +170,19 @@ class LiveTasks:
         markers = {task.marker for task in self.tasks.values() if task.may_own(uid)}
         sessions = {task.pid for task in self.tasks.values()}
         strangers = (read_process(pid) for pid in children - self._leaders.keys() - self._spared())
-        # What it was just about to start is in no ledger as begun: it counts as never started, and so must it be.
+        # What it was just starting is not in the ledger as started: it counts as never started and must
+        # not run.
         stray = [one for one in strangers if one is not None and uid_of(one.pid) == uid]
-        send_signals([one for one in stray if one.session not in sessions and read_marker(one.pid) not in markers], signal.SIGKILL)
+        send_signals(
+            [one for one in stray if one.session not in sessions and read_marker(one.pid) not in markers],
+            signal.SIGKILL,
+        )
 
     def _spared(self) -> set[int]:
         return set() if self._helpers is None else self._helpers.pids
 
     def sweep(self, now: float) -> list[LiveTask]:
-        """Press on with the trees that are to end and return those that are gone."""
+        """Signal the trees that are to end again and return those that are gone."""
         due = [task for task in self._ending if now >= task.next_scan_at]
         if not due:
             return []
@@ -188,7 +205,7 @@ class LiveTasks:
                 task.next_scan_at = min(task.next_scan_at, now)
 
     def _without_leftovers(self, exited: list[LiveTask], now: float) -> list[LiveTask]:
-        """Return those that left nothing behind; in the plain case this reads one small file for the whole batch."""
+        """Return those that left nothing behind; usually this reads one small file for the whole batch."""
         strangers = children_of_this_process() - self._leaders.keys() - self._spared()
         gone = []
         for task in exited:
@@ -212,16 +229,21 @@ class LiveTasks:
         if marker == task.marker and task.may_own(user):
             return True
         others = [other for other in self.tasks.values() if other is not task]
-        if any(other.pid == process.session or (marker == other.marker and other.may_own(user)) for other in others):
+        if any(
+            other.pid == process.session or (marker == other.marker and other.may_own(user))
+            for other in others
+        ):
             return False
-        # It wiped its environment and left its session: nobody's, unless no other task could have made it.
-        if self._leaders and (not task.may_own(user) or any(leader.may_own(user) for leader in self._leaders.values())):
+        # It cleared its environment and left its session: this task owns it only if no other one could.
+        if self._leaders and (
+            not task.may_own(user) or any(leader.may_own(user) for leader in self._leaders.values())
+        ):
             return False
         task.seen.add([process])
         return True
 
     def _press(self, task: LiveTask, table: ProcessTable, now: float) -> bool:
-        """Signal what lives of a tree that is to end; tell whether anything does."""
+        """Signal the living processes of a tree that is to end; tell whether there are any."""
         spare = {os.getpid()} | self._spared() | self._leaders.keys() - {task.pid}
         members = task.members(table, spare)
         if not members:
@@ -231,7 +253,7 @@ class LiveTasks:
         if now >= task.kill_at:
             forbidden = send_signals(members, signal.SIGKILL)
             task.next_scan_at = now + RESCAN_KILL_S
-            # What changed its user cannot be ended by this one: waiting for it would hold the GPU for ever.
+            # What changed its user cannot be signalled: waiting for it would hold the GPU for ever.
             return len(forbidden) < len(members) or task.exited_at is None
         fresh = [process for process in members if (process.pid, process.start_ticks) not in task.warned]
         task.warned.update((process.pid, process.start_ticks) for process in fresh)

@@ -1,7 +1,8 @@
-"""The keeper's decisions: what is started, recorded first, stopped, ended by its lease, told and forgotten. Opens no socket.
+"""The keeper's decisions: tasks are recorded, started, stopped, ended by their lease, reported and forgotten.
+Opens no socket.
 
-What it needs of the machine is handed in (`Host`), and so are the live processes, so that the same code runs in the simulation.
-Times come from the clocks of the process; it never waits.
+The machine (`Host`) and the live processes are passed in, so that the same code runs
+in the simulation. Times come from the clocks of the process; it never waits.
 """
 
 from __future__ import annotations
@@ -14,40 +15,34 @@ from mgpu_agent.keeper.alarm import boot_clock
 from mgpu_agent.keeper.attempt_hooks import AttemptHooks
 from mgpu_agent.keeper.hooks import LOST, HookRunner
 from mgpu_agent.keeper.leases import RAN_OUT, Leases
-from mgpu_agent.keeper.ledger import Ledger, stale
+from mgpu_agent.keeper.ledger import Ledger
 from mgpu_agent.keeper.live_tasks import LiveTask
 from mgpu_agent.keeper.messages import (
-    MARKER,
+    DISK_FULL,
     Attach,
     Discarded,
     ForgetTasks,
     FromKeeper,
     Leave,
     MasterAlive,
-    RankStart,
     Snapshot,
     StartRefused,
     StartTasks,
     StopTasks,
     TaskChanged,
-    TaskRecord,
     ToKeeper,
-    incarnation,
 )
 from mgpu_agent.keeper.ports import Host, Processes, TaskStdin
-from mgpu_agent.keeper.slots import SpoolSlots
-from mgpu_agent.keeper.trees import marker_value
-from mgpu_agent.keeper.user_starts import Stop, UserStarts
+from mgpu_agent.keeper.spool_names import SpoolSlots
+from mgpu_agent.keeper.starts import Ending, Starter, UserStarts, record_of, why_not
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Input, Resize, Warn
-from mgpu_agent.protocol.places import host_name
-from mgpu_agent.run_as.account import Account, Confinement, login_environment
-from mgpu_agent.run_as.requests import Spawn
-from mgpu_agent.run_as.spawn import SpawnFailure, Stdin
+from mgpu_agent.run_as.account import Confinement
+from mgpu_agent.run_as.spawn import SpawnFailure
 
 STARTS_PER_TURN = 8  # so that ends are seen while a long batch starts
-UNTOLD_S = 0.01  # a task that ends sooner is told once, with its end
+UNTOLD_S = 0.01  # a task that ends sooner is reported once, with its end
 SHUTDOWN_GRACE_S = 5.0
 
 
@@ -64,26 +59,28 @@ class KeeperMachine:
         typing: TaskStdin | None = None,
         confine: Callable[[Confinement], None] = lambda _: None,
     ) -> None:
-        """`confine` is told what the processes of other accounts are bound by."""
+        """`confine` is called with the limits of processes of other accounts."""
         self._confine = confine
         self._typing = typing
         self.live = live
         self.is_attached = False
-        """Whether the agent said who it is: the first thing that it hears is all that there is."""
+        """Whether the agent has attached: only then it is sent messages, the first of them the `Snapshot`."""
         self.is_leaving = False
-        """Whether the agent said goodbye."""
+        """Whether the agent said that it leaves on purpose."""
+        self.again: tuple[str, ...] = ()
+        """The command line of another agent, for when this one is killed."""
         self._ledger = ledger
         self._host = host
         self._send = send
         self._leases = Leases()
         self._slots = SpoolSlots(f"{time.time_ns():x}")
         self._blank: set[str] = set()
-        """Spool files that their task left empty, with no process behind that could still write."""
-        self._environment: dict[bytes, bytes] = {}
+        """Spool files that their task left empty, with no process left that could still write."""
+        self._starter = Starter(ledger, host, typing)
         self._pending: deque[StartTasks] = deque()
         self._untold: deque[tuple[float, LiveTask]] = deque()
         self._user_starts = UserStarts(self)
-        runner = HookRunner(ledger.ledger_id, live, host, lambda: self._environment)
+        runner = HookRunner(ledger.ledger_id, live, host, lambda: self._starter.environment)
         self._hooks = AttemptHooks(ledger, self, host, runner, self._answer)
 
     @property
@@ -93,15 +90,15 @@ class KeeperMachine:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether anything lives or is about to."""
+        """Tell whether anything lives or is about to start."""
         return bool(self.live.tasks or self._pending or self._user_starts)
 
     def has_attempt(self, key: AttemptKey) -> bool:
-        """Tell whether a process of this attempt is alive, or is about to be."""
+        """Tell whether a process of this attempt is alive or about to start."""
         return key in self._user_starts or self.live.has_attempt(key)
 
     def next_at(self) -> float | None:
-        """Return when there is something to do, on the monotonic clock; leases have their own (`lease_at`)."""
+        """Return when something is due, on the monotonic clock; for leases see `lease_at`."""
         moments = [self._untold[0][0]] if self._untold else []
         if (sweep_at := self.live.next_sweep_at()) is not None:
             moments.append(sweep_at)
@@ -109,7 +106,7 @@ class KeeperMachine:
         return min(moments, default=None)
 
     def lease_at(self) -> float | None:
-        """Return when the first lease runs out, on the clock that counts from boot."""
+        """Return when the first lease runs out, on the boot clock."""
         return self._leases.next_at()
 
     def turn(self) -> None:
@@ -125,7 +122,7 @@ class KeeperMachine:
     def shut_down(self) -> None:
         """Start nothing more, and end all that lives."""
         self._pending.clear()
-        stop = Stop(SHUTDOWN_GRACE_S, "The keeper was stopped.", lost=True)
+        stop = Ending(SHUTDOWN_GRACE_S, "The keeper was stopped.", lost=True)
         self._user_starts.stop_all(stop)
         for key, _ in list(self.live.tasks):
             self.end_trees(key, stop)
@@ -151,18 +148,22 @@ class KeeperMachine:
                 self.live.warn(message)
             case MasterAlive(alive_at=alive_at):
                 self._leases.renew(alive_at, boot_clock())
-            case Attach(environment=environment, confinement=confinement):
-                self._environment = environment
+            case Attach(environment=environment, confinement=confinement, again=again):
+                self.again = again
+                self._starter.environment = environment
                 self._confine(confinement)
+                self._hooks.take_up()  # those that end at once belong into the snapshot
                 self.is_attached = True
                 self._untold.clear()
-                for task in self.live.tasks.values():
-                    task.told = True
-                self._hooks.take_up()
                 tasks = tuple(map(self._hooks.outside, self._ledger.tasks.values()))
-                spare = self._slots.spare
                 self._answer(
-                    Snapshot(boot_id=self._ledger.boot_id, ledger_id=self._ledger.ledger_id, pid=self._host.pid, tasks=tasks, spare=spare)
+                    Snapshot(
+                        boot_id=self._ledger.boot_id,
+                        ledger_id=self._ledger.ledger_id,
+                        pid=self._host.pid,
+                        tasks=tasks,
+                        spare=self._slots.spare,
+                    )
                 )
             case Leave():
                 self.is_leaving = True
@@ -173,7 +174,9 @@ class KeeperMachine:
 
     def _forget(self, keys: tuple[AttemptKey, ...]) -> None:
         stems = [record.spool for record in self._ledger.note_forgotten(keys)]
-        discarded = tuple(stem for stem in stems if stem not in self._blank or not self._slots.give_back(stem))
+        discarded = tuple(
+            stem for stem in stems if stem not in self._blank or not self._slots.give_back(stem)
+        )
         self._blank.difference_update(stems)
         if discarded:
             self._answer(Discarded(stems=discarded))
@@ -183,31 +186,36 @@ class KeeperMachine:
         if self._hooks.stop(message.key, message.grace_s, message.cause):
             return
         if self.has_attempt(message.key):
-            self._end(message.key, Stop(message.grace_s, message.reason))
+            self._end(message.key, Ending(message.grace_s, message.reason))
         elif known := self._ledger.known(message.key):
             for record in known:
                 self._answer(TaskChanged(record=self._hooks.outside(record)))
         else:
             refusal = self._ledger.refusal(message.key)
             if refusal is None:
-                refusal = StartRefused(key=message.key, code="stopped", message="It was stopped before it started.", fault="stale")
+                refusal = StartRefused(
+                    key=message.key,
+                    code="stopped",
+                    message="It was stopped before it started.",
+                    fault="stale",
+                )
                 self._ledger.note_refused(refusal)
             self._answer(refusal)
 
     # --- leases ------------------------------------------------------------------------------------
 
     def _end_leases(self) -> None:
-        """End what has a lease that ran out: by ourselves, whoever else is there."""
+        """End the attempts whose lease ran out, without asking anybody."""
         for key, grace_s in self._leases.take_due(boot_clock()):
             self._hooks.stop(key, grace_s, LOST)
-            self._end(key, Stop(grace_s, RAN_OUT, lost=True))
+            self._end(key, Ending(grace_s, RAN_OUT, lost=True))
 
-    def _end(self, key: AttemptKey, stop: Stop) -> None:
-        """End what runs of an attempt, and what is about to."""
+    def _end(self, key: AttemptKey, stop: Ending) -> None:
+        """End what runs of an attempt, and start no more of it."""
         self._user_starts.stop(key, stop)
         self.end_trees(key, stop)
 
-    def end_trees(self, key: AttemptKey, stop: Stop) -> None:
+    def end_trees(self, key: AttemptKey, stop: Ending) -> None:
         """End what runs of an attempt."""
         self.live.stop(key, stop.grace_s, stop.reason, time.monotonic(), lost=stop.lost)
 
@@ -220,19 +228,7 @@ class KeeperMachine:
             start = self._pending.popleft()
             if self._is_new(start):
                 for rank in start.ranks:
-                    self._ledger.note_meant(
-                        TaskRecord(
-                            key=start.key,
-                            rank=rank.rank,
-                            spool=self._slots.take(),
-                            gpus=start.gpus,
-                            cwd=start.cwd,
-                            python=start.python,
-                            note=start.note,
-                            host=host_name(),
-                            collect=start.collect,
-                        )
-                    )
+                    self._ledger.note_meant(record_of(start, rank.rank, self._slots.take()))
                 self._hooks.note(start)
                 turn.append(start)
         if not turn:
@@ -246,28 +242,20 @@ class KeeperMachine:
             elif can_start:
                 self._start(start)
             else:
-                self.refuse(start, SpawnFailure("disk-full", "The node's disk is full: free some space on it.", "node"))
+                self.refuse(start, SpawnFailure("disk-full", DISK_FULL, "node"))
         self._host.leave()
 
     def _is_new(self, start: StartTasks) -> bool:
-        here = incarnation(self._ledger.boot_id, self._ledger.ledger_id)
-        refusal: StartRefused | None
         if known := self._ledger.known(start.key):
             for record in known:
                 if record.pid or record.ended_at is not None:
                     self._answer(TaskChanged(record=self._hooks.outside(record)))
             return False
-        if start.incarnation != here:
-            refusal = stale(start.key, "The launch was meant for the node as it was before it started anew.")
-        elif start.lease_s and boot_clock() >= start.alive_at + start.lease_s:
-            refusal = stale(start.key, "The launch came too late: its lease had run out.")
-        else:
-            refusal = self._ledger.refusal(start.key)
         job_id = start.key.job_id
-        if refusal is None and (self._user_starts.has_job(job_id) or any(key.job_id == job_id for key, _ in self.live.tasks)):
-            refusal = StartRefused(
-                key=start.key, code="attempt-alive", message=f"An earlier attempt of job {start.key.job_id} still runs here.", fault="node"
-            )
+        is_alive = self._user_starts.has_job(job_id) or any(
+            key.job_id == job_id for key, _ in self.live.tasks
+        )
+        refusal = why_not(start, self._ledger, is_alive=is_alive)
         if refusal is not None:
             self._answer(refusal)
         return refusal is None
@@ -280,94 +268,60 @@ class KeeperMachine:
         self._leases.renew(start.alive_at, boot_clock())
         self._leases.add(start.key, start.lease_s, start.grace_s)
         if start.account is not None:
-            self._start_as(start, start.account)
+            self._user_starts.begin(start, self._starter.asking(start, start.account))
             return
         if why := self._host.enter(start.cwd):
             self.refuse(start, SpawnFailure("no-directory", f"{start.cwd} cannot be entered: {why}.", "job"))
             return
         for position, rank in enumerate(start.ranks):
-            failure = self._start_rank(start, rank)
-            if failure is None:
-                continue
-            if position == 0:
-                self.refuse(start, failure)
-            else:
-                self.fail_rest(start, position, failure)
-            return
-
-    def _start_rank(self, start: StartTasks, rank: RankStart) -> SpawnFailure | None:
-        env = {**self._environment, **rank.env, **start.secret_env, MARKER: self._marker(start.key, rank.rank)}
-        stem = self._ledger.tasks[start.key, rank.rank].spool
-        stdin = self._open_stdin(start, rank.rank, stem)
-        if isinstance(stdin, SpawnFailure):
-            return stdin
-        pid = self._host.spawn(start.argv, env, stem, stdin)
-        if isinstance(pid, SpawnFailure):
-            self._close_stdin(start.key, rank.rank)
-            return pid
-        self.begin_rank(start, rank.rank, pid)
-        return None
-
-    def _start_as(self, start: StartTasks, account: Account) -> None:
-        """Have the account's helper start all processes of a launch."""
-        group = self._host.new_group()
-        base = login_environment(account, self._environment)
-
-        def ask(rank: RankStart, then: Callable[[int | SpawnFailure], None]) -> None:
-            stem = self._ledger.tasks[start.key, rank.rank].spool
-            stdin = self._open_stdin(start, rank.rank, stem)
-            if isinstance(stdin, SpawnFailure):
-                then(stdin)
+            pid = self._starter.start(start, rank)
+            if isinstance(pid, SpawnFailure):
+                if position == 0:
+                    self.refuse(start, pid)
+                else:
+                    self.fail_rest(start, position, pid)
                 return
-
-            def answered(result: int | SpawnFailure) -> None:
-                if isinstance(result, SpawnFailure):
-                    self._close_stdin(start.key, rank.rank)
-                then(result)
-
-            env = {**base, **rank.env, **start.secret_env, MARKER: self._marker(start.key, rank.rank)}
-            terminal = stdin.terminal if stdin is not None else ""
-            has_pipe = stdin is not None and not terminal
-            request = Spawn(number=0, group=group, argv=start.argv, env=env, cwd=start.cwd, pipe=has_pipe, terminal=terminal)
-            self._host.spawn_as(
-                account, request, stem, answered, stdin=stdin, may_gain=start.may_gain, attempt=str(start.key), share=start.share
-            )
-
-        self._user_starts.begin(start, ask)
-
-    def _marker(self, key: AttemptKey, rank: int) -> bytes:
-        return marker_value(self._ledger.ledger_id, key, rank)
-
-    def _open_stdin(self, start: StartTasks, rank: int, stem: str) -> Stdin | SpawnFailure | None:
-        """Return what a process reads that is about to be started; None for nothing."""
-        reach("keeper.spawn.before")
-        return self._typing.open(start, rank, stem) if self._typing is not None and rank == 0 and (start.stdin or start.pty) else None
-
-    def _close_stdin(self, key: AttemptKey, rank: int) -> None:
-        if self._typing is not None:
-            self._typing.remove(key, rank)
+            self.begin_rank(start, rank.rank, pid)
 
     def begin_rank(self, start: StartTasks, rank: int, pid: int) -> None:
-        """Take in that a process was started."""
+        """Note that a process was started."""
         reach("keeper.spawn.after")
         if self._typing is not None:
             self._typing.started(start.key, rank)
         self._ledger.note_begun(start.key, rank, pid, time.time(), boot_clock())
-        task = LiveTask(start.key, rank, pid, self._marker(start.key, rank), uid=None if start.account is None else start.account.uid)
+        task = LiveTask(
+            start.key,
+            rank,
+            pid,
+            self._starter.marker(start.key, rank),
+            uid=None if start.account is None else start.account.uid,
+        )
         self.live.add(task)
         self._untold.append((time.monotonic() + UNTOLD_S, task))
 
     def all_answered(self, key: AttemptKey) -> None:
-        """Take in that no more processes of an attempt will start: if those that did are over, so is the attempt."""
-        if key in self._ledger.hooks and not self.live.has_attempt(key) and not self._hooks.runner.is_busy(key):
+        """Note that no more processes of an attempt will start; that may end it."""
+        if (
+            key in self._ledger.hooks
+            and not self.live.has_attempt(key)
+            and not self._hooks.runner.is_busy(key)
+        ):
             self._hooks.tidy(key)
 
     def refuse(self, start: StartTasks, failure: SpawnFailure, state: str = "failed") -> None:
-        """Tell that nothing of a launch was started, and nothing will be."""
+        """Report that nothing of a launch was started and nothing will be."""
         if start.key in self._ledger.hooks:
-            self._hooks.run_epilog(start.key, state, failure.exit_code or 1, lambda: self.refuse(start, failure))
+            self._hooks.run_epilog(
+                start.key, state, failure.exit_code or 1, lambda: self.refuse(start, failure)
+            )
             return
-        refusal = StartRefused(key=start.key, code=failure.code, message=failure.message, fault=failure.fault, exit_code=failure.exit_code)
+        refusal = StartRefused(
+            key=start.key,
+            code=failure.code,
+            message=failure.message,
+            fault=failure.fault,
+            exit_code=failure.exit_code,
+        )
         self._leases.drop(start.key)
         stems = tuple(record.spool for record in self._ledger.known(start.key))
         if start.account is not None:
@@ -379,15 +333,21 @@ class KeeperMachine:
         self._answer(refusal)
 
     def fail_rest(self, start: StartTasks, position: int, failure: SpawnFailure) -> None:
-        """End a launch of which some ranks already run: the others are told as ended, the running ones are stopped."""
+        """Stop a launch of which only some ranks started; report the others as ended."""
         for rank in start.ranks[position:]:
             record = self._ledger.note_ended(
-                start.key, rank.rank, ended_at=time.time(), exit_code=failure.exit_code, signal=None, reason=failure.message, sizes=(0, 0)
+                start.key,
+                rank.rank,
+                ended_at=time.time(),
+                exit_code=failure.exit_code,
+                signal=None,
+                reason=failure.message,
+                sizes=(0, 0),
             )
             self._answer(TaskChanged(record=record))
         self.live.stop(start.key, 0.0, failure.message, time.monotonic())
 
-    # --- telling -----------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------
 
     def _tell_started(self) -> None:
         now = time.monotonic()
@@ -412,8 +372,13 @@ class KeeperMachine:
             task.told = True
             name = self._ledger.tasks[task.key, task.rank].spool
             sizes = self._host.sizes(name)
-            # Never again a file that was another account's: it may have handed its descriptor on.
-            if sizes == (0, 0) and task.kill_at is None and task.uid is None and task.key not in self._ledger.hooks:
+            # Never reuse a file that was another account's: it may have passed the descriptor on.
+            if (
+                sizes == (0, 0)
+                and task.kill_at is None
+                and task.uid is None
+                and task.key not in self._ledger.hooks
+            ):
                 self._blank.add(name)
             record = self._ledger.note_ended(
                 task.key,

@@ -13,7 +13,11 @@ SOCKET_NAME = "keeper.sock"
 LOCK_NAME = "keeper.lock"
 LEDGER_NAME = "ledger"
 SPOOL_NAME = "spool"
+AGENT_LOG_NAME = "agent.log"
 MARKER = b"MGPU_TASK"
+LEAST_ROOM_BYTES = 1024 * 1024
+"""With less room on its disk a node starts nothing: the first words of a job would fail it."""
+DISK_FULL = "The node's disk is full: free some space on it."
 
 
 class Collect(msgspec.Struct, frozen=True, array_like=True):
@@ -23,21 +27,21 @@ class Collect(msgspec.Struct, frozen=True, array_like=True):
     ranks: int
     """How many processes of the attempt are on this node."""
     uid: int = -1
-    """Whose files they must be; -1 for anybody's."""
+    """The account that must own them; -1 for any."""
     values: str = ""
     """The directory in which its ranks leave variables; empty for none."""
     user: str = ""
     limit_bytes: int = 0
-    """How much is collected at most; 0 for no limit."""
+    """The most bytes to collect; 0 for no limit."""
 
 
 class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One process of one attempt, as the ledger knows it; `pid` is 0 until it was started."""
+    """One process of one attempt, as the ledger knows it; `pid` is 0 until it is started."""
 
     key: AttemptKey
     rank: int
     spool: str = ""
-    """What its two spool files are called, without `.out` and `.err`."""
+    """The name of its two spool files, without `.out` and `.err`."""
     gpus: tuple[GpuUuid, ...] = ()
     cwd: str = ""
     python: str = ""
@@ -52,12 +56,12 @@ class TaskRecord(msgspec.Struct, frozen=True, array_like=True):
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     host: str = ""
-    """What the machine called itself when the process was started, as its parent saw it."""
+    """The machine's host name when the process was started, as its parent saw it."""
     collect: Collect | None = None
 
 
 def incarnation(boot_id: str, ledger_id: str) -> str:
-    """Return what changes when nothing that was started before can still run."""
+    """Return an id that changes when nothing that was started before can still run."""
     return f"{boot_id}/{ledger_id}"
 
 
@@ -65,10 +69,14 @@ def incarnation(boot_id: str, ledger_id: str) -> str:
 
 
 class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
-    """I am the agent now; this is the environment that jobs start from, and what they are bound by where they run as their users."""
+    """Become the keeper's agent; with the environment of jobs, and their limits where they run as their
+    users.
+    """
 
     environment: dict[bytes, bytes]
     confinement: Confinement = Confinement()
+    again: tuple[str, ...] = ()
+    """The command line that restarts the agent when it is killed; empty where that is not wanted."""
 
 
 class Hook(msgspec.Struct, frozen=True, array_like=True):
@@ -76,7 +84,7 @@ class Hook(msgspec.Struct, frozen=True, array_like=True):
 
     command: str
     site: bool = False
-    """The site's own: it runs as the agent's user, also where jobs run as theirs."""
+    """Whether it is the site's: then it runs as the agent's user, also where jobs run as theirs."""
     limit_s: float = 60.0
 
 
@@ -86,13 +94,13 @@ class Hooks(msgspec.Struct, frozen=True, array_like=True):
     prolog: tuple[Hook, ...]
     epilog: tuple[Hook, ...]
     env: dict[bytes, bytes]
-    """What the job's own hooks find beside the environment of a login; those of the site never do."""
+    """Added to a login environment for the job's own hooks; those of the site never get it."""
     cwd: str
     account: Account | None = None
     spool: str = ""
-    """The spool files that their output goes to."""
+    """The spool files for their output."""
     facts: dict[bytes, bytes] = {}
-    """What mgpu itself says of the attempt: `MGPU_*`, for every hook."""
+    """What mgpu itself tells every hook about the attempt: `MGPU_*`."""
 
 
 class RankStart(msgspec.Struct, frozen=True, array_like=True):
@@ -110,27 +118,27 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     argv: tuple[bytes, ...]
     ranks: tuple[RankStart, ...]
     secret_env: dict[bytes, bytes] = {}
-    """More of the environment of its processes, which hooks do not get and the ledger does not keep."""
+    """More environment for its processes, which hooks do not get and the ledger does not keep."""
     cwd: str
     gpus: tuple[GpuUuid, ...] = ()
     python: str = ""
     note: str = ""
     lease_s: float = 0.0
-    """0: it runs on, whatever is heard of the master."""
+    """0: it runs on, however long the master is not heard."""
     grace_s: float = 0.0
-    """Between TERM and KILL, when the lease runs out."""
+    """Seconds between TERM and KILL when the lease runs out."""
     alive_at: float = 0.0
-    """As in `MasterAlive`, when the launch came."""
+    """As in `MasterAlive`, when the launch arrived."""
     account: Account | None = None
-    """Who the processes run as; None for the agent's own user."""
+    """The account of the processes; None for the agent's own user."""
     may_gain: bool = False
-    """Whether `no_new_privs` is left out: it starts a container, whose tools need setuid helpers."""
+    """Whether to leave out `no_new_privs`: it starts a container, whose tools need setuid helpers."""
     share: Share = Share()
-    """What it asked for, where that is kept."""
+    """What it asked for, where jobs are limited to that."""
     prolog: tuple[Hook, ...] = ()
     epilog: tuple[Hook, ...] = ()
     facts: dict[bytes, bytes] = {}
-    """What hooks are told of the attempt."""
+    """What hooks are told about the attempt."""
     stdin: bool = False
     """Rank 0 reads what comes by `Input`."""
     pty: bool = False
@@ -141,7 +149,7 @@ class StartTasks(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
 
 
 class MasterAlive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
-    """The master heard what this node said at this moment of the clock that counts from boot: leases count from there."""
+    """The master received what this node sent at this moment of the boot clock: leases count from there."""
 
     alive_at: float
 
@@ -153,7 +161,7 @@ class StopTasks(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     grace_s: float
     reason: str = ""
     cause: str = ""
-    """What it means for the job, in a word."""
+    """Why it is stopped, in one word."""
 
 
 class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
@@ -163,7 +171,7 @@ class ForgetTasks(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
 
 
 class Leave(msgspec.Struct, frozen=True, kw_only=True, tag="leave"):
-    """This agent goes on purpose: with nothing to keep, go as well."""
+    """This agent ends on purpose: a keeper with nothing to keep ends as well."""
 
 
 ToKeeper = Attach | StartTasks | MasterAlive | StopTasks | ForgetTasks | Leave | Input | Resize | Warn
@@ -172,14 +180,14 @@ ToKeeper = Attach | StartTasks | MasterAlive | StopTasks | ForgetTasks | Leave |
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The answer to `Attach`: who I am, and every task that is not forgotten."""
+    """The answer to `Attach`: the keeper's identity, and every task that is not forgotten."""
 
     boot_id: str
     ledger_id: str
     pid: int
     tasks: tuple[TaskRecord, ...]
     spare: tuple[str, ...] = ()
-    """Spool files that wait for their next task."""
+    """Spool files that can be used again."""
 
 
 class TaskChanged(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
@@ -199,7 +207,7 @@ class StartRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 
 
 class Discarded(msgspec.Struct, frozen=True, kw_only=True, tag="discarded"):
-    """The spool files of these names are of no more use and may be deleted."""
+    """The spool files of these names are not needed any more and may be deleted."""
 
     stems: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""What the keeper's decisions need of the machine: the host, the live processes, and what processes read. Says nothing of how."""
+"""What the keeper's decisions need of the machine: the host, live processes, and the stdin of processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ class Host(Protocol):
     """The machine under a keeper."""
 
     def enter(self, cwd: str) -> str:
-        """Go to this directory; return why not, or nothing."""
+        """Change to this directory; return why that failed, or an empty string."""
 
     def leave(self) -> None:
-        """Hold no directory of a job."""
+        """Leave the job's directory, so that it can be removed."""
 
-    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, stdin: Stdin | None = None) -> int | SpawnFailure:
-        """Start a process of our own user where we are, with its output in the spool files of this name; return its pid."""
+    def spawn(
+        self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, stdin: Stdin | None = None
+    ) -> int | SpawnFailure:
+        """Start a process as the keeper's user in the present directory, with output in these spool files;
+        return its pid.
+        """
 
     def new_group(self) -> int:
-        """Return a number for processes of which none is started after one could not be."""
+        """Return a number for a group of processes: once one of them fails to start, no other is started."""
 
     def spawn_as(
         self,
@@ -42,23 +46,23 @@ class Host(Protocol):
         attempt: str = "",
         share: Share = NO_SHARE,
     ) -> None:
-        """Have a process started as an account, with its output in the spool files of this name; `then` is told of it."""
+        """Have a process started as an account, with output in these spool files; `then` gets the result."""
 
     def release(self, attempt: str) -> None:
-        """Let go of what bound an attempt of which nothing is left."""
+        """Release the limits of an attempt of which nothing is left."""
 
     def complain(self, sentence: str) -> None:
-        """Say something that only an administrator can mend."""
+        """Report what only an administrator can mend."""
 
     def has_room(self) -> bool:
-        """Tell whether the disk takes the output of one more job."""
+        """Tell whether the disk has room for the output of one more job."""
 
     def sizes(self, stem: str) -> tuple[int, int]:
-        """Return how long the two spool files of this name are."""
+        """Return the sizes of the two spool files of this name."""
 
     @property
     def pid(self) -> int:
-        """The keeper's own."""
+        """The keeper's own pid."""
 
 
 class Processes(Protocol):
@@ -70,16 +74,16 @@ class Processes(Protocol):
         """Take care of a process that was just started."""
 
     def stop(self, key: AttemptKey, grace_s: float, reason: str, now: float, *, lost: bool = False) -> None:
-        """Ask every tree of this attempt to end, and have it killed after the grace."""
+        """Ask every tree of this attempt to end, and kill it after the grace."""
 
     def has_attempt(self, key: AttemptKey) -> bool:
         """Tell whether a task of this attempt is alive."""
 
     def reap(self, now: float, wall: float) -> list[LiveTask]:
-        """Collect what ended and return the tasks of which nothing is left."""
+        """Collect the children that ended and return the tasks with no process left."""
 
     def sweep(self, now: float) -> list[LiveTask]:
-        """Press on with the trees that are to end and return those that are gone."""
+        """Signal the trees that are to end again and return those that are gone."""
 
     def next_sweep_at(self) -> float | None:
         """Return when `sweep` has something to do."""
@@ -92,19 +96,19 @@ class Processes(Protocol):
 
 
 class TaskStdin(Protocol):
-    """What processes read that are not alone; `Consoles` is the real one."""
+    """The stdin of processes that read input; `Consoles` is the real one."""
 
     def open(self, start: StartTasks, rank: int, stem: str) -> Stdin | SpawnFailure:
-        """Make what a process reads that is not started yet; a terminal's output goes to the spool file of this name."""
+        """Open the stdin of a process; a terminal's output goes to the spool file of this name."""
 
     def started(self, key: AttemptKey, rank: int) -> None:
-        """Take in that the process has it."""
+        """Note that the process has its end."""
 
     def take(self, message: Input) -> tuple[InputAck, ...]:
-        """Take what was typed; a process without a console takes nothing."""
+        """Accept input; a process without a console accepts none."""
 
     def resize(self, message: Resize) -> None:
         """Give a terminal another size."""
 
     def remove(self, key: AttemptKey, rank: int) -> None:
-        """Let go of the console of a process that is gone; all that it showed is in the spool then."""
+        """Close the console of a process that is gone, after copying the rest of its output to the spool."""

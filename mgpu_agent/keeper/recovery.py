@@ -1,4 +1,4 @@
-"""What a new keeper does first: end what an earlier one left running, so that no GPU is offered while it is in use."""
+"""What a new keeper does first: end what an earlier one left, so that no GPU is offered that is in use."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from mgpu_agent.keeper.reaper import GIVE_UP_S, TERM_S
 from mgpu_agent.keeper.trees import Process, ProcessTable, Seen, marker_value, send_signals
 from mgpu_agent.protocol.failpoints import reach
 
-_SAME_START_S = 2.0  # the ledger's time is taken just after the start; the kernel's is in ticks
+_SAME_START_S = 2.0  # the ledger takes the time just after the start, and the kernel counts in ticks
 _NEW_BOOT = "The node was started anew."
 
 
-class Host(Protocol):
-    """What of the machine is needed here."""
+class RecoveryHost(Protocol):
+    """What is needed of the machine here."""
 
     def end_all(self, ledger: Ledger, lost: list[TaskRecord]) -> None:
-        """Kill all that an earlier keeper left of these tasks, or of others with this ledger's mark."""
+        """Kill what an earlier keeper left of these tasks, or of others with this ledger's marker."""
 
     def sizes(self, stem: str) -> tuple[int, int]:
-        """Return how long the two spool files of this name are."""
+        """Return the sizes of the two spool files of this name."""
 
 
-def end_lost_tasks(ledger: Ledger, host: Host, reason: str) -> None:
-    """Kill every process that an earlier keeper left, and note the tasks without an end as ended for `reason`."""
+def end_lost_tasks(ledger: Ledger, host: RecoveryHost, reason: str) -> None:
+    """Kill all that an earlier keeper left, and note tasks without an end as ended for `reason`."""
     same_boot = ledger.last_boot_id == ledger.boot_id
     lost = ledger.unfinished()
     if same_boot:
@@ -43,14 +43,15 @@ def end_lost_tasks(ledger: Ledger, host: Host, reason: str) -> None:
             signal=int(signal.SIGKILL),
             reason=reason if same_boot else _NEW_BOOT,
             lost=True,
-            # After a power cut the ledger may lack its end: the file may be that of a later job, and then it is not this one's to send.
+            # After a power cut the ledger may lack its last lines: the file may be a later job's, and is not
+            # sent as this one's output.
             sizes=host.sizes(record.spool) if same_boot else (0, 0),
         )
     ledger.flush()
 
 
 def kill_all(ledger: Ledger, lost: list[TaskRecord]) -> None:
-    """Kill every process with this ledger's mark or of these tasks, and wait until none is left."""
+    """Kill every process of these tasks or with this ledger's marker, and wait until none is left."""
     prefix = f"{ledger.ledger_id}/".encode()
     began = time.monotonic()
     seen = Seen()
@@ -59,7 +60,9 @@ def kill_all(ledger: Ledger, lost: list[TaskRecord]) -> None:
         if not found:
             return
         elapsed = time.monotonic() - began
-        forbidden = send_signals(found, *([signal.SIGKILL] if elapsed >= TERM_S else [signal.SIGTERM, signal.SIGCONT]))
+        forbidden = send_signals(
+            found, *([signal.SIGKILL] if elapsed >= TERM_S else [signal.SIGTERM, signal.SIGCONT])
+        )
         if len(forbidden) == len(found) or elapsed > GIVE_UP_S:
             return
         time.sleep(0.05)
@@ -72,7 +75,8 @@ def _find(ledger: Ledger, lost: list[TaskRecord], prefix: bytes, seen: Seen) -> 
     for record in lost:
         process = table.processes.get(record.pid)
         started = ledger.boot_times.get((record.key, record.rank), 0.0)
-        # A number is not given away while its session has members: with nobody under it, those in it are the task's.
+        # A pid is not reused while its session has members: if no process has it, those in the session are
+        # the task's.
         is_leader = record.pid and (process is None or abs(process.started_boot_s - started) <= _SAME_START_S)
         leader = record.pid if is_leader else -1
         marker = marker_value(ledger.ledger_id, record.key, record.rank)

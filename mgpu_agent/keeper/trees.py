@@ -1,8 +1,9 @@
 """Which processes belong to a job, read from /proc, and signals to them. Decides nothing about when.
 
-A job's processes are found by session, process group, descent and the marker in their environment; any one is enough.
-A session that a process of a job is or was in is the job's, with all that hides in it and is the same user's. A marker is only what
-somebody wrote into an environment: it counts where the process is of the user that the job runs as.
+A job's processes are found by session, process group, descent and the marker in their environment; any one is
+enough. A session that a process of a job is or was in is the job's, with all processes in it of the same
+user. Anybody can write a marker into an environment: it counts only where the process runs as the job's
+user.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def started_boot_s(self) -> float:
-        """When it started, on the clock that counts from boot."""
+        """When it started, on the boot clock."""
         return self.start_ticks / _TICKS_PER_S
 
 
 def marker_value(ledger_id: str, key: AttemptKey, rank: int) -> bytes:
-    """Return what marks every process of one task in its environment."""
+    """Return the marker of one task's processes in their environment."""
     return f"{ledger_id}/{key}/{rank}".encode()
 
 
@@ -55,7 +56,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def read_marker(pid: int) -> bytes:
-    """Return the marker in the environment a process was started with; empty if it has none that we may read."""
+    """Return the marker in the environment that a process started with; empty if none can be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = b"\0" + file.read()
@@ -70,7 +71,7 @@ def read_marker(pid: int) -> bytes:
 
 
 def uid_of(pid: int) -> int:
-    """Return the real user of a process; -1 if it is gone. A program with the setuid bit is still of whoever started it."""
+    """Return the real user of a process; -1 if it is gone. The setuid bit does not change it."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
@@ -79,7 +80,7 @@ def uid_of(pid: int) -> int:
 
 
 def handles_signal(pid: int, number: int) -> bool:
-    """Tell whether a process has something of its own to do when this signal comes."""
+    """Tell whether a process has a handler for this signal."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             caught = next(line for line in file if line.startswith(b"SigCgt:"))
@@ -89,7 +90,7 @@ def handles_signal(pid: int, number: int) -> bool:
 
 
 def children_of_this_process() -> set[int]:
-    """Return the pids whose parent this (single-threaded) process is, adopted orphans and zombies included."""
+    """Return the pids of this (single-threaded) process's children, with adopted orphans and zombies."""
     pid = os.getpid()
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
@@ -99,7 +100,7 @@ def children_of_this_process() -> set[int]:
 
 
 class Seen:
-    """What earlier readings showed of a task: its processes, and the sessions that they were in."""
+    """What earlier readings showed of a task: its processes and their sessions."""
 
     def __init__(self) -> None:
         self.processes: set[tuple[int, int]] = set()
@@ -112,14 +113,17 @@ class Seen:
             self._sessions.add((process.session, user_of(process.pid)))
 
     def sessions(self, table: ProcessTable) -> set[tuple[int, int]]:
-        """Return the sessions that are still theirs, each with a user: no number is given to a stranger before its session is empty.
+        """Return the sessions that are still theirs, each with a user: no session id is reused before its
+        session is empty.
 
-        With a user, because a process may be in a session that somebody else made, like one that `su` started.
+        With a user, because a process may be in a session that somebody else made, like one that `su`
+        started.
         """
         return {
             (session, user)
             for session, user in self._sessions
-            if (leader := table.processes.get(session)) is None or (leader.pid, leader.start_ticks) in self.processes
+            if (leader := table.processes.get(session)) is None
+            or (leader.pid, leader.start_ticks) in self.processes
         }
 
 
@@ -147,7 +151,7 @@ class ProcessTable:
         return self._markers[pid]
 
     def user(self, pid: int) -> int:
-        """Return whose one process is."""
+        """Return the user of one process."""
         if pid not in self._users:
             self._users[pid] = uid_of(pid)
         return self._users[pid]
@@ -157,15 +161,30 @@ class ProcessTable:
         return [process for pid, process in self.processes.items() if self.marker(pid).startswith(prefix)]
 
     def members(
-        self, leader: int, marker: bytes, seen: Seen, spare: Collection[int], *, leader_gone: bool = False, uid: int | None = None
+        self,
+        leader: int,
+        marker: bytes,
+        seen: Seen,
+        spare: Collection[int],
+        *,
+        leader_gone: bool = False,
+        uid: int | None = None,
     ) -> list[Process]:
-        """Return the processes of one task, and remember them in `seen`; those in `spare` never are. `uid` is its account, if any."""
+        """Return the processes of one task, and remember them in `seen`; those in `spare` are left out.
+        `uid` is its account, if any.
+        """
         if leader_gone and leader in self.processes:
-            leader = -1  # the number was given to a stranger, which the kernel does only when session and group are empty
+            # another process has the pid, which the kernel allows only when session and group are empty
+            leader = -1
         foreign = self._foreign_sessions(spare)
-        found = self._in_sessions({(session, user) for session, user in seen.sessions(self) if session not in foreign}, spare)
+        found = self._in_sessions(
+            {(session, user) for session, user in seen.sessions(self) if session not in foreign}, spare
+        )
         for pid, process in self.processes.items():
-            ours = leader in (pid, process.group, process.session) or (pid, process.start_ticks) in seen.processes
+            ours = (
+                leader in (pid, process.group, process.session)
+                or (pid, process.start_ticks) in seen.processes
+            )
             if pid not in spare and (ours or (self.marker(pid) == marker and self._may_bear(pid, uid))):
                 found[pid] = process
         self.complete(found, spare)
@@ -179,25 +198,37 @@ class ProcessTable:
         return list(found.values())
 
     def complete(self, found: dict[int, Process], spare: Collection[int]) -> None:
-        """Add all that descends from these processes, or shares a session and the user with one of them, until nothing is new."""
+        """Add all that descend from these processes, or share session and user with one, until none is
+        new.
+        """
         foreign = self._foreign_sessions(spare)
         known: set[tuple[int, int]] = set()
         while True:
             self._add_children(list(found), found, spare)
-            fresh = {(process.session, self.user(pid)) for pid, process in found.items() if process.session not in foreign} - known
+            fresh = {
+                (process.session, self.user(pid))
+                for pid, process in found.items()
+                if process.session not in foreign
+            } - known
             if not fresh:
                 return
             known |= fresh
             found.update(self._in_sessions(fresh, spare))
 
     def _in_sessions(self, wanted: set[tuple[int, int]], spare: Collection[int]) -> dict[int, Process]:
-        """Return what is in these sessions, each with its user."""
+        """Return the processes in these sessions, each session with its user."""
         numbers = {session for session, _ in wanted}
-        there = {pid: process for pid, process in self.processes.items() if process.session in numbers and pid not in spare}
+        there = {
+            pid: process
+            for pid, process in self.processes.items()
+            if process.session in numbers and pid not in spare
+        }
         return {pid: process for pid, process in there.items() if (process.session, self.user(pid)) in wanted}
 
     def _may_bear(self, pid: int, uid: int | None) -> bool:
-        """Tell whether a marker can be believed: on a process of the job's user or of root, or on any below a keeper without accounts."""
+        """Tell whether a marker counts: on a process of the job's user or of root, or on any below a keeper
+        without accounts.
+        """
         if self.user(pid) in (0, os.getuid() if uid is None else uid):
             return True
         return uid is None and self._descends(pid, os.getpid())
@@ -212,7 +243,9 @@ class ProcessTable:
         return False
 
     def _foreign_sessions(self, spare: Collection[int]) -> set[int]:
-        """Return the sessions that say nothing about whose a process is: this process's own, and those of what is spared."""
+        """Return the sessions that do not tell whose a process is: this process's own, and those of spared
+        processes.
+        """
         processes = (self.processes.get(pid) for pid in (os.getpid(), *spare))
         return {0} | {process.session for process in processes if process is not None}
 
@@ -225,7 +258,7 @@ class ProcessTable:
 
 
 def send_signals(processes: Iterable[Process], *signals: signal.Signals) -> list[Process]:
-    """Signal each of these very processes, never one that got the same pid later; return those that may not be signalled."""
+    """Signal exactly these processes, never a later one with the same pid; return those not permitted."""
     forbidden = []
     for process in processes:
         try:

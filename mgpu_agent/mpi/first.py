@@ -1,4 +1,6 @@
-"""Runs the user's command on the first node of a job with `--mpi`: sets the table for mpirun, watches, returns its exit code."""
+"""Runs the user's command on the first node of a job with `--mpi`: prepares files and environment for mpirun,
+watches its processes, returns its exit code.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from mgpu_agent.mpi.setting import HOSTS_VARIABLE, environment, hosts_of, write_
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 MIXED = 1
-LOOK_S = (0.05, 0.5)  # closely at first: programs that do nothing are soon over
+LOOK_S = (0.05, 0.5)  # often at first: programs that do nothing end soon
 YOUNG_S = 10.0
 GRACE_S = 5.0
 
@@ -27,8 +29,10 @@ def main() -> int:
     words = sys.argv[1:]
     directory = Path(tempfile.mkdtemp(prefix="mgpu-mpi-"))
     try:
-        write_files(directory, hosts_of(os.environ.get(HOSTS_VARIABLE, "")), os.environ.pop(SECRET_VARIABLE, ""))
-        # Handlers, not `ignore`, which the command would inherit: the keeper signals it by itself.
+        write_files(
+            directory, hosts_of(os.environ.get(HOSTS_VARIABLE, "")), os.environ.pop(SECRET_VARIABLE, "")
+        )
+        # Handlers, not `ignore`, which the command would inherit: the keeper signals it itself.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         try:

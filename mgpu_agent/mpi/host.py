@@ -1,7 +1,8 @@
-"""Waits on the other nodes of a job with `--mpi` for what the launcher on the first one wants run there. Ends with the job.
+"""Runs on the other nodes of a job with `--mpi` what the launcher on the first one orders. Ends with the
+job.
 
-What it starts are its children, and so processes of the job's attempt: they have its GPUs, and end when it does. Obeys the first
-node of the job alone, where the launcher is.
+What it starts are its children, and so processes of the job's attempt: they have its GPUs, and end when it
+does. Obeys only the first node of the job, where the launcher is.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ import time
 
 from mgpu_agent.mpi.first import LOOK_S, MIXED, YOUNG_S
 from mgpu_agent.mpi.mixture import Mixtures
-from mgpu_agent.mpi.orders import End, Run, Standing, pack, unpack
-from mgpu_agent.mpi.parcels import SECRET_VARIABLE, Mailbox
+from mgpu_agent.mpi.parcels import SECRET_VARIABLE, EndOrder, Mailbox, RunOrder, Standing, pack, unpack
 from mgpu_agent.mpi.setting import HOSTS_VARIABLE, hosts_of
 
 MAX_ORDERS = 1_000
 
 
-class Host:
+class OrderTaker:
     """The orders of one node."""
 
     def __init__(self, post: Mailbox, first: str) -> None:
@@ -31,12 +31,12 @@ class Host:
         self._over: dict[str, int] = {}
 
     def turn(self, timeout_s: float) -> None:
-        """Take one message, and tell of what ended."""
+        """Handle one message, and report the commands that ended."""
         news = self._post.receive(timeout_s)
         message = None if news is None or news.sender != self._first else unpack(news.data)
-        if isinstance(message, Run):
+        if isinstance(message, RunOrder):
             self._start(message)
-        elif isinstance(message, End) and message.number in self._running:
+        elif isinstance(message, EndOrder) and message.number in self._running:
             self._running[message.number].terminate()
         for number, child in list(self._running.items()):
             if child.poll() is not None:
@@ -44,9 +44,15 @@ class Host:
                 self._over[number] = child.returncode if child.returncode >= 0 else 128 - child.returncode
                 self._tell(number)
 
-    def _start(self, order: Run) -> None:
-        if order.number not in self._running and order.number not in self._over and len(self._over) < MAX_ORDERS:
-            self._running[order.number] = subprocess.Popen(["/bin/sh", "-c", order.text], stdin=subprocess.DEVNULL)
+    def _start(self, order: RunOrder) -> None:
+        if (
+            order.number not in self._running
+            and order.number not in self._over
+            and len(self._over) < MAX_ORDERS
+        ):
+            self._running[order.number] = subprocess.Popen(
+                ["/bin/sh", "-c", order.text], stdin=subprocess.DEVNULL
+            )
         self._tell(order.number)
 
     def _tell(self, number: str) -> None:
@@ -58,7 +64,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     first = next(iter(hosts_of(os.environ.get(HOSTS_VARIABLE, ""))), "")
-    host, mixtures = Host(Mailbox(), first), Mixtures(os.environb.get(b"MGPU_TASK", b""))
+    host, mixtures = OrderTaker(Mailbox(), first), Mixtures(os.environb.get(b"MGPU_TASK", b""))
     os.environ.pop(SECRET_VARIABLE, None)  # what is started here does not need it
     began = time.monotonic()
     while True:

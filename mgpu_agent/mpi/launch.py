@@ -1,4 +1,6 @@
-"""Stands in for ssh: `launch [options] HOST words…` runs the words on that node of the job, through mgpu's agents. Needs no keys."""
+"""Replaces ssh: `launch [options] HOST words…` runs the words on that node of the job, through mgpu's
+agents. Needs no keys.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,7 @@ import signal
 import sys
 import time
 
-from mgpu_agent.mpi.orders import End, Run, Standing, pack, unpack
-from mgpu_agent.mpi.parcels import SECRET_VARIABLE, Mailbox
+from mgpu_agent.mpi.parcels import SECRET_VARIABLE, EndOrder, Mailbox, RunOrder, Standing, pack, unpack
 from mgpu_agent.mpi.setting import HOSTS_VARIABLE, hosts_of
 
 ASK_S = 1.0
@@ -27,18 +28,20 @@ def main() -> int:
     host, text = words[0].rpartition("@")[2], " ".join(words[1:])
     hosts = hosts_of(os.environ.get(HOSTS_VARIABLE, ""))
     if host not in hosts:
-        return _say(f"mgpu: {host} is no node of this job, which has {', '.join(hosts)}: leave out -H and --hostfile.")
+        return _say(
+            f"mgpu: {host} is no node of this job, which has {', '.join(hosts)}: leave out -H and --hostfile."
+        )
     if host == os.environ.get("MGPU_NODE_ID"):
         os.environ.pop(SECRET_VARIABLE, None)
         os.execv("/bin/sh", ["/bin/sh", "-c", text])
-    return _run_there(host, Run(secrets.token_hex(8), text))
+    return _run_there(host, RunOrder(secrets.token_hex(8), text))
 
 
-def _run_there(host: str, order: Run) -> int:
+def _run_there(host: str, order: RunOrder) -> int:
     post = Mailbox()
 
     def end(number: int, _frame: object) -> None:
-        post.send(host, pack(End(order.number)))
+        post.send(host, pack(EndOrder(order.number)))
         with contextlib.suppress(KeyboardInterrupt):
             sys.exit(128 + number)
 
@@ -50,7 +53,11 @@ def _run_there(host: str, order: Run) -> int:
         while (left_s := ask_at - time.monotonic()) > 0:
             news = post.receive(left_s)
             standing = None if news is None or news.sender != host else unpack(news.data)
-            if isinstance(standing, Standing) and standing.number == order.number and standing.code is not None:
+            if (
+                isinstance(standing, Standing)
+                and standing.number == order.number
+                and standing.code is not None
+            ):
                 return standing.code
 
 

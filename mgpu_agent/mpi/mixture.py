@@ -1,4 +1,6 @@
-"""Sees a launcher and a library of different MPIs, which make N worlds of one process each and exit well. Reads /proc, ends nothing."""
+"""Detects a launcher and a library of different MPIs, which make N worlds of one process each and exit
+without an error. Reads /proc, ends nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ _MPICH_SONAMES = (b"0", b"10", b"12")
 
 
 class Mixtures:
-    """Looks at the processes of one task, each until it is clear."""
+    """Looks at the processes of one task, each until it is judged."""
 
     def __init__(self, marker: bytes) -> None:
         self._marker = b"\0MGPU_TASK=" + marker + b"\0"
         self._launchers: dict[int, str] = {}
-        """The launcher of each process that has one; empty for those that are none of ours, or clear."""
+        """The launcher of each process; empty for one that has none, is another user's, or is judged."""
 
     def look(self) -> str:
-        """Return what is wrong in a sentence, or nothing."""
+        """Return a sentence about what is wrong, or an empty string."""
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         for gone in self._launchers.keys() - pids:
             del self._launchers[gone]
@@ -29,7 +31,7 @@ class Mixtures:
             if launcher is None:
                 environment = _read(f"/proc/{pid}/environ")
                 if not environment:
-                    continue  # just being started, or a stranger's
+                    continue  # just being started, or another user's
                 is_of_task = self._marker in b"\0" + environment and _is_own(pid)
                 launcher = self._launchers[pid] = launcher_of(environment) if is_of_task else ""
             if launcher:
@@ -38,8 +40,10 @@ class Mixtures:
                     self._launchers[pid] = ""
                 if library and library != launcher:
                     return (
-                        f"mgpu: the launcher is {launcher}, but the program uses {library} ({path}), so each process is a world of one: "
-                        f"start it with the mpirun of {library}, or install the program's MPI library for {launcher}."
+                        f"mgpu: the launcher is {launcher}, but the program uses {library} ({path}), so "
+                        f"each process is a world of one: "
+                        f"start it with the mpirun of {library}, or install the program's MPI library for "
+                        f"{launcher}."
                     )
         return ""
 
@@ -54,7 +58,7 @@ def launcher_of(environment: bytes) -> str:
 
 
 def library_of(maps: bytes) -> tuple[str, str]:
-    """Return which MPI a process has loaded, and from where."""
+    """Return which MPI a process has loaded, and its path."""
     for found in _LIBRARY.finditer(maps):
         path = found[0].decode(errors="replace").strip()
         if found[2] in _OPEN_MPI_SONAMES:
@@ -65,7 +69,9 @@ def library_of(maps: bytes) -> tuple[str, str]:
 
 
 def _is_own(pid: int) -> bool:
-    """Tell whether a process is this user's: root can read the environment of everybody's, and anybody can write a marker there."""
+    """Tell whether a process is this user's: root can read everybody's environment, and anybody can write a
+    marker there.
+    """
     try:
         return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:

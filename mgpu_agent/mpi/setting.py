@@ -1,6 +1,8 @@
-"""What mpirun finds around it: hosts with slots, a launcher in place of ssh, interfaces. For Open MPI 4 and 5 and for MPICH (Hydra).
+"""The surroundings of mpirun: hosts with slots, a launcher in place of ssh, interfaces. For Open MPI 4 and 5
+and for MPICH (Hydra).
 
-All of it is in the environment and in files, so that `mpirun -np 8 python train.py` works as it was written; what the user set stays.
+All of it is in the environment and in files, so that `mpirun -np 8 python train.py` works unchanged; what the
+user set stays.
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ _OTHER_MANAGERS = ("SLURM_", "PBS_", "LSB_", "SGE_", "FLUX_")
 
 
 def program(module: str) -> tuple[str, ...]:
-    """Return the words that run one of these programs with the agent's own Python, whatever PYTHONPATH a job has."""
-    start = f"import sys; sys.path.insert(0, {_ROOT!r}); from mgpu_agent.mpi.{module} import main; sys.exit(main())"
+    """Return the command that runs one of these programs with the agent's own Python, whatever PYTHONPATH
+    says.
+    """
+    start = (
+        f"import sys; sys.path.insert(0, {_ROOT!r}); from mgpu_agent.mpi.{module} import main; "
+        f"sys.exit(main())"
+    )
     return (sys.executable, "-P", "-c", start)
 
 
@@ -36,8 +43,12 @@ def hosts_of(text: str) -> dict[str, int]:
 
 
 def write_files(directory: Path, hosts: Mapping[str, int], secret: str = "") -> None:
-    """Write the host files and the launcher, which alone has the attempt's secret: no program prints it with its environment."""
-    (directory / "hosts.openmpi").write_text("".join(f"{name} slots={slots}\n" for name, slots in hosts.items()))
+    """Write the host files and the launcher, which alone has the attempt's secret, so that no program prints
+    it with its environment.
+    """
+    (directory / "hosts.openmpi").write_text(
+        "".join(f"{name} slots={slots}\n" for name, slots in hosts.items())
+    )
     (directory / "hosts.mpich").write_text("".join(f"{name}:{slots}\n" for name, slots in hosts.items()))
     launcher = directory / "launch"
     known_by = f"export {SECRET_VARIABLE}={shlex.quote(secret)}\n" if secret else ""
@@ -46,7 +57,7 @@ def write_files(directory: Path, hosts: Mapping[str, int], secret: str = "") -> 
 
 
 def environment(directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a launcher; what the user set goes before what is set here."""
+    """Return the environment of a launcher; what the user set takes precedence."""
     launcher, interface = str(directory / "launch"), interface_of(environ)
     ours = {
         "OMPI_MCA_plm": "rsh",
@@ -54,7 +65,7 @@ def environment(directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_default_hostfile": str(directory / "hosts.openmpi"),
         "OMPI_MCA_orte_keep_fqdn_hostnames": "1",
-        # Jobs share nodes: each would be bound to the first cores.
+        # Jobs share nodes: with binding, all of them would use the first cores.
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_plm": "ssh",
         "PRTE_MCA_plm_ssh_agent": launcher,
@@ -66,26 +77,36 @@ def environment(directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
         "HYDRA_LAUNCHER_EXEC": launcher,
         "HYDRA_HOST_FILE": str(directory / "hosts.mpich"),
         "HYDRA_RMK": "user",
-        # Else each rank would see the GPUs of the first node: they have the environment of their own node.
+        # Otherwise each rank would see the GPUs of the first node; the environment comes from its own node.
         "HYDRA_ENV": "none",
     }
     if os.geteuid() == 0:
-        ours |= dict.fromkeys((f"{name}_ALLOW_RUN_AS_ROOT{tail}" for name in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")), "1")
+        ours |= dict.fromkeys(
+            (f"{name}_ALLOW_RUN_AS_ROOT{tail}" for name in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")), "1"
+        )
     if interface:
         ours["HYDRA_IFACE"] = interface
         if network := network_of(interface):
-            # As a network: the interface may be called otherwise on another node.
-            ours |= dict.fromkeys(("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"), network)
+            # As a network, because the interface may have another name on another node.
+            ours |= dict.fromkeys(
+                ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"),
+                network,
+            )
     kept = {name: value for name, value in environ.items() if not name.startswith(_OTHER_MANAGERS)}
     return ours | kept
 
 
 def interface_of(environ: Mapping[str, str]) -> str:
-    """Return the interface by which the nodes of the job were found to reach each other, or the only one that there is."""
+    """Return the interface by which the nodes of the job reach each other, or the only one."""
     for name in INTERFACE_VARIABLES:
-        if (wanted := environ.get(name, "").lstrip("=").partition(",")[0]) and wanted in psutil.net_if_addrs():
+        if (
+            wanted := environ.get(name, "").lstrip("=").partition(",")[0]
+        ) and wanted in psutil.net_if_addrs():
             return wanted
-    addresses = {name: [one.address for one in found if one.family == socket.AF_INET] for name, found in psutil.net_if_addrs().items()}
+    addresses = {
+        name: [one.address for one in found if one.family == socket.AF_INET]
+        for name, found in psutil.net_if_addrs().items()
+    }
     for name, found in addresses.items():
         if environ.get("MASTER_ADDR") in found:
             return name

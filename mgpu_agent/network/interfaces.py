@@ -1,4 +1,4 @@
-"""Which addresses this machine has, on which interfaces. Asks the C library; changes nothing."""
+"""The addresses of this machine and their interfaces. Asks the C library; changes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IfAddrs._fields_ = (
 
 
 def ways_here(announced: str) -> tuple[Way, ...]:
-    """Return by which addresses this machine may be reached: the announced one first, loopback last."""
+    """Return the addresses by which this machine may be reached: the announced one first, loopback last."""
     found = list(dict.fromkeys(_addresses()))
     if announced and announced not in {way.address for way in found}:
         found.append(Way(announced))
@@ -47,7 +47,7 @@ def _order(address: str, announced: str) -> tuple[bool, bool, int]:
 
 
 def _addresses() -> Iterator[Way]:
-    """Yield every address of an interface that is up; those that are valid on one link only are left out."""
+    """Yield every address of an interface that is up, except link-local ones."""
     libc = ctypes.CDLL(None, use_errno=True)
     first = ctypes.POINTER(_IfAddrs)()
     if libc.getifaddrs(ctypes.byref(first)) != 0:

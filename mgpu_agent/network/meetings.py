@@ -1,16 +1,31 @@
-"""Meetings of the nodes of attempts: waits for the others at a port, goes to them by all their ways, tells which led there.
+"""Meetings of the nodes of attempts: waits for the others at a port, connects to them by all their addresses,
+reports which worked.
 
-Theory of operation. `open` binds a port, so that the offer can name it, and begins to listen; visitors that come before the secret
-is known wait for it. `meet` brings the secret and the peers: threads answer visitors until the attempt starts or is given up, and
-others go all ways at once, within the limit. Then the loop is woken and `take` hands out what was found. Decides nothing: what
-follows from it is the master's.
+Theory of operation. `open` binds a port, so that the answer to a preparation can name it, and begins to
+listen; visitors that come before the secret is known wait for it. `meet` brings the secret and the peers:
+threads answer visitors until the attempt starts or is given up, and others try all ways at once, within the
+limit. Then the loop is woken and `take` returns the results. Decides nothing: that is the master's part.
+
+Each of two nodes proves to the other that it knows the attempt's secret:
+
+    visitor:  "mgpu-meet1" + nonce (16)
+    host:     nonce of its own (16) + HMAC(secret, "host" + host's name + visitor's nonce) (32)
+    visitor:  HMAC(secret, "visitor" + host's name + host's nonce) (32)
+    host:     "ok"
+
+The host's name is in what is signed, since one address may lead to several machines: `172.17.0.1` is the
+bridge of every machine with Docker.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import logging
+import os
 import queue
+import re
 import socket
 import threading
 import time
@@ -18,14 +33,82 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from mgpu_agent.network.fingerprint import Look, fingerprint_of
-from mgpu_agent.network.handshake import Strange, receive_visit, visit
 from mgpu_agent.network.interfaces import ways_here
-from mgpu_agent.network.ports import KeptPorts
+from mgpu_agent.network.kept_ports import KeptPorts
+from mgpu_agent.protocol.errors import reason_of
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Meet, Met
 from mgpu_agent.protocol.model import LaunchSpec
+from mgpu_agent.run_as.requests import Versions
+
+HELLO = b"mgpu-meet1"
+OK = b"ok"
+NONCE_BYTES = 16
+PROOF_BYTES = 32
+
+
+class Strange(Exception):
+    """The other end is not the node that was meant."""
+
+
+def visit(connection: socket.socket, secret: bytes, name: str) -> None:
+    """Make sure that the other end is the node `name` of this attempt."""
+    nonce = os.urandom(NONCE_BYTES)
+    connection.sendall(HELLO + nonce)
+    theirs = _receive(connection, NONCE_BYTES)
+    if not hmac.compare_digest(_receive(connection, PROOF_BYTES), _proof(secret, b"host", name, nonce)):
+        raise Strange(f"what answers there is not {name}")
+    connection.sendall(_proof(secret, b"visitor", name, theirs))
+    if _receive(connection, len(OK)) != OK:
+        raise Strange("it did not agree")
+
+
+def receive_visit(connection: socket.socket, secret: bytes, name: str) -> None:
+    """Prove to a visitor that this is the node `name`, and make sure that it belongs to the attempt."""
+    if _receive(connection, len(HELLO)) != HELLO:
+        raise Strange("no visitor")
+    theirs = _receive(connection, NONCE_BYTES)
+    nonce = os.urandom(NONCE_BYTES)
+    connection.sendall(nonce + _proof(secret, b"host", name, theirs))
+    if not hmac.compare_digest(_receive(connection, PROOF_BYTES), _proof(secret, b"visitor", name, nonce)):
+        raise Strange("a visitor without the secret")
+    connection.sendall(OK)
+
+
+def _proof(secret: bytes, role: bytes, name: str, nonce: bytes) -> bytes:
+    return hmac.new(secret, b"\0".join((role, name.encode(), nonce)), hashlib.sha256).digest()
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise Strange("it hung up")
+        data += more
+    return data
+
+
+_DRIVER = "/proc/driver/nvidia/version"
+Look = Callable[[LaunchSpec], Versions | None]
+"""Reads from files, as the user of a launch, what its processes will find; None when that takes too long."""
+
+
+def fingerprint_of(spec: LaunchSpec, look: Look) -> Fingerprint:
+    """Return what the processes of a launch will find."""
+    found = look(spec) or Versions()
+    return Fingerprint(python=found.python, torch=found.torch, driver=_driver())
+
+
+def _driver() -> str:
+    try:
+        with open(_DRIVER, encoding="utf-8", errors="replace") as file:
+            found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", file.readline())
+    except OSError:
+        return ""
+    return found.group(1) if found else ""
+
 
 GLANCE_S = 0.2
 LAST_MOMENT_S = 0.5
@@ -41,8 +124,10 @@ log = logging.getLogger("mgpu.meeting")
 class Meetings:
     """The meetings that this node takes part in. Owns their sockets and threads."""
 
-    def __init__(self, node_id: NodeId, announced: str, wake: Callable[[], None], look: Look = lambda _: None) -> None:
-        """`look` says what the processes of a launch will find."""
+    def __init__(
+        self, node_id: NodeId, announced: str, wake: Callable[[], None], look: Look = lambda _: None
+    ) -> None:
+        """`look` returns what the processes of a launch will find."""
         self._node_id = node_id
         self._look = look
         self._announced = announced
@@ -52,21 +137,27 @@ class Meetings:
         self._done: queue.SimpleQueue[Met] = queue.SimpleQueue()
 
     def open(self, spec: LaunchSpec) -> MeetingPoint:
-        """Begin to wait for the other nodes of an attempt, and return what they must know; the same when asked again."""
+        """Begin to wait for the other nodes of an attempt; return what they need to know, the same when asked
+        again.
+        """
         lobby = self._waiting.get(spec.key)
         if lobby is None:
             lobby = self._waiting[spec.key] = _Lobby(self._node_id, spec, self._look)
         has_first = any(task.rank == 0 for task in spec.tasks)
-        return MeetingPoint(ways=ways_here(self._announced), port=lobby.port, master_port=self._ports.keep(spec.key) if has_first else 0)
+        return MeetingPoint(
+            ways=ways_here(self._announced),
+            port=lobby.port,
+            master_port=self._ports.keep(spec.key) if has_first else 0,
+        )
 
     def meet(self, message: Meet) -> None:
-        """Go to the others; what came of it is handed out by `take`."""
+        """Visit the others; `take` returns the result."""
         lobby = self._waiting.get(message.key)
         if lobby is not None:
             lobby.begin(message, self._tell)
 
     def take(self) -> list[Met]:
-        """Return what was found out since the last call; nothing of meetings that were ended meanwhile."""
+        """Return the results since the last call, without those of meetings that have been closed."""
         found: list[Met] = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -74,12 +165,12 @@ class Meetings:
         return [met for met in found if met.key in self._waiting]
 
     def leave(self, key: AttemptKey) -> None:
-        """End the meeting of an attempt; the port of its rank 0 is still kept."""
+        """End the meeting of an attempt; the port of its rank 0 stays reserved."""
         if (lobby := self._waiting.pop(key, None)) is not None:
             lobby.close()
 
     def forget(self, key: AttemptKey) -> None:
-        """End the meeting of an attempt, and let others have its port."""
+        """End the meeting of an attempt, and release its port."""
         self.leave(key)
         self._ports.release(key)
 
@@ -107,7 +198,7 @@ class _Lobby:
         self._is_over = threading.Event()
 
     def begin(self, message: Meet, tell: Callable[[Met], None]) -> None:
-        """Answer visitors and go to the peers, in threads of their own; a second time it begins anew."""
+        """Answer visitors and visit the peers, in threads of their own; a second call starts over."""
         is_first, self._message = self._message is None, message
         if is_first:
             _in_thread(self._receive)
@@ -134,7 +225,7 @@ class _Lobby:
             receive_visit(connection, self._message.secret, self._node_id)
 
     def _visit_all(self, message: Meet, until: float, tell: Callable[[Met], None]) -> None:
-        """Go all ways at once; when every peer was reached by one, those that still lead nowhere get a last moment."""
+        """Try all ways at once; once every peer was reached by one, the rest get a last moment."""
         prints = _in_thread(lambda: fingerprint_of(self._spec, self._look))
         ways = [(peer, way) for peer in message.peers for way in peer.ways]
         todo: queue.SimpleQueue[tuple[Peer, Way]] = queue.SimpleQueue()
@@ -155,7 +246,11 @@ class _Lobby:
                 if not missing:
                     enough_at = min(enough_at, time.monotonic() + LAST_MOMENT_S)
         known = {(result.node_id, result.address) for result in results}
-        late = [Unreached(peer.node_id, way.address, SILENT) for peer, way in ways if (peer.node_id, way.address) not in known]
+        late = [
+            Unreached(peer.node_id, way.address, SILENT)
+            for peer, way in ways
+            if (peer.node_id, way.address) not in known
+        ]
         fingerprint = next(iter(prints(max(0.0, until - time.monotonic()))), Fingerprint())
         if not self._is_over.is_set() and message is self._message:
             reached = tuple(result for result in results if isinstance(result, Reached))
@@ -164,7 +259,7 @@ class _Lobby:
 
 
 def _in_thread(work: Callable[[], _T]) -> Callable[[float], list[_T]]:
-    """Begin some work and return how to ask for what it brought: nothing if that takes longer."""
+    """Start some work in a thread and return a function that waits for its result, empty if too late."""
     done: queue.SimpleQueue[_T] = queue.SimpleQueue()
     threading.Thread(target=lambda: done.put(work()), name="mgpu-meeting", daemon=True).start()
 
@@ -177,22 +272,29 @@ def _in_thread(work: Callable[[], _T]) -> Callable[[float], list[_T]]:
     return ask
 
 
-def _go_on(todo: queue.SimpleQueue[tuple[Peer, Way]], found: queue.SimpleQueue[Reached | Unreached], secret: bytes, until: float) -> None:
+def _go_on(
+    todo: queue.SimpleQueue[tuple[Peer, Way]],
+    found: queue.SimpleQueue[Reached | Unreached],
+    secret: bytes,
+    until: float,
+) -> None:
     with contextlib.suppress(queue.Empty):
         while True:
             found.put(_go(*todo.get_nowait(), secret, until))
 
 
 def _go(peer: Peer, way: Way, secret: bytes, until: float) -> Reached | Unreached:
-    """Go one way to a peer and tell whether it led there."""
+    """Try one way to a peer and tell whether it led there."""
     try:
-        with socket.create_connection((way.address, peer.port), timeout=max(0.05, until - time.monotonic())) as connection:
+        with socket.create_connection(
+            (way.address, peer.port), timeout=max(0.05, until - time.monotonic())
+        ) as connection:
             connection.settimeout(max(0.05, until - time.monotonic()))
             visit(connection, secret, peer.node_id)
     except TimeoutError:
         return Unreached(peer.node_id, way.address, SILENT)
     except (OSError, Strange) as error:
-        return Unreached(peer.node_id, way.address, str(getattr(error, "strerror", None) or error).lower())
+        return Unreached(peer.node_id, way.address, reason_of(error).lower())
     return Reached(peer.node_id, way.address)
 
 

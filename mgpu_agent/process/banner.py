@@ -1,7 +1,8 @@
-"""The banner of `--debug`: a process of a job says on stderr who and where it is, and then becomes the job's program.
+"""The banner of `--debug`: a process of a job prints on stderr who and where it is, and then becomes the
+job's program.
 
-The source below runs in the process itself, under the agent's interpreter, before anything of the job; `exec` keeps pid, directory
-and environment. It uses the standard library alone and knows nothing but what it is given as words.
+The source below runs in the process itself, under the agent's interpreter, before anything of the job; `exec`
+keeps pid, directory and environment. It uses the standard library only, and knows only its arguments.
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ except OSError as error:
 
 
 def introduced(words: tuple[bytes, ...], key: AttemptKey, node_id: NodeId, master: str) -> tuple[bytes, ...]:
-    """Return words that say who and where the process is before they become `words`."""
+    """Return a command that prints who and where the process is before it becomes `words`."""
     where = urlsplit(master)
-    about = (TITLE, f"{key.job_id} (attempt {key.attempt})", node_id, where.hostname or "", str(where.port or 0))
+    about = (
+        TITLE,
+        f"{key.job_id} (attempt {key.attempt})",
+        node_id,
+        where.hostname or "",
+        str(where.port or 0),
+    )
     return tuple(map(os.fsencode, (sys.executable, "-I", "-S", "-c", _SOURCE, *about))) + words

@@ -1,27 +1,45 @@
-"""What a job finds in its environment and how its program is called. Pure: starts nothing, reads no file."""
+"""The environment and the command line of a job's processes. Pure: starts nothing, reads no file."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 
 from mgpu_agent.mpi.setting import program
+from mgpu_agent.process import copier
 from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, TaskSpec
 
-_SECRET_NAMES = frozenset((b"MGPU_TOKEN", b"MGPU_URL", b"JUPYTER_TOKEN", b"CONFIGPROXY_AUTH_TOKEN", b"JUPYTER_PASSWORD"))
+_SECRET_NAMES = frozenset(
+    (b"MGPU_TOKEN", b"MGPU_URL", b"JUPYTER_TOKEN", b"CONFIGPROXY_AUTH_TOKEN", b"JUPYTER_PASSWORD")
+)
 _SECRET_PREFIXES = (b"JPY_", b"JUPYTERHUB_", b"JUPYTER_SERVER_")
-# What describes the agent's own process and would mislead a job.
-_OWN_NAMES = frozenset((b"PWD", b"OLDPWD", b"_", b"SHLVL", b"MGPU_TASK", b"MGPU_FAILPOINTS", b"PYTHONSAFEPATH", b"LINES", b"COLUMNS"))
+# These describe the agent's own process and would mislead a job.
+_OWN_NAMES = frozenset(
+    (
+        b"PWD",
+        b"OLDPWD",
+        b"_",
+        b"SHLVL",
+        b"MGPU_TASK",
+        b"MGPU_FAILPOINTS",
+        b"PYTHONSAFEPATH",
+        b"LINES",
+        b"COLUMNS",
+    )
+)
 
 # The line break ends a comment at the end of what the user wrote; a failed setup ends the job with its code.
 _AFTER_SETUP = 'mgpu_python=$(command -v python)\n{{ {setup}\n}} || exit $?\n{python}exec "$@"'
-# A cell whose setup brought another Python along (a conda environment, a module) runs with that one.
-_SETUP_PYTHON = '[ "$(command -v python)" = "$mgpu_python" ] || { shift; set -- "$(command -v python)" "$@"; }\n'
+# A cell whose setup activated another Python (a conda environment, a module) runs with that one.
+_SETUP_PYTHON = (
+    '[ "$(command -v python)" = "$mgpu_python" ] || { shift; set -- "$(command -v python)" "$@"; }\n'
+)
 
 
 def base_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return the node's environment without secrets of a Jupyter server and without what is true of the agent alone."""
+    """Return the node's environment without secrets of a Jupyter server and the agent's own variables."""
     return {
         name: value
         for name, value in environ.items()
@@ -49,6 +67,8 @@ def task_environment(
     }
     env.update(spec.env)
     env.update(task.env)
+    if task.files:
+        env[copier.VARIABLE] = json.dumps([(file.stream, file.path, file.append) for file in task.files])
     if spec.script is not None:
         # A cell imports what lies beside the notebook, although its source runs from the spool.
         python_path = env.get("PYTHONPATH", base.get(b"PYTHONPATH", b"").decode(errors="surrogateescape"))
@@ -57,7 +77,9 @@ def task_environment(
 
 
 def hook_facts(spec: LaunchSpec, *, node_id: NodeId, devices: str) -> dict[bytes, bytes]:
-    """Return what prologs and epilogs are told of an attempt: mgpu's own words, none of which its user can put in another's place."""
+    """Return what prologs and epilogs are told about an attempt: mgpu's own variables, none of which its user
+    can replace.
+    """
     if not spec.hooks:
         return {}
     facts = {
@@ -80,18 +102,25 @@ def _exchange_words(spec: LaunchSpec, values: str) -> tuple[str, ...]:
     return ("--values", values, *wanted, *left)
 
 
-def visible_devices(wanted: tuple[GpuUuid, ...], gpus: Mapping[GpuUuid, GpuInfo], *, by_uuid: bool = False) -> str:
+def visible_devices(
+    wanted: tuple[GpuUuid, ...], gpus: Mapping[GpuUuid, GpuInfo], *, by_uuid: bool = False
+) -> str:
     """Return CUDA_VISIBLE_DEVICES: indices, which many libraries parse as numbers.
 
-    UUIDs where numbers mean nothing: on a node with MIG instances, which CUDA counts in its own way, and when a GPU is lost.
+    UUIDs where indices mean nothing: on a node with MIG instances, which CUDA counts in its own way, and when
+    a GPU is lost.
     """
-    if by_uuid or any(gpu.mig_parent for gpu in gpus.values()) or any(uuid.startswith("MIG-") for uuid in wanted):
+    if (
+        by_uuid
+        or any(gpu.mig_parent for gpu in gpus.values())
+        or any(uuid.startswith("MIG-") for uuid in wanted)
+    ):
         return ",".join(wanted)
     return ",".join(str(gpus[uuid].index) for uuid in wanted)
 
 
 def script_suffix(source: str) -> str:
-    """Return how the file of a cell is named at its end."""
+    """Return the file name suffix for the source of a cell."""
     return ".cell" if source.startswith("#!") else ".cell.py"
 
 
@@ -101,10 +130,12 @@ def interpreter_words(source: str) -> tuple[str, ...]:
     return tuple(first[2:].strip().split(maxsplit=1)) if first.startswith("#!") else ()
 
 
-def command_words(spec: LaunchSpec, script_path: str, python: str, runner: str, values: str = "") -> tuple[bytes, ...]:
+def command_words(
+    spec: LaunchSpec, script_path: str, python: str, runner: str, values: str = ""
+) -> tuple[bytes, ...]:
     """Return the words to run: the command itself, or an interpreter and the file of the cell.
 
-    A Python cell goes by `runner`, which finds and leaves its variables in the directory `values`.
+    A Python cell is run by `runner`, which exchanges variables through the directory `values`.
     """
     if spec.script is None:
         words = spec.argv
@@ -118,7 +149,9 @@ def command_words(spec: LaunchSpec, script_path: str, python: str, runner: str, 
         words = (
             "bash",
             "-lc",
-            _AFTER_SETUP.format(setup=spec.setup, python=_SETUP_PYTHON if python and spec.python.path is None else ""),
+            _AFTER_SETUP.format(
+                setup=spec.setup, python=_SETUP_PYTHON if python and spec.python.path is None else ""
+            ),
             "mgpu",
             *words,
         )

@@ -1,5 +1,5 @@
-"""Files of jobs on this node, there and back: folders and variables that came with them, what can only be seen as their user, results
-that they leave. Only joins these.
+"""Files of jobs on this node in both directions: folders and variables that come with them, what can only be
+read as their user, results that they leave. Only joins the parts that do the work.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from queue import Empty, SimpleQueue
 
 from mgpu_agent.core.events import LaunchFailed
 from mgpu_agent.process import sight
-from mgpu_agent.process.folders import Folders
-from mgpu_agent.process.inputs import Inputs
-from mgpu_agent.process.preparation import Place, Preparation, Unprepared
+from mgpu_agent.process.pieces import TOO_MUCH, FolderFetcher, Problem, VariablesFetcher, Waiting
+from mgpu_agent.process.preparation import LaunchPlace, Preparation, Unprepared
 from mgpu_agent.process.results import Results
-from mgpu_agent.process.wishes import TOO_MUCH, Problem, Waiting
+from mgpu_agent.protocol.file_messages import Piece
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.messages import Piece, ToMaster
+from mgpu_agent.protocol.messages import ToMaster
 from mgpu_agent.protocol.model import CellPython, CellWish, LaunchSpec, TaskStatus
 from mgpu_agent.run_as.user_files import Ask, UserFiles
 
 Who = tuple[int, NodeId, str, str, Sequence[TaskStatus]]
-"""What `sight.answer` is told."""
+"""The arguments of `sight.answer`."""
 
 
-class Files:
-    """What an agent's loop asks about files. `waker` ends a wait of that loop."""
+class JobFiles:
+    """The agent loop's access to files. `waker` ends a wait of that loop."""
 
     def __init__(
         self,
@@ -42,52 +41,54 @@ class Files:
         self._places = places
         self._users = users or UserFiles()
         self._settling: set[AttemptKey] = set()
-        self._settled: SimpleQueue[tuple[Waiting, Place | Unprepared]] = SimpleQueue()
+        self._settled: SimpleQueue[tuple[Waiting, LaunchPlace | Unprepared]] = SimpleQueue()
         self._told: SimpleQueue[tuple[Who, CellPython]] = SimpleQueue()
-        self.folders = Folders(directory, send, self._wake, self._users)
-        self.inputs = Inputs(send, self._wake, self._users)
+        self.folders = FolderFetcher(directory, send, self._wake, self._users)
+        self.variables = VariablesFetcher(send, self._wake, self._users)
         self.results = Results(send, self._wake, self._users)
 
     def has(self, spec: LaunchSpec) -> bool:
-        """Tell whether a launch need not wait for files."""
-        return self.folders.has(spec) and self.inputs.has(spec) and self._places.is_settled(spec)
+        """Tell whether a launch has all its files."""
+        return self.folders.has(spec) and self.variables.has(spec) and self._places.is_settled(spec)
 
     def want(self, command: Waiting) -> None:
-        """Begin to fetch or find out what a launch waits for; `turn` brings it back when all is there."""
+        """Begin to fetch or find out what a launch waits for; `turn` returns it when all is there."""
         spec = command.spec
         if not self.folders.has(spec):
             self.folders.want(command, self._places.folder_for)
-        elif not self.inputs.has(spec):
-            self.inputs.want(command, self._places.values_for)
+        elif not self.variables.has(spec):
+            self.variables.want(command, self._places.values_for)
         elif spec.key not in self._settling:
             self._settling.add(spec.key)
             if not self._users.submit(spec.user, lambda ask: self._settle(ask, command)):
                 self._settled.put((command, Unprepared("too-much", TOO_MUCH, "job")))
 
     def tell_who(self, who: Who, cell: CellWish | None) -> None:
-        """Send who this node is, with the Python that a cell would get here once that is known."""
+        """Send the master this node's identity, with the Python that a cell would get here once it is
+        known.
+        """
         if cell is None:
             self._send(sight.answer(*who))
         elif not self._users.submit(cell.user, lambda ask: self._find_python(ask, who, cell)):
             self._send(sight.answer(*who, cell=CellPython()))
 
     def take(self, piece: Piece) -> None:
-        """Take in a piece of whatever is waited for."""
+        """Take a piece of a folder or of variables."""
         self.folders.take(piece)
-        self.inputs.take(piece)
+        self.variables.take(piece)
 
     def restart(self) -> None:
-        """Ask and tell anew: there is a new connection."""
+        """Ask and tell everything again, because there is a new connection."""
         self.ask_again(all_of_them=True)
         self.results.tell_again()
 
     def ask_again(self, *, all_of_them: bool) -> None:
         """Ask for pieces that did not come."""
         self.folders.ask_again(all_of_them=all_of_them)
-        self.inputs.ask_again(all_of_them=all_of_them)
+        self.variables.ask_again(all_of_them=all_of_them)
 
     def turn(self, now: float, *, may_tell: bool) -> tuple[list[Waiting], list[LaunchFailed]]:
-        """Tell what was found, and return the launches that need wait no longer, and those that cannot be."""
+        """Report findings; return the launches that need wait no longer, and those that failed."""
         self.results.turn(may_tell=may_tell)
         with contextlib.suppress(Empty):
             while True:
@@ -95,7 +96,10 @@ class Files:
                 self._send(sight.answer(*who, cell=python))
         ready: list[Waiting] = []
         failed: list[LaunchFailed] = []
-        for code, done in (("no-folder", self.folders.take_done()), ("no-inputs", self.inputs.take_done())):
+        for code, done in (
+            ("no-folder", self.folders.take_done()),
+            ("no-inputs", self.variables.take_done()),
+        ):
             for command, problem in done:
                 if problem is not None:
                     failed.append(self._failed(now, command, _unprepared(code, problem)))
@@ -117,9 +121,9 @@ class Files:
         return ready, failed
 
     def forget(self, keys: Iterable[AttemptKey]) -> None:
-        """Know these attempts no more."""
+        """Forget these attempts."""
         self.folders.drop(keys)
-        self.inputs.drop(keys)
+        self.variables.drop(keys)
         self.results.forget(keys)
         self._places.forget(keys)
         self._settling.difference_update(keys)
@@ -130,14 +134,13 @@ class Files:
         self.folders.close()
 
     def discard(self, key: AttemptKey) -> None:
-        """Forget a launch that came to nothing, and delete what was made for it."""
+        """Forget a launch that failed, and delete what was made for it."""
         self.forget((key,))
         self._places.discard(key)
 
     def _failed(self, now: float, command: Waiting, why: Unprepared) -> LaunchFailed:
-        key = command.spec.key
-        self.discard(key)
-        return LaunchFailed(at=now, key=key, code=why.code, message=why.message, fault=why.fault, exit_code=why.exit_code)
+        self.discard(command.spec.key)
+        return why.as_event(now, command.spec.key)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):

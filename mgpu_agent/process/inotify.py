@@ -19,8 +19,12 @@ class ModifiedFiles:
     def __init__(self, directory: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.is_working = self._descriptor >= 0 and libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_MODIFY) >= 0
-        """False when the user has no watch left: then nothing is ever told, and the caller's own glances must do."""
+        self.is_working = (
+            self._descriptor >= 0
+            and libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_MODIFY) >= 0
+        )
+        """False when the user has no watch left: then nothing is reported, and the caller must look itself.
+        """
         if not self.is_working:
             self.close()
             self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -30,7 +34,7 @@ class ModifiedFiles:
         return int(self._descriptor)
 
     def take(self) -> set[str] | None:
-        """Return the names written to since the last call, or None when too many were to tell."""
+        """Return the names written to since the last call, or None when there were too many."""
         names: set[str] = set()
         while True:
             try:

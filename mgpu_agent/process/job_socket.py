@@ -1,16 +1,24 @@
-"""The agent's socket for processes of its jobs: takes their parcels, hands out what came for their attempt. Decides nothing.
+"""The agent's socket for processes of its jobs: accepts their parcels, delivers those for their attempt.
+Decides nothing.
 
-Whose a connection is follows from the secret that is its first frame (`job_secrets.py`) and from the user whom the kernel names;
-nothing that a peer says of itself beyond that counts. The socket has a path in a directory that others can at most pass through.
-What one attempt may do in a turn and in a while is bounded, so that no job holds up the agent's loop or the other jobs.
+To whom a connection belongs follows from the secret in its first frame and from the user that the kernel
+names; nothing else that a peer says of itself counts. The socket has a path in a directory that others can at
+most pass through. What one attempt may do in a turn and in an interval is bounded, so that no job holds up
+the agent's loop or the other jobs.
+
+A secret consists of the attempt, the account that it runs as, and a code (HMAC-SHA256) over both under the
+node's key: so it outlives the agent, and nobody else can make one. It is never logged, never written to the
+ledger and never an argument of a command.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
 import os
 import resource
+import secrets
 import select
 import socket
 import struct
@@ -22,10 +30,39 @@ from pathlib import Path
 import msgspec
 
 from mgpu_agent.mpi.parcels import MAX_BYTES, SECRET_VARIABLE, SOCKET_VARIABLE, Delivered, Parcel
-from mgpu_agent.process.job_secrets import JobSecrets
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
+from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Post
+from mgpu_agent.protocol.places import make_private_dir, read_private_file, write_private_file
 from mgpu_agent.run_as.account import Account
+
+KEY_BYTES = 32
+
+
+class JobSecrets:
+    """Makes and checks the secrets of one node."""
+
+    def __init__(self, node_directory: Path) -> None:
+        path = make_private_dir(node_directory / "keys") / "jobs"
+        key = read_private_file(path) if path.exists() else b""
+        if len(key) != KEY_BYTES:
+            key = secrets.token_bytes(KEY_BYTES)
+            write_private_file(path, key)
+        self._key = key
+
+    def make(self, key: AttemptKey, uid: int) -> bytes:
+        """Return the secret of an attempt whose processes run as this user."""
+        about = f"{key}.{uid}"
+        return f"{about}.{hmac.digest(self._key, about.encode(), 'sha256').hex()}".encode()
+
+    def read(self, secret: bytes) -> tuple[AttemptKey, int] | None:
+        """Return the attempt of a secret, and the user that it runs as; None if this node did not make it."""
+        try:
+            job_id, attempt, epoch, uid, _ = secret.decode("ascii").split(".")
+            key, user = AttemptKey(JobId(job_id), int(attempt), int(epoch)), int(uid)
+        except ValueError:
+            return None
+        return (key, user) if hmac.compare_digest(self.make(key, user), secret) else None
+
 
 SOCKET_NAME = "jobs.sock"
 MAX_CONNECTIONS = 4_096  # of all; one attempt may have half of them
@@ -40,21 +77,23 @@ BYTES_PER_PACE = 1024 * 1024
 
 
 class _Connection:
-    """A process that came."""
+    """One connected process."""
 
     def __init__(self, opened: socket.socket, uid: int, at: float) -> None:
         self.socket = opened
         self.uid = uid
         self.since = at
         self.key: AttemptKey | None = None
-        """Whose it is, once its secret was right."""
+        """Its attempt, once its secret was checked."""
 
 
 class JobSocket:
-    """One listening socket and the processes that came. Owns the descriptors."""
+    """One listening socket and its connections. Owns the descriptors."""
 
     def __init__(self, directory: Path, secrets: JobSecrets, *, for_all_users: bool = False) -> None:
-        """`directory` must be the agent's own; `for_all_users` where jobs run as their users, who can pass through it."""
+        """`directory` is the agent's own; `for_all_users` where jobs run as users who can only pass through
+        it.
+        """
         self._directory = directory
         self._secrets = secrets
         self._mode = 0o666 if for_all_users else 0o600
@@ -75,20 +114,20 @@ class JobSocket:
         return self._epoll.fileno()
 
     def environment(self, key: AttemptKey, account: Account | None) -> dict[bytes, bytes]:
-        """Return what the processes of an attempt need to come here, for their eyes only."""
+        """Return the environment by which the processes of an attempt reach this socket; it is secret."""
         uid = os.geteuid() if account is None else account.uid
         path = os.fsencode(self._directory / SOCKET_NAME)
         return {SOCKET_VARIABLE.encode(): path, SECRET_VARIABLE.encode(): self._secrets.make(key, uid)}
 
     def listen(self) -> None:
-        """Be there, in place of an agent that was there before."""
+        """Listen, in place of an earlier agent."""
         if self._listener is not None:
             return
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._bind(listener)
             listener.listen(128)
-        except OSError:  # no room on the disk, say: the next attach tries again
+        except OSError:  # a full disk, for example: the next attach tries again
             listener.close()
             return
         listener.setblocking(False)
@@ -96,12 +135,12 @@ class JobSocket:
         self._epoll.register(listener, select.EPOLLIN)
 
     def serve(self, known: Container[AttemptKey]) -> list[Post]:
-        """Take in who came and what they sent; only processes of `known` attempts are let in."""
+        """Accept connections and return what they sent; only processes of `known` attempts are accepted."""
         now = time.monotonic()
         if now >= self._pace_until:
             self._begin_pace(now, known)
         parcels: list[Post] = []
-        # The kernel hands out what is ready in turns, so that nobody is passed over for ever.
+        # The kernel reports ready descriptors in turn, so that none starves.
         for descriptor, _ in self._epoll.poll(0, EVENTS_PER_TURN):
             if self._listener is not None and descriptor == self._listener.fileno():
                 self._accept(self._listener, now, known)
@@ -112,7 +151,7 @@ class JobSocket:
         return parcels
 
     def deliver(self, key: AttemptKey, sender: str, data: bytes) -> None:
-        """Hand this to all processes of the attempt that are here; one that does not read misses it."""
+        """Send this to all connected processes of the attempt; one that does not read misses it."""
         frame = msgspec.msgpack.encode(Delivered(sender, data))
         for connection in list(self._open.values()):
             if connection.key == key:
@@ -120,7 +159,7 @@ class JobSocket:
                     connection.socket.send(frame)
 
     def close(self) -> None:
-        """Let go of everything. The socket stays in its directory, for the next agent may have put its own there."""
+        """Close everything. The socket file stays: the next agent may have put its own there."""
         if self._listener is not None:
             self._listener.close()
         for descriptor in [*self._open, *self._nameless]:
@@ -128,7 +167,9 @@ class JobSocket:
         self._epoll.close()
 
     def _bind(self, listener: socket.socket) -> None:
-        """Put the socket into its directory in one step, by the directory's descriptor: a Unix socket's path may have 108 bytes only."""
+        """Put the socket into its directory in one step, by the directory's descriptor: a Unix socket's path
+        has at most 108 bytes.
+        """
         directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         temporary = f".{SOCKET_NAME}.{os.getpid()}"
         try:
@@ -141,7 +182,7 @@ class JobSocket:
             os.close(directory)
 
     def _begin_pace(self, now: float, known: Container[AttemptKey]) -> None:
-        """Give everybody a new share, and cut off those who came and say nothing or whose attempt is over."""
+        """Reset all shares, and drop connections without a secret or whose attempt is over."""
         self._pace_until = now + PACE_S
         self._accepted = 0
         self._frames.clear()
@@ -155,7 +196,7 @@ class JobSocket:
             self._drop(descriptor)
 
     def _pause(self, descriptor: int) -> None:
-        """Do not hear this one until the next share; a process that sends on has to wait."""
+        """Do not read from this one until the next share; a process that sends more has to wait."""
         self._epoll.unregister(descriptor)
         self._paused.add(descriptor)
 
@@ -176,18 +217,20 @@ class JobSocket:
             if len(self._nameless) >= MAX_NAMELESS:
                 self._drop_nameless()
             opened.setblocking(False)
-            _, uid, _ = struct.unpack("3i", opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+            _, uid, _ = struct.unpack(
+                "3i", opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            )
             self._nameless[opened.fileno()] = _Connection(opened, uid, now)
             self._epoll.register(opened, select.EPOLLIN)
-            self._admit(opened.fileno(), known)  # mostly its secret is there already
+            self._admit(opened.fileno(), known)  # its secret has usually arrived already
 
     def _drop_nameless(self) -> None:
-        """Make room at the cost of the user who has most connections without a secret."""
+        """Make room by dropping one of the user who has most connections without a secret."""
         greediest, _ = Counter(connection.uid for connection in self._nameless.values()).most_common(1)[0]
         self._drop(next(one for one, connection in self._nameless.items() if connection.uid == greediest))
 
     def _admit(self, descriptor: int, known: Container[AttemptKey]) -> None:
-        """Read the secret: the attempt that it names, as the user that it names, or nobody."""
+        """Read the secret; accept the connection if attempt and user fit it."""
         connection = self._nameless[descriptor]
         try:
             found = self._secrets.read(connection.socket.recv(MAX_BYTES))

@@ -1,4 +1,4 @@
-"""The agent's side of the keeper: finds or starts it and speaks with it. Knows nothing of the master."""
+"""The agent's side of the keeper: finds or starts it and exchanges messages. Knows nothing of the master."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import time
 from pathlib import Path
 
 from mgpu_agent.channel import Channel
-from mgpu_agent.keeper.messages import SOCKET_NAME, Attach, FromKeeper, Snapshot, ToKeeper, from_keeper_decoder
+from mgpu_agent.keeper.messages import (
+    SOCKET_NAME,
+    Attach,
+    FromKeeper,
+    Snapshot,
+    ToKeeper,
+    from_keeper_decoder,
+)
 from mgpu_agent.protocol.errors import EngineError
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.run_as.account import Confinement
@@ -23,11 +30,19 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class KeeperClient:
-    """A connection to the keeper of one node directory. Owns the socket, and the keeper's exit status if it started it."""
+    """A connection to the keeper of one node directory. Owns the socket, and the exit status of a keeper it
+    started.
+    """
 
     def __init__(
-        self, directory: Path, environment: dict[bytes, bytes], idle_s: float = 30.0, confinement: Confinement | None = None
+        self,
+        directory: Path,
+        environment: dict[bytes, bytes],
+        idle_s: float = 30.0,
+        confinement: Confinement | None = None,
+        again: tuple[str, ...] = (),
     ) -> None:
+        self._again = again
         self._directory = directory
         self._environment = environment
         self._confinement = confinement or Confinement()
@@ -35,7 +50,7 @@ class KeeperClient:
         self._started_pids: set[int] = set()
         self._channel: Channel[FromKeeper] | None = None
         self._early: list[FromKeeper] = []
-        """What came together with the snapshot."""
+        """Messages that arrived together with the snapshot."""
 
     def attach(self, lost_reason: str) -> Snapshot:
         """Connect to the keeper, start one if there is none, and return what it knows."""
@@ -60,12 +75,12 @@ class KeeperClient:
         return self._channel is not None and self._channel.has_outgoing
 
     def put(self, message: ToKeeper) -> None:
-        """Queue a message; without a keeper it is dropped, and the next one is told anew."""
+        """Queue a message; without a keeper it is dropped, and the next keeper is told again."""
         if self._channel is not None:
             self._channel.put(message)
 
     def flush(self) -> bool:
-        """Write what the keeper takes; tell whether it is there."""
+        """Write what the keeper accepts; tell whether it is there."""
         if self._channel is None:
             return False
         reach("agent.order.before")
@@ -74,7 +89,7 @@ class KeeperClient:
         return is_there
 
     def receive(self) -> list[FromKeeper] | None:
-        """Return what arrived, or None when the keeper is gone."""
+        """Return the messages that arrived, or None when the keeper is gone."""
         if self._channel is None:
             return None
         early, self._early = self._early, []
@@ -88,7 +103,7 @@ class KeeperClient:
             self._channel = None
 
     def reap(self) -> None:
-        """Collect a keeper that this process started and that has ended."""
+        """Collect the exit status of a keeper that this process started."""
         for pid in tuple(self._started_pids):
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG)[0] == 0:
@@ -98,7 +113,7 @@ class KeeperClient:
     def _try_attach(self, give_up_at: float) -> Snapshot | None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Through the directory's descriptor, because a Unix socket's path may have 108 bytes only.
+            # Through the directory's descriptor, because a Unix socket's path has at most 108 bytes.
             directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
@@ -108,7 +123,7 @@ class KeeperClient:
             connection.close()
             return None
         channel: Channel[FromKeeper] = Channel(connection, from_keeper_decoder)
-        channel.put(Attach(environment=self._environment, confinement=self._confinement))
+        channel.put(Attach(environment=self._environment, confinement=self._confinement, again=self._again))
         while channel.flush() and time.monotonic() < give_up_at:
             select.select([channel], [channel] if channel.has_outgoing else [], [], 1.0)
             messages = channel.receive()
@@ -130,10 +145,12 @@ class KeeperClient:
             if log.stat().st_size > _LOG_LIMIT_BYTES:
                 log.unlink()
         python_path = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH", ""))))
-        # -P: a module of the user's in the present directory must not stand in for one of the standard library.
+        # -P: a module in the user's present directory must not replace one of the standard library.
         words = [sys.executable, "-P", "-m", "mgpu_agent.keeper", "--dir", str(self._directory)]
         words += ["--idle", str(self._idle_s), "--lost-reason", lost_reason]
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             pid = start_program(words, {**os.environ, "PYTHONPATH": python_path}, errors=descriptor)
         finally:

@@ -1,27 +1,84 @@
-"""Which bytes of which spool file go to the master next: by offset, in turns, within one window. Sends nothing itself.
+"""Which bytes of which spool file go to the master next: by offset, in turns, within one window. Sends
+nothing itself.
 
-A stream that has grown waits in a ring; each turn takes one chunk of the first. What is sent and not acknowledged fills the window,
-so a flood costs bounded memory, and what is lost with a connection is read again from the file.
-What the master has had for a while is punched out of a large file, and so is all that it does not want any more (output over its
-cap), so that a job that talks for days does not fill the node's disk.
+A stream that has grown waits in a ring; each turn takes one chunk of the first. What is sent and not
+acknowledged fills the window, so a flood costs bounded memory, and what is lost with a connection is read
+again from the file. What the master has had for a while is punched out of a large file, and so is all that it
+does not want (output over its cap), so that a job that writes for days does not fill the node's disk.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import queue
+import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from mgpu_agent.process.holes import punch_hole
 from mgpu_agent.protocol.codec import MAX_OUTPUT_CHUNK_BYTES
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.protocol.messages import Output
 from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT, OutputMark, TaskStatus
 
-REWIND_PAUSE_S = 1.0  # chunks that were under way when the master fell back are acknowledged at the old place: not news
+_KEEP_SIZE = 0x01
+_PUNCH_HOLE = 0x02
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def punch_hole(path: str, start: int, end: int) -> bool:
+    """Free `start` to `end` of a file; False where the file system cannot do that."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return True  # the file is gone, which frees them, too
+    try:
+        offset, length = ctypes.c_longlong(start), ctypes.c_longlong(end - start)
+        return bool(_libc.fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, offset, length) == 0)
+    finally:
+        os.close(descriptor)
+
+
+class Puncher:
+    """Punches in a thread of its own, started when needed: a hole of gigabytes takes seconds."""
+
+    def __init__(self, directory: str, punch: Callable[[str, int, int], bool] = punch_hole) -> None:
+        self._punch = punch
+        self._is_able = self._try(directory)
+        self._wanted: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, path: str, start: int, end: int) -> bool:
+        """Have a part of a file freed soon; False where that is not possible."""
+        if not self._is_able:
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mgpu-holes", daemon=True)
+            self._thread.start()
+        self._wanted.put((path, start, end))
+        return True
+
+    def _try(self, directory: str) -> bool:
+        try:
+            with tempfile.NamedTemporaryFile(dir=directory) as file:
+                return self._punch(file.name, 0, 1)
+        except OSError:
+            return True  # a full disk, for example: another step will report it
+
+    def _run(self) -> None:
+        while True:
+            if not self._punch(*self._wanted.get()):
+                self._is_able = False
+
+
+REWIND_PAUSE_S = (
+    1.0  # chunks that were under way when the master fell back are acknowledged at the old offset: ignored
+)
 STALLED_S = 30.0
-KEPT_S = 60.0  # the master acknowledges what it wrote; within this the system of its machine has brought it to disk, too
+# the master acknowledges what it wrote; after this time its system has also brought it to disk
+KEPT_S = 60.0
 PUNCH_BYTES = 8 * 1024 * 1024  # less is not worth a call
 LOST = b"\n[mgpu: output was lost here: the master lost what it had, and the node had let go of it]\n"
 _SUFFIXES = {STDOUT: ".out", STDERR: ".err"}
@@ -60,13 +117,13 @@ class _Stream:
         self.moved_at = 0.0
         self.rewound_at = float("-inf")
         self.punched = 0
-        """Up to here the file gives its blocks back, or has done so."""
+        """Up to here the blocks of the file are freed, or being freed."""
         self.noted = (0, 0.0)
-        """How far the master had it, and when that was noted."""
+        """The offset up to which the master had it, and when that was noted."""
         self.unwanted: int | None = None
-        """From here on the master wants nothing."""
+        """From this offset on the master wants nothing."""
         self.dropped = 0
-        """Up to here the unwanted part gives its blocks back, or has done so."""
+        """Up to here the blocks of the unwanted part are freed, or being freed."""
 
     @property
     def holes(self) -> tuple[tuple[int, int], ...]:
@@ -99,7 +156,7 @@ class OutputShipper:
         return bool(self._ring) and self._in_flight_bytes < self._window_bytes
 
     def follow(self, status: TaskStatus, stem: str) -> None:
-        """Ship what this process writes to the files of this name; with its end, exactly up to its final sizes."""
+        """Ship what this process writes to the files of this name; with its end, up to its final sizes."""
         if status.ended_at is None:
             ends: tuple[int | None, int | None] = (None, None)
         else:
@@ -109,7 +166,7 @@ class OutputShipper:
             stream = self._streams.get(name)
             if stream is None:
                 if end == 0:
-                    continue  # ended without a word: nothing to follow
+                    continue  # ended without output: nothing to follow
                 stream = self._streams[name] = _Stream(status.key, status.rank, number, name)
                 self._by_key.setdefault(status.key, {})[status.rank, number] = stream
             stream.end = end
@@ -117,7 +174,7 @@ class OutputShipper:
                 self._queue(stream)
 
     def restart(self, window_bytes: int, received: Iterable[OutputMark]) -> None:
-        """Begin anew on a new connection, each stream from where the master has it."""
+        """Start over on a new connection, each stream from where the master has it."""
         self._window_bytes = window_bytes
         marks = {(mark.key, mark.rank, mark.stream): mark.offset for mark in received}
         self._in_flight_bytes = 0
@@ -156,16 +213,21 @@ class OutputShipper:
                 self._queue(stream)
 
     def release(self, now: float) -> None:
-        """Give back the blocks of what the master has had for a while, and of what it does not want."""
+        """Free the blocks of what the master has had for a while, and of what it does not want."""
         for stream in self._streams.values():
             if not self._can_punch:
                 return
             had, since = stream.noted
             if now - since >= KEPT_S or not since:
-                stream.noted = (min(stream.acknowledged, NOTHING_MORE if stream.unwanted is None else stream.unwanted), now)
+                stream.noted = (
+                    min(stream.acknowledged, NOTHING_MORE if stream.unwanted is None else stream.unwanted),
+                    now,
+                )
                 stream.punched = self._punch_out(stream, stream.punched, had)
             if stream.unwanted is not None and stream.acknowledged >= NOTHING_MORE:
-                stream.dropped = self._punch_out(stream, max(stream.dropped, stream.unwanted), self._size(stream))
+                stream.dropped = self._punch_out(
+                    stream, max(stream.dropped, stream.unwanted), self._size(stream)
+                )
 
     def forget(self, key: AttemptKey) -> None:
         """Stop following the streams of an attempt."""
@@ -199,7 +261,7 @@ class OutputShipper:
 
     def _read(self, stream: _Stream, size: int) -> bytes:
         if any(start <= stream.sent < end for start, end in stream.holes):
-            return LOST.ljust(size)[:size]  # offsets stay true, and nobody takes it for the job's own words
+            return LOST.ljust(size)[:size]  # offsets stay true, and it is not mistaken for output of the job
         try:
             descriptor = os.open(f"{self._spool}/{stream.name}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -1,7 +1,8 @@
-"""Directories of the agent that users of their own pass through on the way to their files. Made and opened part by part, no link followed.
+"""Directories of the agent that other accounts pass through on the way to their files. Made and opened part
+by part, following no link.
 
-Whoever owns a directory can put another in the place of what is in it: so every part of the way is root's or the agent's own, and
-nobody else can change it.
+The owner of a directory can replace what is in it: so every part of the path belongs to root or to the agent,
+and nobody else can change it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _OTHER = "name another --scratch-dir"
 
 
 def open_passage(path: Path) -> int:
-    """Open a directory that all can pass through and only this user can list or change; what is missing of it is made."""
+    """Open a directory that all can pass through and only this user can list or change; make missing
+    parts.
+    """
     here = os.open("/", _DIRECTORY)
     try:
         _check(here, Path("/"))
@@ -51,7 +54,7 @@ def make_passage(path: Path) -> Path:
 
 
 def own_directory(parent: int, name: str, account: Account) -> None:
-    """Make a directory of an account in one of ours; one that is there must be the account's."""
+    """Make an account's directory in one of ours; an existing one must belong to the account."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
     descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
@@ -66,10 +69,12 @@ def own_directory(parent: int, name: str, account: Account) -> None:
 
 
 def own_file(parent: int, name: str, account: Account) -> None:
-    """Make an empty file of an account, which only that can read and write, in a directory of ours."""
+    """Make an empty file in a directory of ours, which only its account can read and write."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=parent)
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
+    descriptor = os.open(
+        name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent
+    )
     try:
         os.fchown(descriptor, account.uid, account.gid)
     finally:
@@ -87,14 +92,23 @@ def _make(name: str, parent: int) -> bool:
 def _check(descriptor: int, path: Path) -> None:
     info = os.fstat(descriptor)
     if info.st_uid not in (0, os.getuid()):
-        text = f"{path} belongs to another user, who could put other files in the place of those of jobs: {_OTHER}."
+        text = (
+            f"{path} belongs to another user, who could put other files in the place of those of jobs: "
+            f"{_OTHER}."
+        )
         raise InvalidRequest("unsafe-directory", text)
     if info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX:
-        raise InvalidRequest("unsafe-directory", f"Others can change {path}: run  chmod go-w {path}  or {_OTHER}.")
+        raise InvalidRequest(
+            "unsafe-directory", f"Others can change {path}: run  chmod go-w {path}  or {_OTHER}."
+        )
     if not info.st_mode & 0o001:
-        raise InvalidRequest("closed-directory", f"Users cannot enter {path}: run  chmod o+x {path}  or {_OTHER}.")
+        raise InvalidRequest(
+            "closed-directory", f"Users cannot enter {path}: run  chmod o+x {path}  or {_OTHER}."
+        )
 
 
 def _check_own(descriptor: int, path: Path) -> None:
     if os.fstat(descriptor).st_uid != os.getuid():
-        raise InvalidRequest("unsafe-directory", f"{path} must be a directory of the agent's own user: {_OTHER}.")
+        raise InvalidRequest(
+            "unsafe-directory", f"{path} must be a directory of the agent's own user: {_OTHER}."
+        )

@@ -1,6 +1,8 @@
-"""What is really there: this node's own name, and processes of jobs as the system shows them. Looks; changes and remembers nothing.
+"""What is really there: this node's own name, and processes of jobs as the system shows them. Reads only, and
+remembers nothing.
 
-What a process was given is read from its own environment, not from what the agent believes, so that a mix-up shows.
+What a process was given is read from its own environment, not from what the agent believes, so that a
+mistake shows.
 """
 
 from __future__ import annotations
@@ -23,9 +25,15 @@ MAX_PORTS = 32
 
 
 def answer(
-    number: int, node_id: NodeId, address: str, link: str, statuses: Iterable[TaskStatus], *, cell: CellPython | None = None
+    number: int,
+    node_id: NodeId,
+    address: str,
+    link: str,
+    statuses: Iterable[TaskStatus],
+    *,
+    cell: CellPython | None = None,
 ) -> Pong:
-    """Return who and where this node is, and what is there of these processes."""
+    """Return who and where this node is, and the state of these processes."""
     return Pong(
         number=number,
         node_id=node_id,
@@ -43,7 +51,7 @@ def answer(
 
 
 def look_at(status: TaskStatus) -> ProcessSeen:
-    """Return what is there of one process of a job."""
+    """Return what the system shows of one process of a job."""
     gone = ProcessSeen(rank=status.rank, pid=status.pid, alive=False)
     if status.ended_at is not None or status.pid <= 0:
         return gone
@@ -68,18 +76,23 @@ def look_at(status: TaskStatus) -> ProcessSeen:
     except psutil.NoSuchProcess:
         return gone
     except (psutil.Error, OSError) as error:
-        return ProcessSeen(rank=status.rank, pid=status.pid, alive=True, note=f"The node may not look at it ({type(error).__name__}).")
+        return ProcessSeen(
+            rank=status.rank,
+            pid=status.pid,
+            alive=True,
+            note=f"The node may not look at it ({type(error).__name__}).",
+        )
     return seen
 
 
 def _host_of(pid: int) -> str:
-    """Return the name of the machine as the process sees it; nothing when it lives under another name that cannot be read."""
+    """Return the machine's name as the process sees it; empty when it has another that cannot be read."""
     own, its = os.stat("/proc/self/ns/uts"), os.stat(f"/proc/{pid}/ns/uts")
     return host_name() if (own.st_dev, own.st_ino) == (its.st_dev, its.st_ino) else ""
 
 
 def _ports(process: psutil.Process) -> tuple[str, ...]:
-    """Return where a process and its children listen."""
+    """Return the addresses on which a process and its children listen."""
     found: set[tuple[int, str]] = set()
     for one in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.Error, OSError):

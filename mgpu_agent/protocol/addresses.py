@@ -1,4 +1,4 @@
-"""By which address others reach this machine, found in several ways. Asks the kernel for routes; sends nothing."""
+"""Finds the address by which others reach this machine, in several ways. Asks the kernel for routes only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from mgpu_agent.protocol.places import host_name
 
 LOOPBACK = "127.0.0.1"
-_ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # kept free for documentation: only the default route leads there
+_ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # reserved for documentation: only the default route leads there
 _ANY_PORT = 9
 
 
@@ -44,7 +44,9 @@ class FoundAddress(msgspec.Struct, frozen=True):
 
 
 def find_address(given: str | None, master: str) -> FoundAddress:
-    """Return by which address master and peers reach this machine; `master` is its link as `tcp://host:port`."""
+    """Return by which address master and peers reach this machine; `master` is its link as
+    `tcp://host:port`.
+    """
     if given:
         return FoundAddress(given, FoundBy.GIVEN)
     parts = urlsplit(master)
@@ -60,7 +62,7 @@ def find_address(given: str | None, master: str) -> FoundAddress:
 
 
 def local_end(host: str, port: int) -> str | None:
-    """Return this machine's end of the way to `host`, or None when there is no way."""
+    """Return this machine's address on the route to `host`, or None when there is no route."""
     try:
         family, kind, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
@@ -72,7 +74,9 @@ def local_end(host: str, port: int) -> str | None:
 
 def default_route_address() -> str | None:
     """Return the address of the interface with the default route, or None when there is none."""
-    return next((address for there in _ELSEWHERE if (address := local_end(there, _ANY_PORT)) is not None), None)
+    return next(
+        (address for there in _ELSEWHERE if (address := local_end(there, _ANY_PORT)) is not None), None
+    )
 
 
 def link_address(host: str, port: int) -> str:
@@ -91,4 +95,7 @@ def _host_name_address() -> str | None:
     except OSError:
         return None
     addresses = [str(entry[4][0]) for entry in found]
-    return next((address for address in addresses if not ipaddress.ip_address(address.partition("%")[0]).is_loopback), None)
+    return next(
+        (address for address in addresses if not ipaddress.ip_address(address.partition("%")[0]).is_loopback),
+        None,
+    )

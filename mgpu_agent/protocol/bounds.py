@@ -1,7 +1,9 @@
-"""How much one message may tell: every text, list and table that goes to the master is of one of these types, so that decoding checks it.
+"""How large one message may be: every text, list and table that goes to the master has one of these types, so
+that decoding checks it.
 
-An enrolled node is not believed to be modest. Bounds are far above what an honest node of any version says, and small enough that what
-the master keeps of one node stays within some tens of megabytes. A test goes through all messages and fails for a field without one.
+An enrolled node is not trusted to be modest. Bounds are far above what an honest node of any version sends,
+and small enough that what the master keeps of one node stays within some tens of megabytes. A test goes
+through all messages and fails for a field without one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ Part = Annotated[memoryview, Meta(max_length=4 * 1024 * 1024)]
 
 
 def clipped(value: Any, kind: inspect.Type) -> Any:
-    """Return a value with whatever is too long cut off, so that an honest node is understood whatever its jobs are called."""
+    """Return a value with whatever is too long cut off, so that an honest node is accepted whatever its jobs
+    are called.
+    """
     match kind:
         case inspect.StrType(max_length=int(limit)) if len(value) > limit:
             return f"{value[: limit - 1]}…"
@@ -41,7 +45,9 @@ def clipped(value: Any, kind: inspect.Type) -> Any:
         case inspect.DictType(key_type=key, value_type=item, max_length=limit):
             return {clipped(name, key): clipped(one, item) for name, one in list(value.items())[:limit]}
         case inspect.StructType(fields=fields):
-            return replace(value, **{field.name: clipped(getattr(value, field.name), field.type) for field in fields})
+            return replace(
+                value, **{field.name: clipped(getattr(value, field.name), field.type) for field in fields}
+            )
         case inspect.UnionType(types=kinds):
             for one in kinds:
                 if (isinstance(one, inspect.StructType) and type(value) is one.cls) or (

@@ -3,16 +3,16 @@
     MgpuError
       InvalidRequest        fix the request and send it again
       Unauthorised          log in
-      Forbidden             ask someone who may
+      Forbidden             ask someone who has the right
       NotFound              name something that exists
       Conflict              look at the present state first
       Unavailable           try again later
       ProtocolError
         LocalProtocolError  our bug
-        RemoteProtocolError the other side's bug, or not one of ours at all
+        RemoteProtocolError the other side's bug, or another program altogether
       EngineError           the machinery that runs jobs failed
 
-Each has a stable `code` and a sentence that says the next step. HTTP numbers exist only in the server.
+Each has a stable `code` and a sentence with the next step. HTTP numbers exist only in the server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 
 class MgpuError(Exception):
-    """The root: `code` is for programs, `message` for people."""
+    """The base of all errors: `code` is for programs, `message` for people."""
 
     def __init__(self, code: str, message: str, details: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class Unauthorised(MgpuError):
 
 
 class Forbidden(MgpuError):
-    """Ask someone who may."""
+    """Ask someone who has the right."""
 
 
 class NotFound(MgpuError):
@@ -68,3 +68,8 @@ class RemoteProtocolError(ProtocolError):
 
 class EngineError(MgpuError):
     """The machinery that runs jobs failed."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return what the system says about an error, or the error's own text."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

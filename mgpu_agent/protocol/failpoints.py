@@ -1,10 +1,11 @@
-"""Named places where a test may crash, fail or slow down a program. Does nothing unless MGPU_FAILPOINTS is set; decides nothing.
+"""Named places where a test may crash, fail or slow down a program. Does nothing unless MGPU_FAILPOINTS is
+set; decides nothing.
 
     MGPU_FAILPOINTS="store.commit.after=kill:3,link.send.before=sleep:0.1"
 
-`kill` ends this process with SIGKILL, `error` raises an OSError, `sleep:S` waits S seconds. `kill:N` and `error:N` act at the N-th
-time only, which counts from the start of the process. `damage` changes a byte where there is data.
-Every commit and every send of master, agent and keeper is named below.
+`kill` ends this process with SIGKILL, `error` raises an OSError, `sleep:S` waits S seconds. `kill:N` and
+`error:N` act at the N-th time only, which counts from the start of the process. `damage` changes a byte where
+there is data. Every commit and every send of master, agent and keeper is named below.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ _ACTIONS = ("kill", "error", "sleep", "damage")
 
 
 class _Armed:
-    """What was asked for, and how often each place was reached."""
+    """The orders of a test, and how often each place was reached."""
 
     def __init__(self, text: str) -> None:
         self._actions: dict[str, tuple[str, float]] = {}
@@ -105,7 +106,7 @@ class _Armed:
             self._actions[name] = _read(name, action)
 
     def reach(self, name: str) -> None:
-        """Do what was asked for at this place, if it is time."""
+        """Do what the test ordered for this place, if it is due."""
         if name not in self._actions:
             return
         action, number = self._actions[name]
@@ -122,7 +123,7 @@ class _Armed:
                 raise OSError(errno.EIO, f"Failpoint {name}")
 
     def is_damaged(self, name: str) -> bool:
-        """Tell whether what is at this place now, which was just reached, is to be damaged."""
+        """Tell whether the data at this place, which was just reached, is to be damaged."""
         action, number = self._actions.get(name, ("", 0))
         return action == "damage" and number in (0, self._counts[name])
 
@@ -134,24 +135,29 @@ def _read(name: str, action: str) -> tuple[str, float]:
     except ValueError:
         value = -1
     if name not in NAMES or kind not in _ACTIONS or value < 0:
-        raise InvalidRequest("bad-failpoint", f"{VARIABLE} has {name}={action}, which means nothing: unset it, or see failpoints.py.")
+        raise InvalidRequest(
+            "bad-failpoint",
+            f"{VARIABLE} has {name}={action}, which means nothing: unset it, or see failpoints.py.",
+        )
     return kind, value
 
 
 def arm(text: str | None) -> None:
-    """Do as `text` says from now on; nothing for None or no text."""
+    """Follow `text` from now on; None or an empty text turns all off."""
     global _armed  # noqa: PLW0603 - one for each process, as its environment is
     _armed = _Armed(text) if text else None
 
 
 def reach(name: str) -> None:
-    """Note that the program is at this place; off, this is one comparison."""
+    """Note that the program is at this place; costs one comparison when off."""
     if _armed is not None:
         _armed.reach(name)
 
 
 def damage(name: str, data: bytes) -> bytes:
-    """Note that the program is at this place with this data; return it, with another first byte where a test asked for that."""
+    """Note that the program is at this place with this data; return it, with another first byte where a test
+    ordered that.
+    """
     reach(name)
     if _armed is not None and data and _armed.is_damaged(name):
         return bytes([data[0] ^ 0xFF]) + data[1:]

@@ -1,7 +1,8 @@
-"""A folder that travels with a job: a list of entries, and pieces of content that are known by their SHA-256. Reads and writes no file.
+"""A folder that travels with a job: a list of entries, and pieces of content that are known by their SHA-256.
+Reads and writes no file.
 
-The list is itself such a piece, and its digest is the name of the folder: same name, same content. Whoever takes a list in checks
-it, so that nothing that is made of it can be outside of the folder.
+The list is itself such a piece, and its digest is the name of the folder: same name, same content. Every
+receiver of a list checks it, so that nothing can be written outside the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MODES = 0o777
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One thing in a folder."""
+    """One file, directory or link of a folder."""
 
     path: str
     """Relative, with slashes."""
@@ -42,12 +43,12 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def piece_bytes(self) -> int:
-        """How long its pieces are."""
+        """The size of its pieces."""
         return VALUES_PIECE_BYTES if self.kind == "values" else PIECE_BYTES
 
 
 class Folder(msgspec.Struct, frozen=True, array_like=True):
-    """All entries, parents before what is in them."""
+    """All entries, parents before their content."""
 
     entries: tuple[Entry, ...]
 
@@ -58,7 +59,7 @@ class Folder(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """How many bytes all files have."""
+        """The sum of the sizes of all files."""
         return sum(entry.size for entry in self.entries)
 
 
@@ -67,12 +68,12 @@ _decoder: msgspec.msgpack.Decoder[Folder] = msgspec.msgpack.Decoder(Folder)
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """Return the name of a piece."""
+    """Return the digest of a piece."""
     return hashlib.sha256(data).hexdigest()
 
 
 def is_digest(text: str) -> bool:
-    """Tell whether this can name a piece."""
+    """Tell whether this text can be a digest."""
     return len(text) == 64 and _DIGEST_CHARS.issuperset(text)
 
 
@@ -86,22 +87,29 @@ def decode_folder(data: bytes | memoryview) -> Folder:
     try:
         folder = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest("bad-folder", f"The list of the folder cannot be read ({error}): send the folder again.") from error
+        raise InvalidRequest(
+            "bad-folder", f"The list of the folder cannot be read ({error}): send the folder again."
+        ) from error
     check_folder(folder)
     return folder
 
 
 def values_of(folder: Folder) -> Entry:
-    """Return the file of variables that a list is about, or refuse it."""
+    """Return the file of variables in a list, or refuse it."""
     if len(folder.entries) != 1 or folder.entries[0].kind != "values":
-        raise InvalidRequest("bad-inputs", "inputs names variables that were sent, by the SHA-256 of their list: the client does that.")
+        raise InvalidRequest(
+            "bad-inputs",
+            "inputs names variables that were sent, by the SHA-256 of their list: the client does that.",
+        )
     return folder.entries[0]
 
 
 def check_folder(folder: Folder) -> None:
-    """Refuse a list of which something would be outside of the folder, or nowhere."""
+    """Refuse a list with an entry that would be outside the folder, or nowhere."""
     if len(folder.entries) > MAX_ENTRIES:
-        raise InvalidRequest("bad-folder", f"A folder may have {MAX_ENTRIES} entries, not {len(folder.entries)}.")
+        raise InvalidRequest(
+            "bad-folder", f"A folder may have {MAX_ENTRIES} entries, not {len(folder.entries)}."
+        )
     kinds: dict[str, str] = {"": "directory"}
     for entry in folder.entries:
         parent = posixpath.dirname(entry.path)
@@ -116,21 +124,26 @@ def check_folder(folder: Folder) -> None:
 
 
 def check_room(folder: Folder, limit_bytes: int) -> None:
-    """Refuse a folder that would be larger than this when it is laid out: one piece may stand in it many times; 0 for no limit."""
+    """Refuse a folder that would be larger than this when laid out: one piece may occur in it many times; 0
+    for no limit.
+    """
     if limit_bytes and folder.size > limit_bytes:
         text = f"The folder has {folder.size} bytes when it is laid out, and {limit_bytes} are allowed"
         raise InvalidRequest(
-            "folder-too-large", f"{text}: leave files out with .mgpuignore, or ask an administrator (limits.folder_bytes)."
+            "folder-too-large",
+            f"{text}: leave files out with .mgpuignore, or ask an administrator (limits.folder_bytes).",
         )
 
 
 def check_sizes(folder: Folder, sizes: Mapping[str, int]) -> None:
-    """Refuse a list that says other sizes than the pieces have, given what each piece has."""
+    """Refuse a list whose sizes differ from those of its pieces."""
     for entry in folder.entries:
         *whole, last = entry.pieces or ("",)
         rest = entry.size - len(whole) * entry.piece_bytes
         if any(sizes[piece] != entry.piece_bytes for piece in whole) or (last and sizes[last] != rest):
-            raise InvalidRequest("bad-folder", f"{entry.path!r} has other content than its size says: send the folder again.")
+            raise InvalidRequest(
+                "bad-folder", f"{entry.path!r} has other content than its size says: send the folder again."
+            )
 
 
 def leaves(path: str, target: str) -> bool:
@@ -150,6 +163,10 @@ def _problem(entry: Entry) -> str:
         return "is a link that leads out of the folder"
     if entry.kind not in ("file", "values") and (entry.pieces or entry.size):
         return "has content, and is no file"
-    if entry.size < 0 or not all(map(is_digest, entry.pieces)) or len(entry.pieces) != -(-entry.size // entry.piece_bytes):
+    if (
+        entry.size < 0
+        or not all(map(is_digest, entry.pieces))
+        or len(entry.pieces) != -(-entry.size // entry.piece_bytes)
+    ):
         return "has other content than its size says"
     return ""

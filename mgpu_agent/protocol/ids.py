@@ -1,4 +1,4 @@
-"""Names of things that cross processes. No behaviour beyond what an id itself means."""
+"""Names of things that are known to several processes. No behaviour beyond what an id itself means."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)"  # `$` alone lets a
 
 
 class AttemptKey(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """One try at one job; `epoch` rises with every try of any job and is never reused."""
+    """One attempt at one job; `epoch` rises with every attempt of any job and is never reused."""
 
     job_id: JobId
     attempt: int

@@ -1,4 +1,4 @@
-"""How records of the log become lines: one each, whatever others said in them. Opens no file."""
+"""Formats records of the log: one line each, whatever text is in them. Opens no file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ LOG_CHARS = 8_192
 
 
 class LogFormatter(logging.Formatter):
-    """A record is one line, whatever it says; lines of a traceback are set in, so that none looks like a record."""
+    """One line for each record, whatever it contains; lines of a traceback are indented, so that none looks
+    like a record.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -1,4 +1,6 @@
-"""Values of a meeting, in which the nodes of an attempt find out how they reach each other before anything of it starts."""
+"""Values of a meeting, in which the nodes of an attempt find out how they reach each other before it
+starts.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ class MeetingPoint(msgspec.Struct, frozen=True, kw_only=True):
     ways: Annotated[tuple[Way, ...], Meta(max_length=SEVERAL)] = ()
     """Best first."""
     port: int = 0
-    """Where it waits for the others."""
+    """The port on which it waits for the others."""
     master_port: int = 0
-    """Kept free for rank 0 of this attempt; 0 on other nodes."""
+    """Reserved for rank 0 of this attempt; 0 on other nodes."""
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +41,14 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True):
-    """A way to a peer that was really gone."""
+    """A way by which a peer was reached."""
 
     node_id: NodeId
     address: Name
 
 
 class Unreached(msgspec.Struct, frozen=True, array_like=True):
-    """A way to a peer that led nowhere, and why."""
+    """A way by which a peer was not reached, and why."""
 
     node_id: NodeId
     address: Name
@@ -54,7 +56,7 @@ class Unreached(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job finds on a node; empty for what is not there."""
+    """What a job finds on a node; empty for what is missing."""
 
     python: Name = ""
     torch: Name = ""

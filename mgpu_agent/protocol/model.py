@@ -1,4 +1,4 @@
-"""Values that both sides share: what a node has, what it should run, what it ran.
+"""Values that master and agents share: what a node has, what it should run, what it ran.
 
 Frozen and without behaviour. New fields get defaults; the meaning of a field never changes.
 """
@@ -18,11 +18,11 @@ STDERR = 2
 STREAMS = (STDOUT, STDERR)
 SUBMITTER = "*"
 NOTHING_MORE = 1 << 62
-"""As the offset of a mark: the master keeps no more of this stream, so nothing of it need be sent or stored."""
+"""As an offset: the master keeps no more of this stream, so none need be sent or stored."""
 
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU as it is built in: what does not change while the node is up."""
+    """What does not change about a GPU while the node is up."""
 
     index: int
     uuid: GpuUuid
@@ -36,15 +36,15 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that uses a GPU, ours or not."""
+    """A process that uses a GPU, of a job or not."""
 
     pid: int
     user: Name | None = None
     memory_bytes: int | None = None
     outside: bool = False
-    """No process of a job of this node."""
+    """Whether it belongs to no job of this node."""
     passive: bool = False
-    """A display or a service of the driver: it is shown, and keeps nobody off the GPU."""
+    """Whether it is a display or a service of the driver, which is shown but keeps no job off the GPU."""
     name: Name = ""
     """Of its program."""
 
@@ -55,13 +55,13 @@ class Trouble:
     OUTSIDE = "outside"
     """A process that is no job of this node computes on it."""
     MEMORY = "memory"
-    """The memory of its last job is not back."""
+    """The memory of its last job is not free yet."""
     UNREAD = "unread"
-    """Nothing is known of it yet."""
+    """It was not read yet."""
     SILENT = "silent"
-    """The driver does not tell; what runs may be well."""
+    """The driver does not answer; what runs may be unharmed."""
     LOST = "lost"
-    """It is gone: what runs on it cannot go on."""
+    """It is gone: what runs on it cannot continue."""
     HEALTH = "health"
     """A program of the site says that it must not be used."""
 
@@ -74,7 +74,7 @@ class GpuTrouble(msgspec.Struct, frozen=True):
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of one GPU. `None` means that the GPU does not tell."""
+    """One reading of one GPU. `None` means that the GPU does not report it."""
 
     uuid: GpuUuid
     utilisation_percent: float | None = None
@@ -86,18 +86,18 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node looks at by itself, and how often."""
+    """What a node checks by itself, and how often."""
 
     every_s: float = 30.0
     min_free_bytes: int = 0
     """Less than this on the disk of its state is an ailment."""
     program: tuple[str, ...] = ()
-    """A program of the site: what it says when it exits other than 0 is an ailment."""
+    """A program of the site: its output is an ailment when it exits with another code than 0."""
     program_timeout_s: float = 30.0
 
 
 class Ailment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found: the node, or one GPU of it, must not be given work now."""
+    """A finding of a check: the node, or one of its GPUs, must not be given work now."""
 
     check: Name
     text: Line
@@ -121,20 +121,22 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     gpus: Annotated[tuple[GpuInfo, ...], Meta(max_length=GPUS)] = ()
     gpu_note: Line = ""
-    """Why there are no GPUs, or that they are simulated; empty when all is plain."""
+    """Why there are no GPUs, or that they are simulated; empty when there is nothing to say."""
     labels: Annotated[dict[Name, Name], Meta(max_length=LABELS)] = {}
     rack: Name = ""
     switch: Name = ""
     address_method: Name = ""
     """How `address` was found; see `FoundBy`."""
     runs_as: Name = ""
-    """The account that all jobs of this node run as; `SUBMITTER` when each runs as its user, empty when it is not told."""
+    """The account that all jobs of this node run as; `SUBMITTER` when each runs as its user, empty when
+    unknown.
+    """
     port: int = 0
     """Announced to peers with `--port`; 0 for none."""
 
 
 class PythonWish(msgspec.Struct, frozen=True, kw_only=True):
-    """Which interpreter a cell wants; the agent picks the first that it has."""
+    """Which interpreter a cell asks for; the agent picks the first that it has."""
 
     path: str | None = None
     """Asked for by name (`--python`): this one or none."""
@@ -151,11 +153,21 @@ class CellWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellPython(msgspec.Struct, frozen=True, kw_only=True):
-    """The interpreter that a cell would get; nothing when there is none."""
+    """The interpreter that a cell would get; empty when there is none."""
 
     path: Line = ""
     version: Name = ""
     """`major.minor`."""
+
+
+class OutputFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file of the user's own that a process writes one of its streams to, as well as to the spool."""
+
+    stream: int
+    path: str
+    """Relative to the directory of the process, or whole."""
+    append: bool = False
+    """Leave what is in it; else it is emptied first."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +175,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     env: dict[str, str] = {}
+    files: tuple[OutputFile, ...] = ()
+    """At most one for each stream."""
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,63 +199,67 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 0.0
     """How long after the master last heard its node the keeper ends it; 0 lets it run on."""
     stdin: bool = False
-    """Rank 0 reads what comes by `Input`; without it, and all other ranks, nothing."""
+    """Whether rank 0 reads what comes by `Input`; other ranks have no stdin."""
     pty: bool = False
-    """Rank 0 runs in a terminal."""
+    """Whether rank 0 runs in a terminal."""
     rows: int = 24
     columns: int = 80
     setup: str = ""
     """Shell text that runs before the command, in the same environment."""
     defaults: dict[str, str] = {}
-    """Variables for what neither the node's own environment nor `env` sets."""
+    """Variables used where neither the node's own environment nor `env` sets them."""
     debug: bool = False
-    """Each process first says on stderr who and where it is."""
+    """Whether each process first prints on stderr who and where it is."""
     folder: str = ""
-    """The folder that is its working directory, by the digest of its list; empty for none."""
+    """The digest of the list of its folder, which is its working directory; empty for none."""
     results: tuple[str, ...] = ()
     """Patterns of files that are collected from its directory when it has ended."""
     hooks: tuple[HookSpec, ...] = ()
     """In the order in which they run."""
     mpi: bool = False
-    """Rank 0 runs the command, which reaches the other nodes through the agents; the other ranks wait for what it wants there."""
+    """Whether rank 0 runs the command, which reaches the other nodes through the agents, and the other ranks
+    wait for its orders.
+    """
     inputs: str = ""
-    """Variables that its cell is given, by the digest of the list of their file; empty for none."""
+    """The digest of the list of its cell's variables; empty for none."""
     outputs: tuple[str, ...] = ()
-    """Variables that its cell leaves."""
+    """The variables that its cell returns."""
     outputs_limit_bytes: int = 0
-    """How much these may be for each rank; 0 for no limit."""
+    """The most bytes of these for each rank; 0 for no limit."""
     container: bool = False
-    """It starts a container, whose tools need setuid programs."""
+    """Whether it starts a container, whose tools need setuid programs."""
     cpus: int = 0
     mem_bytes: int = 0
-    """What it asked for on this node; 0 for what it did not."""
+    """The memory that it asked for on this node; 0 for none."""
     folder_limit_bytes: int = 0
-    """How much its folder may have when it is laid out; 0 for no limit."""
+    """The most bytes of its folder when laid out; 0 for no limit."""
     results_limit_bytes: int = 0
-    """How much the master keeps of what it leaves on this node, files and variables together; 0 for no limit."""
+    """The most bytes that the master keeps of its results on this node, files and variables together; 0 for
+    no limit.
+    """
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of an attempt as it is found on its node now, by what the system and the process itself show."""
+    """One process of an attempt as its node finds it now, by what the system and the process show."""
 
     rank: int
     pid: int
     alive: bool
     host: Name = ""
-    """The name of the machine that it is on."""
+    """The name of the machine that it runs on."""
     node_id: Name = ""
-    """The next three are from its own environment."""
+    """This and the next two are from its own environment."""
     job_id: Name = ""
     attempt: Name = ""
     cwd: Line = ""
     user: Name = ""
     started_at: float = 0.0
     ports: Annotated[tuple[Line, ...], Meta(max_length=SEVERAL)] = ()
-    """Where it and its children listen, as `address:port`."""
+    """The `address:port` on which it and its children listen."""
     master_port: Name = ""
     """`MASTER_PORT` of its environment."""
     note: Line = ""
-    """What could not be seen, and why."""
+    """What could not be read, and why."""
 
 
 class ResultFile(msgspec.Struct, frozen=True, array_like=True):
@@ -253,7 +271,7 @@ class ResultFile(msgspec.Struct, frozen=True, array_like=True):
     sha256: Name
     mode: int = 0o644
     rank: int = -1
-    """Variables that this rank leaves; -1 for a file that its user meant by a pattern."""
+    """The rank that returned these variables; -1 for a file that matched a pattern."""
 
 
 class HookSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -277,7 +295,7 @@ class OutputMark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of an attempt did, told by the node that ran it."""
+    """The state of one process of an attempt, reported by its node."""
 
     key: AttemptKey
     rank: int
@@ -295,14 +313,14 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     reason: Line = ""
-    """Why it ended, when that was not its own doing."""
+    """Why it ended, when it did not end by itself."""
     lost: bool = False
     """The node lost it (keeper gone, machine restarted): it may run again elsewhere."""
     stdout_bytes: int = 0
     stderr_bytes: int = 0
-    """Where its streams end; final once `ended_at` is set."""
+    """The sizes of its streams; final once `ended_at` is set."""
     collects: bool = False
-    """Results of its attempt follow when all of it on this node has ended."""
+    """Whether results of its attempt follow when all of it on this node has ended."""
     gpu_memory_peak_bytes: int | None = None
     gpu_utilisation_percent: float | None = None
-    """What its attempt used of its GPUs on this node, as far as they told: most memory at once, mean load."""
+    """What its attempt used of its GPUs on this node, where they report it: peak memory, mean load."""

@@ -1,6 +1,7 @@
 """Where programs on one machine find each other: the state directory and the master's runtime file.
 
-Reads and writes small files; decides nothing about jobs. State is on a local disk, because homes in labs are often on NFS.
+Reads and writes small files; decides nothing about jobs. State is on a local disk, because homes in labs are
+often on NFS.
 """
 
 from __future__ import annotations
@@ -16,7 +17,22 @@ import msgspec
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 
 NETWORK_FILE_SYSTEMS = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "ocfs2")
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "afs",
+        "ceph",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "ocfs2",
+    )
 )
 SYSTEM_STATE_DIR = Path("/var/lib/mgpu")
 PRIVATE_DIR_MODE = 0o700
@@ -26,7 +42,7 @@ PRIVATE_FILES = ("keys/*", "run/*.json", "mgpu.db*")
 
 
 class StatePlace(msgspec.Struct, frozen=True):
-    """A directory for state, and whether it is on a network file system (then the store goes without WAL)."""
+    """A directory for state, and whether it is on a network file system (then the store does not use WAL)."""
 
     path: Path
     on_network: bool = False
@@ -57,27 +73,37 @@ def boot_id() -> str:
 
 
 def host_name() -> str:
-    """Return this machine's own name."""
+    """Return this machine's host name."""
     return socket.gethostname()
 
 
 def state_place(env: Mapping[str, str] | None = None) -> StatePlace:
-    """Return the first candidate that is writable and not on a network; a directory named by `MGPU_STATE_DIR` is taken as it is."""
+    """Return the first candidate that is writable and not on a network; a directory named by `MGPU_STATE_DIR`
+    is used as it is.
+    """
     env = os.environ if env is None else env
     if named := env.get("MGPU_STATE_DIR"):
         path = Path(named).expanduser().absolute()
         if not _make_writable(path):
-            raise InvalidRequest("state-dir", f"MGPU_STATE_DIR={named} is not writable: point it at a directory of your own.")
+            raise InvalidRequest(
+                "state-dir", f"MGPU_STATE_DIR={named} is not writable: point it at a directory of your own."
+            )
         return StatePlace(path, is_on_network(path))
     home_state = env.get("XDG_STATE_HOME") or f"{env.get('HOME') or os.path.expanduser('~')}/.local/state"
-    candidates = [SYSTEM_STATE_DIR, Path(home_state) / "mgpu" / host_name(), Path(f"/var/tmp/mgpu-{os.getuid()}")]  # noqa: S108 - private by mode
+    candidates = [
+        SYSTEM_STATE_DIR,
+        Path(home_state) / "mgpu" / host_name(),
+        Path(f"/var/tmp/mgpu-{os.getuid()}"),  # noqa: S108
+    ]
     for path in candidates:
         if not is_on_network(path) and _make_writable(path):
             return StatePlace(path)
     for path in candidates:
         if _make_writable(path):
             return StatePlace(path, on_network=True)
-    raise Unavailable("state-dir", "No directory for state is writable: set MGPU_STATE_DIR to one of your own.")
+    raise Unavailable(
+        "state-dir", "No directory for state is writable: set MGPU_STATE_DIR to one of your own."
+    )
 
 
 def is_on_network(path: Path, mountinfo: str | None = None) -> bool:
@@ -94,16 +120,19 @@ def is_on_network(path: Path, mountinfo: str | None = None) -> bool:
     return kind in NETWORK_FILE_SYSTEMS
 
 
-def make_private_dir(path: Path) -> Path:
-    """Create `path` for its owner alone, durable, or refuse one that others can enter."""
-    _make_durable_dir(path)
+def make_private_dir(path: Path, *, durable: bool = True) -> Path:
+    """Create `path` for its owner alone, or refuse one that others can enter.
+
+    A name survives a power cut once the directory that holds it is synced; what need not survive one
+    (`durable=False`) waits for no disk.
+    """
+    _make_dir(path, durable=durable)
     _check_private(path, PRIVATE_DIR_MODE)
     return path
 
 
-def _make_durable_dir(path: Path) -> None:
-    """Create `path` and what is missing above it; a name is safe from a power cut once the directory that holds it is synced."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
+def _make_dir(path: Path, *, durable: bool = True) -> None:
+    missing = [one for one in (path, *path.parents) if not one.exists()] if durable else []
     path.mkdir(mode=PRIVATE_DIR_MODE, parents=True, exist_ok=True)
     for one in reversed(missing):
         _sync_directory(one.parent)
@@ -118,7 +147,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def check_private_state(state: Path) -> None:
-    """Refuse a state directory of which others can read keys, or that they can enter."""
+    """Refuse a state directory whose keys others can read, or that they can enter."""
     make_private_dir(state)
     for name in PRIVATE_DIRS:
         if (state / name).exists():
@@ -129,7 +158,7 @@ def check_private_state(state: Path) -> None:
 
 
 def check_private_file(path: Path) -> None:
-    """Refuse a file that others can read; one that does not exist yet is none."""
+    """Refuse a file that others can read; a missing one is fine."""
     if path.exists():
         _check_private(path, PRIVATE_FILE_MODE)
 
@@ -137,11 +166,15 @@ def check_private_file(path: Path) -> None:
 def _check_private(path: Path, mode: int) -> None:
     kind, what = ("directory", "belong to") if mode == PRIVATE_DIR_MODE else ("file", "be readable by")
     if path.is_symlink() and path.lstat().st_uid not in (0, os.getuid()):
-        # In a directory for all, like /var/tmp, it would choose which of our own places is written to.
-        raise InvalidRequest(f"unsafe-{kind}", f"{path} is a link that another user made: remove it, or name another {kind}.")
+        # In a directory for all, like /var/tmp, a link could choose which of our own files is written to.
+        raise InvalidRequest(
+            f"unsafe-{kind}", f"{path} is a link that another user made: remove it, or name another {kind}."
+        )
     info = path.stat()
     if info.st_uid != os.getuid():
-        raise InvalidRequest(f"unsafe-{kind}", f"{path} belongs to another user: run  sudo chown {os.getuid()} {path}")
+        raise InvalidRequest(
+            f"unsafe-{kind}", f"{path} belongs to another user: run  sudo chown {os.getuid()} {path}"
+        )
     if info.st_mode & 0o077:
         raise InvalidRequest(f"unsafe-{kind}", f"{path} must {what} you alone: run  chmod {mode:o} {path}")
 
@@ -165,14 +198,16 @@ def read_private_file(path: Path) -> bytes:
 
 
 def write_runtime_file(state: Path, content: RuntimeFile) -> Path:
-    """Publish how to reach the master on `content.port` to its own user on this machine."""
+    """Publish how its own user reaches the master of `content.port` on this machine."""
     path = make_private_dir(state / "run") / f"master-{content.port}.json"
     write_private_file(path, msgspec.json.encode(content))
     return path
 
 
 def find_runtime_file(state: Path, port: int | None = None) -> RuntimeFile | None:
-    """Return the newest runtime file of a master that lives on this machine since this boot (on `port`, if given)."""
+    """Return the newest runtime file of a master that runs on this machine since boot (on `port`, if
+    given).
+    """
     here = (host_name(), boot_id())
     found: RuntimeFile | None = None
     for path in (state / "run").glob("master-*.json"):
@@ -180,7 +215,11 @@ def find_runtime_file(state: Path, port: int | None = None) -> RuntimeFile | Non
             candidate = msgspec.json.decode(read_private_file(path), type=RuntimeFile)
         except (OSError, msgspec.DecodeError, InvalidRequest):
             continue
-        current = (candidate.host, candidate.boot_id) == here and port in (None, candidate.port) and _is_alive(candidate.pid)
+        current = (
+            (candidate.host, candidate.boot_id) == here
+            and port in (None, candidate.port)
+            and _is_alive(candidate.pid)
+        )
         if current and (found is None or candidate.started_at > found.started_at):
             found = candidate
     return found
@@ -198,7 +237,7 @@ def _is_alive(pid: int) -> bool:
 
 def _make_writable(path: Path) -> bool:
     try:
-        _make_durable_dir(path)
+        _make_dir(path)
     except OSError:
         return False
     return os.access(path, os.W_OK | os.X_OK)

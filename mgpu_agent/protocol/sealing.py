@@ -1,8 +1,9 @@
-"""Secrets at rest, under a key that lies in a file of its own: sealed, so that they can neither be read nor changed without it.
+"""Secrets at rest, under a key in a file of its own: encrypted and authenticated, so that they can neither be
+read nor changed without it.
 
-Encrypt, then authenticate, with what the standard library has: the stream is SHAKE-256 of a key and a fresh nonce, the tag is
-HMAC-SHA-256 under a second key over what it is about, the nonce and the content. It knows nothing of what is sealed. It must not be
-used where two sides talk: that is what CURVE is for.
+Encrypt, then authenticate, with what the standard library has: the stream is SHAKE-256 of a key and a fresh
+nonce, the tag is HMAC-SHA-256 under a second key over the purpose, the nonce and the content. Knows nothing
+of what is sealed. Must not be used where two sides talk: that is what CURVE is for.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _HEAD_BYTES = len(_KIND) + _NONCE_BYTES + _TAG_BYTES
 
 
 class Unsealable(MgpuError):
-    """This was sealed under another key, or is not what it was."""
+    """This was sealed under another key, or has been changed."""
 
 
 def load_key(path: Path) -> bytes:
-    """Return the key of this file, made at the first call; readable by its owner alone."""
+    """Return the key of this file, which the first call makes; readable by its owner alone."""
     if not path.exists():
         write_private_file(path, os.urandom(KEY_BYTES).hex().encode())
     try:
@@ -40,7 +41,7 @@ def load_key(path: Path) -> bytes:
 
 
 def seal(key: bytes, data: bytes, about: bytes = b"") -> bytes:
-    """Return this so that only the key opens it, and only as what it is about."""
+    """Return the data so that only the key opens it, and only for the purpose `about`."""
     nonce = os.urandom(_NONCE_BYTES)
     body = _mix(key, nonce, data)
     return _KIND + nonce + _tag(key, nonce, body, about) + body
@@ -48,20 +49,30 @@ def seal(key: bytes, data: bytes, about: bytes = b"") -> bytes:
 
 def unseal(key: bytes, sealed: bytes, about: bytes = b"") -> bytes:
     """Return what was sealed, or refuse it."""
-    nonce, tag, body = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES : _HEAD_BYTES], sealed[_HEAD_BYTES:]
-    if len(sealed) < _HEAD_BYTES or sealed[:1] != _KIND or not hmac.compare_digest(tag, _tag(key, nonce, body, about)):
+    nonce, tag, body = (
+        sealed[1 : 1 + _NONCE_BYTES],
+        sealed[1 + _NONCE_BYTES : _HEAD_BYTES],
+        sealed[_HEAD_BYTES:],
+    )
+    if (
+        len(sealed) < _HEAD_BYTES
+        or sealed[:1] != _KIND
+        or not hmac.compare_digest(tag, _tag(key, nonce, body, about))
+    ):
         raise Unsealable("unsealable", "This was sealed under another key, or is not what it was.")
     return _mix(key, nonce, body)
 
 
 def _mix(key: bytes, nonce: bytes, data: bytes) -> bytes:
-    """Return the data with the stream of this nonce laid over it, which is its own way back."""
+    """Return the data XORed with the stream of this nonce; a second time returns the data."""
     stream = hashlib.shake_256(_derived(key, b"mgpu stream") + nonce).digest(len(data))
     return (int.from_bytes(data, "little") ^ int.from_bytes(stream, "little")).to_bytes(len(data), "little")
 
 
 def _tag(key: bytes, nonce: bytes, body: bytes, about: bytes) -> bytes:
-    return hmac.digest(_derived(key, b"mgpu tag"), len(about).to_bytes(8, "big") + about + nonce + body, "sha256")
+    return hmac.digest(
+        _derived(key, b"mgpu tag"), len(about).to_bytes(8, "big") + about + nonce + body, "sha256"
+    )
 
 
 def _derived(key: bytes, label: bytes) -> bytes:

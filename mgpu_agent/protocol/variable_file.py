@@ -1,12 +1,14 @@
-"""Variables of a notebook as one file, and back: what kernel and cell say to each other, which nobody between them looks into.
+"""Variables of a notebook as one file, and back: exchanged by kernel and cell, and read by nobody between
+them.
 
-One pickle for each name, with the memory of arrays beside it as it is.
+One pickle for each name, with the memory of arrays beside it unchanged.
 
-The file: eight bytes of magic, eight that say how long the heading is, the heading (JSON: for each name where its pickle and its
-buffers are), and then those, aligned. Whoever reads maps the file copy-on-write, so that an array is the mapped memory itself.
-Used by the kernel, and inside jobs, where `cell/runner.py` loads this file by its path: the standard library alone, of Python 3.8 and
-later, nothing of mgpu, and nothing of numpy or torch unless the values themselves brought it. Reading a file runs what it says: only
-its owner may, and only what is the owner's.
+The file: eight bytes of magic, eight with the length of the heading, the heading (JSON: for each name where
+its pickle and its buffers are), and then those, aligned. A reader maps the file copy-on-write, so that
+an array is the mapped memory itself. Used by the kernel, and inside jobs, where `cell/runner.py` loads this
+file by its path: the standard library alone, of Python 3.8 and later, nothing of mgpu, and nothing of numpy
+or torch unless the values themselves use it. Reading a file runs what it contains: only its owner may do so,
+and only with files of the owner.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 MIB = 1024 * 1024
 _HEAD = struct.Struct("<8sQ")
 _OPEN_FILES = (io.IOBase,)
-_RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType, types.TracebackType)
+_RUNNING = (
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
+    types.FrameType,
+    types.TracebackType,
+)
 
 
 class Refused(Exception):
@@ -42,7 +50,7 @@ class Refused(Exception):
 
 
 class Packed:
-    """Values on their way: `parts` are places and what belongs there, `sizes` the bytes of each name."""
+    """Packed values: `parts` are offsets with their data, `sizes` the bytes of each name."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, memoryview]] = []
@@ -70,7 +78,7 @@ class Packed:
             yield memoryview(bytes(waiting))
 
     def write(self, path: str) -> str:
-        """Write it to a new file of its owner alone and return its SHA-256, which is made meanwhile."""
+        """Write it to a new file of its owner alone and return its SHA-256, computed while writing."""
         digest = hashlib.sha256()
         hashing = threading.Thread(target=self._hash, args=(digest,))
         hashing.start()
@@ -96,10 +104,16 @@ class Packed:
             at = place + len(data)
 
 
-def pack(values: Mapping[str, object], problems: dict[str, str] | None = None, where: str = "notebook", limit: int = 0) -> Packed:
-    """Return these values as a file would hold them; `Refused` names one that cannot travel from this `where`, or is too much.
+def pack(
+    values: Mapping[str, object],
+    problems: dict[str, str] | None = None,
+    where: str = "notebook",
+    limit: int = 0,
+) -> Packed:
+    """Return these values as a file would hold them; `Refused` names one that cannot travel from this
+    `where`, or is too large.
 
-    With `problems`, that is said there instead, and the others travel.
+    With `problems`, the reason is put there instead, and the others travel.
     """
     packed = Packed()
     pickled = []
@@ -133,25 +147,30 @@ def pack(values: Mapping[str, object], problems: dict[str, str] | None = None, w
     packed.problems = dict(problems or {})
     heading = json.dumps({"python": PYTHON, "values": entries, "problems": packed.problems}).encode()
     start = -(-(_HEAD.size + len(heading)) // ALIGN) * ALIGN
-    packed.parts = [(0, memoryview(_HEAD.pack(MAGIC, len(heading)) + heading)), *((start + place, part) for place, part in body)]
+    packed.parts = [
+        (0, memoryview(_HEAD.pack(MAGIC, len(heading)) + heading)),
+        *((start + place, part) for place, part in body),
+    ]
     packed.size = packed.parts[-1][0] + len(packed.parts[-1][1])
     return packed
 
 
 def _too_much(name: str, size: int, limit: int) -> str:
     return (
-        f"`{name}` has {in_words(size)}, and {in_words(limit)} may travel in all: "
+        f"`{name}` has {_words(size)}, and {_words(limit)} may travel in all: "
         "use a file (--sync there, --results back), or set MGPU_VALUES_LIMIT to more MiB."
     )
 
 
 class Unpacked:
-    """A file of values that is here. Values are made when they are asked for; they keep the memory that they lie in."""
+    """An opened file of values. Values are made when asked for, and keep the mapped memory alive."""
 
     def __init__(self, memory: memoryview) -> None:
         magic, length = _HEAD.unpack(memory[: _HEAD.size])
         if magic != MAGIC:
-            raise Refused("This is no file of variables: it was damaged, or written by another version of mgpu.")
+            raise Refused(
+                "This is no file of variables: it was damaged, or written by another version of mgpu."
+            )
         heading = json.loads(bytes(memory[_HEAD.size : _HEAD.size + length]))
         self._memory = memory
         self._start = -(-(_HEAD.size + length) // ALIGN) * ALIGN
@@ -161,23 +180,30 @@ class Unpacked:
         self.sizes = {name: sum(size for _, size in places) for name, places in self._places.items()}
 
     def value(self, name: str) -> object:
-        """Return a value, made anew; what fails in that is the value's own error."""
-        data, *buffers = (self._memory[self._start + place : self._start + place + size] for place, size in self._places[name])
+        """Return a value, made anew; errors are those of the value itself."""
+        data, *buffers = (
+            self._memory[self._start + place : self._start + place + size]
+            for place, size in self._places[name]
+        )
         return pickle.loads(data, buffers=buffers)  # noqa: S301 - the user's own, see above
 
 
 def unpack(path: str) -> Unpacked:
-    """Return the values of a file, mapped: it is read when they are, and what is changed in memory is not changed there."""
+    """Return the values of a file, mapped: it is read when they are, and changes in memory do not reach
+    it.
+    """
     with open(path, "rb") as file:
         return Unpacked(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
 
 
-def in_words(size: int) -> str:
-    """Return a size as people say it."""
-    for unit, factor in (("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):
-        if size >= factor:
-            return f"{size / factor:.{0 if size >= 100 * factor else 1}f} {unit}"
-    return "1 byte" if size == 1 else f"{size} bytes"
+def _words(size: int) -> str:
+    # In a cell, which has no mgpu to import, the runner loads what lies beside this file.
+    runner: Any = sys.modules.get("_mgpu_cell_runner")
+    if runner is not None:
+        return str(runner.load("wording", runner.SHARED).size(size))
+    from mgpu_agent.protocol import wording
+
+    return wording.size(size)
 
 
 # --- pickling ------------------------------------------------------------------------------------------
@@ -196,9 +222,15 @@ def _pickle(name: str, value: object, where: str) -> tuple[memoryview, list[memo
     except Refused as error:
         raise Refused(f"`{name}` {error}") from None
     except Exception as error:
-        if isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError):  # cloudpickle says it in other words
-            raise Refused(f"`{name}` refers to itself too deeply to be pickled: send its data in a flatter form.") from None
-        raise Refused(f"`{name}` ({_kind(value)}) cannot be pickled: {_first_line(error)}. {_ADVICE}") from error
+        if isinstance(error, RecursionError) or isinstance(
+            error.__cause__, RecursionError
+        ):  # cloudpickle words it differently
+            raise Refused(
+                f"`{name}` refers to itself too deeply to be pickled: send its data in a flatter form."
+            ) from None
+        raise Refused(
+            f"`{name}` ({_kind(value)}) cannot be pickled: {_first_line(error)}. {_ADVICE}"
+        ) from error
     return out.getbuffer(), buffers
 
 
@@ -240,27 +272,45 @@ def _cloudpickle() -> Any:
 
 
 def _reason_against(value: Any, *, has_cloudpickle: bool, where: str) -> str:
-    """Return why a value, or something in it, cannot travel; the sentence goes on after the name of the variable."""
+    """Return why a value, or something in it, cannot travel; the sentence follows the name of the
+    variable.
+    """
     if isinstance(value, _OPEN_FILES) and not isinstance(value, (io.BytesIO, io.StringIO)):
-        return "is or holds an open file ({}): send its path or its content instead.".format(getattr(value, "name", "without a name"))
+        return "is or holds an open file ({}): send its path or its content instead.".format(
+            getattr(value, "name", "without a name")
+        )
     if isinstance(value, _RUNNING):
-        return f"is or holds a {type(value).__name__}, which is a computation under way: send what it yields, for example as a list."
+        return (
+            f"is or holds a {type(value).__name__}, which is a computation under way: send what it "
+            f"yields, for example as a list."
+        )
     if isinstance(value, types.ModuleType) and not has_cloudpickle:
         return f"is or holds the module {value.__name__}: import it in the cell instead."
-    if type(value).__module__ == "_thread" or (type(value).__module__ == "socket" and type(value).__name__ == "socket"):
-        return f"is or holds a {type(value).__name__}, which belongs to this process: make it anew in the cell."
-    if not has_cloudpickle and isinstance(value, (types.FunctionType, type)) and value.__module__ == "__main__":
+    if type(value).__module__ == "_thread" or (
+        type(value).__module__ == "socket" and type(value).__name__ == "socket"
+    ):
+        return (
+            f"is or holds a {type(value).__name__}, which belongs to this process: make it anew in the cell."
+        )
+    if (
+        not has_cloudpickle
+        and isinstance(value, (types.FunctionType, type))
+        and value.__module__ == "__main__"
+    ):
         what = "class" if isinstance(value, type) else "function"
         knows = f"needs the {what} {value.__qualname__}, which only this {where} knows"
         return f"{knows}: install cloudpickle here and on the other side, or send plain data."
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor) and value.device.type != "cpu":
-        return f"is or holds a tensor on {value.device}, whose memory is not this process's to send: send x.cpu() instead."
+        return (
+            f"is or holds a tensor on {value.device}, whose memory is not this process's to send: send "
+            f"x.cpu() instead."
+        )
     return ""
 
 
 def _tensor(value: Any) -> Any:
-    """Return how a plain tensor is made of an array, whose memory travels as it is; None for everything else."""
+    """Return how a plain tensor is made from an array, whose memory travels unchanged; else None."""
     torch: Any = sys.modules.get("torch")
     if torch is None or type(value) is not torch.Tensor:
         return None

@@ -1,4 +1,4 @@
-"""Give all rights away but those of one account, for good. Nothing else in the agent changes its user."""
+"""Give up all rights but those of one account, for good. Nothing else in the agent changes its user."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from mgpu_agent.run_as.account import Account, Confinement
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
 _KEYCTL_JOIN_SESSION_KEYRING = 1
-LIMITS = {name.removeprefix("RLIMIT_").lower(): value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
-"""Resource limits by the name under which they are set."""
+LIMITS = {
+    name.removeprefix("RLIMIT_").lower(): value
+    for name, value in vars(resource).items()
+    if name.startswith("RLIMIT_")
+}
+"""Resource limits by their names in the settings."""
 
 
 def close_inherited() -> None:
-    """Close every descriptor above stderr: whatever this process was started with is nothing for the ones that it starts."""
+    """Close every descriptor after stderr, so that none reaches the children of this process."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with contextlib.suppress(OSError):  # the one by which this list was read
+            with contextlib.suppress(OSError):  # the descriptor of this list itself
                 os.close(int(name))
 
 
 def become(account: Account, confinement: Confinement) -> None:
-    """Be this account and nobody else; raises `OSError` or `PermissionError` when that is not wholly so."""
+    """Become this account and nobody else; raises `OSError` or `PermissionError` if that is incomplete."""
     os.chdir("/")
     os.umask(confinement.umask)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -37,11 +41,13 @@ def become(account: Account, confinement: Confinement) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     _leave_keyring(library)
     prctl = library.prctl
-    # Else processes of the same account could read its memory and take its descriptors.
+    # Otherwise processes of the same account could read its memory and take its descriptors.
     _check(prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "it can be looked into")
     if confinement.no_new_privs:
         _check(prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "it could gain rights")
-    _check(os.getresuid() == (account.uid,) * 3 and os.getresgid() == (account.gid,) * 3, "it is somebody else")
+    _check(
+        os.getresuid() == (account.uid,) * 3 and os.getresgid() == (account.gid,) * 3, "it is somebody else"
+    )
     _check(set(os.getgroups()) == set(account.groups), "it has other groups")
     if account.uid != 0:
         with contextlib.suppress(PermissionError):
@@ -51,9 +57,9 @@ def become(account: Account, confinement: Confinement) -> None:
 
 
 def _leave_keyring(library: ctypes.CDLL) -> None:
-    """Take a new keyring for the session: the one that the agent was started with would be shared by the jobs of all users.
+    """Join a new session keyring: that of the agent would be shared by the jobs of all users.
 
-    A system that has none, or lets nobody use them, has nothing to share.
+    A system without keyrings, or one that forbids them, has nothing to share.
     """
     number = _KEYCTL.get(os.uname().machine)
     if number is not None:

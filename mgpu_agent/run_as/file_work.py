@@ -1,7 +1,8 @@
-"""Work with files for a user, carried out as whoever calls: the helper of an account, or the agent where jobs run as its own user.
+"""Work on files for a user, with the rights of the caller: the helper of an account, or the agent where jobs
+run as its own user.
 
-Knows no job and keeps nothing between two calls. Whatever a user puts in the way (links, pipes, trees without end) meets the rights
-of that user alone.
+Knows no job and keeps nothing between two calls. Whatever a user puts in the way (links, pipes, endless
+trees) can reach only what that user can.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import stat
 from collections import deque
 from typing import assert_never
 
+from mgpu_agent.protocol.errors import reason_of
 from mgpu_agent.run_as import found_files, pythons
-from mgpu_agent.run_as.file_requests import (
-    Around,
+from mgpu_agent.run_as.found_files import Tell
+from mgpu_agent.run_as.requests import (
     BeginValues,
     ClearFolder,
     Compare,
@@ -25,21 +27,21 @@ from mgpu_agent.run_as.file_requests import (
     FileAnswer,
     FileTask,
     FindResults,
+    FolderPart,
+    FoundAround,
     LayOut,
     LookAround,
-    Part,
     ReadResult,
     WriteValues,
 )
-from mgpu_agent.run_as.found_files import Tell
 
 SETTLE = "settle"
-"""The kind of a part that gives a directory its mode and time, once all is in it."""
+"""The kind of a part that sets mode and time of a directory, once all its content is there."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def carry_out(task: FileTask, tell: Tell) -> FileAnswer:
-    """Do what is asked for and tell what came of it; `tell` is called now and then while it takes long."""
+    """Carry out a task and return its result; `tell` is called now and then while it takes long."""
     try:
         return _carry_out(task, tell)
     except (OSError, ValueError) as error:
@@ -59,7 +61,9 @@ def _carry_out(task: FileTask, tell: Tell) -> FileAnswer:
                 _lay_out(f"{place}/{part.path}", part)
                 tell()
         case BeginValues(path=path, size=size):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
             with contextlib.closing(os.fdopen(descriptor, "wb")):
                 os.truncate(descriptor, size)
         case WriteValues(path=path, offsets=offsets, data=data):
@@ -77,17 +81,19 @@ def _carry_out(task: FileTask, tell: Tell) -> FileAnswer:
     return Done()
 
 
-def _look_around(task: LookAround) -> Around:
-    is_open = task.directory is not None and os.path.isdir(task.directory) and os.access(task.directory, os.X_OK)
+def _look_around(task: LookAround) -> FoundAround:
+    is_open = (
+        task.directory is not None and os.path.isdir(task.directory) and os.access(task.directory, os.X_OK)
+    )
     python, version, problem = pythons.choose(task) if task.needs_python else ("", "", "")
     if task.script and not problem:
         descriptor = os.open(task.script, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(task.source)
-    return Around(is_open=is_open, python=python, version=version, problem=problem)
+    return FoundAround(is_open=is_open, python=python, version=version, problem=problem)
 
 
-def _lay_out(path: str, part: Part) -> None:
+def _lay_out(path: str, part: FolderPart) -> None:
     match part.kind:
         case "directory":
             os.mkdir(path, 0o700)
@@ -97,7 +103,9 @@ def _lay_out(path: str, part: Part) -> None:
             os.chmod(path, part.mode | 0o700)
             os.utime(path, ns=(part.modified_ns, part.modified_ns))
         case _:
-            descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC if part.offset else _NEW, 0o600)
+            descriptor = os.open(
+                path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC if part.offset else _NEW, 0o600
+            )
             with contextlib.closing(os.fdopen(descriptor, "wb", buffering=0)):
                 _write(descriptor, memoryview(part.data), part.offset)
                 if part.is_last:
@@ -106,7 +114,7 @@ def _lay_out(path: str, part: Part) -> None:
 
 
 def _clear(place: str, tell: Tell) -> None:
-    """Empty a directory. Whatever is in a directory below is first moved up into it, so that no depth of a tree is too much."""
+    """Empty a directory. Inner directories are moved up first, so that any depth is possible."""
     top = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         device = os.fstat(top).st_dev
@@ -125,13 +133,13 @@ def _clear(place: str, tell: Tell) -> None:
 
 
 def _flatten(name: str, top: int, device: int, tell: Tell) -> list[str]:
-    """Delete the files of a directory and move its directories up; return what these are called there."""
+    """Delete the files of a directory and move its directories up; return their new names."""
     moved: list[str] = []
     with contextlib.suppress(OSError):
         os.chmod(name, 0o700, dir_fd=top)
     inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     try:
-        if os.fstat(inner).st_dev != device:  # what is mounted there is not this job's
+        if os.fstat(inner).st_dev != device:  # a mounted file system is not this job's
             return []
         for entry in os.listdir(inner):
             tell()
@@ -139,7 +147,7 @@ def _flatten(name: str, top: int, device: int, tell: Tell) -> list[str]:
                 if not stat.S_ISDIR(os.lstat(entry, dir_fd=inner).st_mode):
                     os.unlink(entry, dir_fd=inner)
                     continue
-                os.chmod(entry, 0o700, dir_fd=inner)  # else it could not be moved
+                os.chmod(entry, 0o700, dir_fd=inner)  # otherwise it could not be moved
                 fresh = f".{secrets.token_hex(8)}"
                 os.rename(entry, fresh, src_dir_fd=inner, dst_dir_fd=top)
                 moved.append(fresh)
@@ -155,5 +163,9 @@ def _write(descriptor: int, view: memoryview, offset: int) -> None:
 
 
 def _why(error: OSError | ValueError) -> str:
-    where = f" ({os.fsdecode(error.filename)})" if isinstance(error, OSError) and isinstance(error.filename, str | bytes) else ""
-    return f"{getattr(error, 'strerror', None) or error}{where}".encode(errors="replace").decode()
+    where = (
+        f" ({os.fsdecode(error.filename)})"
+        if isinstance(error, OSError) and isinstance(error.filename, str | bytes)
+        else ""
+    )
+    return f"{reason_of(error)}{where}".encode(errors="replace").decode()

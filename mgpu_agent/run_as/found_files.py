@@ -1,7 +1,8 @@
-"""Files that a job leaves for its user: found by pattern, held against the limit, hashed, read in parts, with the rights of who calls.
+"""Files that a job leaves for its user: found by pattern, checked against the limit, hashed and read in
+parts, with the rights of the caller.
 
-A link is never followed, and where jobs run as their users nothing is given out that is another's. What a pattern may cost is bounded:
-a tree can be made to have no end.
+A link is never followed, and where jobs run as their users no file of another is returned. The cost of a
+pattern is bounded, because a tree can be made endless.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Annotated
 
 import msgspec
 
+from mgpu_agent.protocol.errors import reason_of
 from mgpu_agent.protocol.folders import DIGEST_PATTERN
-from mgpu_agent.run_as.file_requests import FindResults, Found, FoundFile
+from mgpu_agent.run_as.requests import FindResults, Found, FoundFile
 
 CHUNK_BYTES = 1024 * 1024
 MAX_FILES = 10_000
@@ -33,18 +35,18 @@ Tell = Callable[[], None]
 
 
 class _About(msgspec.Struct, frozen=True):
-    """What a rank says of the variables that it left."""
+    """What a rank wrote about the variables that it left."""
 
     size: int
     sha256: Annotated[str, msgspec.Meta(pattern=DIGEST_PATTERN)]
 
 
 class _TooMuch(Exception):
-    """The patterns mean more than is looked at."""
+    """The patterns match more than may be searched."""
 
 
 class _Look:
-    """One search, and what is left of it to spend."""
+    """One search, and the rest of its budget."""
 
     def __init__(self, root: str, tell: Tell) -> None:
         self._root = root
@@ -53,7 +55,7 @@ class _Look:
         self._until = time.monotonic() + LOOK_S
 
     def matches(self, patterns: Iterable[str], found: dict[str, None]) -> None:
-        """Add the files that patterns mean to `found`, each once; a directory means all that is in it."""
+        """Add the files that match to `found`, each once; a directory stands for all its files."""
         for pattern in patterns:
             plain = os.path.normpath(pattern)
             if plain.startswith(("/", "..")):
@@ -66,7 +68,9 @@ class _Look:
                     found[path] = None
 
     def _expand(self, parts: tuple[str, ...], *, literal: bool = False) -> set[str]:
-        """Return what is there of a pattern; its last `**` means files alone. `literal` takes all else as it is written."""
+        """Return the matches of a pattern; a final `**` matches files only. `literal` takes everything else
+        as written.
+        """
         found: set[str] = set()
         waiting = [("", parts)]
         while waiting:
@@ -87,11 +91,16 @@ class _Look:
             elif literal or not _MAGIC.search(part):
                 waiting.append((_joined(path, part), rest))
             else:
-                waiting += [(_joined(path, name), rest) for name, _ in self._entries(path) if fnmatchcase(name, part)]
+                waiting += [
+                    (_joined(path, name), rest) for name, _ in self._entries(path) if fnmatchcase(name, part)
+                ]
         return found
 
     def _entries(self, path: str) -> Iterator[tuple[str, bool]]:
-        with contextlib.suppress(OSError), os.scandir(f"{self._root}/{path}" if path else self._root) as entries:
+        with (
+            contextlib.suppress(OSError),
+            os.scandir(f"{self._root}/{path}" if path else self._root) as entries,
+        ):
             for entry in entries:
                 self._visits -= 1
                 if self._visits < 0 or time.monotonic() > self._until:
@@ -106,7 +115,7 @@ class _Look:
 
 
 def find(task: FindResults, tell: Tell) -> Found:
-    """Return what a job left."""
+    """Return the results of a job."""
     files: list[FoundFile] = []
     problems: list[str] = []
     names: dict[str, None] = {}
@@ -124,7 +133,7 @@ def find(task: FindResults, tell: Tell) -> Found:
         try:
             file = _hashed(task, path, left, tell)
         except (OSError, ValueError) as error:
-            problems.append(f"{path}: {getattr(error, 'strerror', None) or error}")
+            problems.append(f"{path}: {reason_of(error)}")
             continue
         files.append(file)
         if left is not None:
@@ -144,14 +153,22 @@ def read(root: str, path: str, uid: int, offset: int, size: int) -> bytes:
 
 @contextlib.contextmanager
 def opened(root: str, path: str, uid: int) -> Iterator[int]:
-    """Open a file below a directory without passing through a link; with a uid of 0 or more, only a file that is this user's."""
+    """Open a file below a directory without following a link; with a uid of 0 or more, only a file that
+    belongs to this user.
+    """
     opened_here: list[int] = []
     try:
         opened_here.append(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         *parents, name = path.split("/")
         for part in parents:
-            opened_here.append(os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened_here[-1]))
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened_here[-1])
+            opened_here.append(
+                os.open(
+                    part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened_here[-1]
+                )
+            )
+        descriptor = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened_here[-1]
+        )
         opened_here.append(descriptor)
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
@@ -170,7 +187,7 @@ def _hashed(task: FindResults, path: str, left: int | None, tell: Tell) -> Found
     path.encode()
     with opened(task.root, path, task.uid) as descriptor:
         info = os.fstat(descriptor)
-        # By its size first: a sparse file costs nothing to make, and minutes to read.
+        # The size first: a sparse file takes no time to make, and minutes to read.
         while left is None or max(size, info.st_size) <= left:
             data = os.pread(descriptor, CHUNK_BYTES, size)
             if not data:
@@ -178,11 +195,13 @@ def _hashed(task: FindResults, path: str, left: int | None, tell: Tell) -> Found
             digest.update(data)
             size += len(data)
             tell()
-    raise ValueError(f"it has {max(size, info.st_size)} bytes, and results are kept up to {task.limit_bytes} bytes")
+    raise ValueError(
+        f"it has {max(size, info.st_size)} bytes, and results are kept up to {task.limit_bytes} bytes"
+    )
 
 
 def _values(task: FindResults) -> Iterator[FoundFile]:
-    """Yield what ranks left of variables and said to be whole; what they say of it is compared where it arrives."""
+    """Yield the variables that ranks left and declared complete; the receiver checks them."""
     for name in sorted(os.listdir(task.values))[: 2 * MAX_FILES]:
         stem, rank = name.removesuffix(ABOUT), name.removesuffix(ABOUT).removeprefix("out.")
         if stem == name or not rank.isdecimal():
@@ -196,8 +215,12 @@ def _values(task: FindResults) -> Iterator[FoundFile]:
 
 
 def _squeezed(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a pattern in which no `**` follows another, which means the same and costs more."""
-    return tuple(part for position, part in enumerate(parts) if part != "**" or parts[position - 1 : position] != ("**",))
+    """Return a pattern without repeated `**`, which mean the same and cost more."""
+    return tuple(
+        part
+        for position, part in enumerate(parts)
+        if part != "**" or parts[position - 1 : position] != ("**",)
+    )
 
 
 def _joined(path: str, name: str) -> str:

@@ -1,7 +1,7 @@
-"""Root's side of the helpers: one for each account that has something to start, asked without ever waiting for it.
+"""Root's side of the helpers: one for each account that has something to start. Never waits for an answer.
 
-A helper that does not answer in time is ended: a user can stop it, or have it hang in a directory of the user's own, and only what
-it was asked for fails then. Nothing here knows of jobs; whoever asks is told by a function.
+A helper that does not answer in time is ended: a user can stop it, or make it hang in a directory of the
+user's own, and only its pending requests fail then. Knows nothing of jobs; results are passed to functions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ from msgspec.structs import replace
 from mgpu_agent.channel import Channel
 from mgpu_agent.run_as.account import Account, Confinement
 from mgpu_agent.run_as.programs import start_helper
-from mgpu_agent.run_as.requests import Answer, Become, Ended, NotSpawned, Ping, Pong, Spawn, Spawned, answer_decoder
+from mgpu_agent.run_as.requests import (
+    Answer,
+    Become,
+    Ended,
+    HelperPing,
+    HelperPong,
+    NotSpawned,
+    Spawn,
+    Spawned,
+    answer_decoder,
+)
 from mgpu_agent.run_as.spawn import SpawnFailure
 
-ANSWER_S = 8.0  # a home on a slow network file system is looked at within this
-PING_S = 2.0  # one with live processes is asked whether it is there: only it sees how they end
+ANSWER_S = 8.0  # enough to look at a home on a slow network file system
+PING_S = 2.0  # a helper with live processes is asked whether it is there: only it sees how they end
 IDLE_S = 60.0
 Then = Callable[[int | SpawnFailure], None]
 
@@ -36,29 +46,29 @@ class _Helper:
         self.channel: Channel[Answer] = Channel(connection, answer_decoder)
         self.channel.put(Become(account=account, confinement=confinement))
         self.waiting: dict[int, tuple[float, Then]] = {}
-        """Requests without an answer: until when one is waited for, and who is told."""
+        """Requests without an answer: the deadline, and the function to call."""
         self.live: set[int] = set()
-        """Processes that it started and of whose end it did not tell."""
+        """Processes that it started and whose end it has not reported."""
         self.used_at = time.monotonic()
         self.why = ""
 
 
 class Helpers:
-    """All helpers of a keeper, and what is polled for them."""
+    """All helpers of a keeper, and their descriptors to poll."""
 
     def __init__(self, poll: select.poll) -> None:
         self.confinement = Confinement()
-        """What helpers that are started from now on are bound by."""
+        """The limits of helpers that are started from now on."""
         self._poll = poll
         self._helpers: dict[tuple[Account, Confinement], _Helper] = {}
         self._ending: dict[int, _Helper] = {}
-        """Helpers that were let go of and are not gone yet."""
+        """Helpers that were told to end and are not gone yet."""
         self._gone: list[_Helper] = []
         self._number = 0
 
     @property
     def pids(self) -> set[int]:
-        """The helpers themselves, which belong to nobody's tree."""
+        """The pids of the helpers, which belong to no task's tree."""
         return {helper.pid for helper in self._helpers.values()} | self._ending.keys()
 
     def new_group(self) -> int:
@@ -66,8 +76,17 @@ class Helpers:
         self._number += 1
         return self._number
 
-    def spawn(self, account: Account, request: Spawn, descriptors: Sequence[int], then: Then, *, may_gain: bool = False) -> None:
-        """Have a process started as this account; `then` is told its pid, or why there is none. Takes the descriptors.
+    def spawn(
+        self,
+        account: Account,
+        request: Spawn,
+        descriptors: Sequence[int],
+        then: Then,
+        *,
+        may_gain: bool = False,
+    ) -> None:
+        """Have a process started as this account; `then` is called with its pid, or why there is none. Owns
+        the descriptors.
 
         `may_gain` leaves out `no_new_privs`, for what starts containers.
         """
@@ -77,7 +96,13 @@ class Helpers:
         except OSError as error:
             for descriptor in descriptors:
                 os.close(descriptor)
-            then(SpawnFailure("no-helper", f"The node could not start a helper for {account.name}: {error.strerror}.", "node"))
+            then(
+                SpawnFailure(
+                    "no-helper",
+                    f"The node could not start a helper for {account.name}: {error.strerror}.",
+                    "node",
+                )
+            )
             return
         helper.waiting[self._number] = (time.monotonic() + ANSWER_S, then)
         helper.used_at = time.monotonic()
@@ -85,7 +110,7 @@ class Helpers:
         self._send(helper)
 
     def serve(self, ready: dict[int, int]) -> list[tuple[int, int]]:
-        """Do what the poll says is possible; return the processes that ended, each with its status."""
+        """Read and write where the poll says it is possible; return the processes that ended, with status."""
         ended: list[tuple[int, int]] = []
         for key, helper in list(self._helpers.items()):
             events = ready.get(helper.channel.fileno(), 0)
@@ -100,14 +125,14 @@ class Helpers:
         return ended
 
     def tend(self, now: float) -> None:
-        """End the helpers that do not answer, and those that nobody needed for a while."""
+        """End the helpers that do not answer, and those that were idle for a while."""
         for key, helper in list(self._helpers.items()):
             if any(now >= until for until, _ in helper.waiting.values()):
                 self._let_go(key, helper, "did not answer in time")
             elif helper.live and not helper.waiting and now - helper.used_at >= PING_S:
                 self._number += 1
                 helper.waiting[self._number] = (now + ANSWER_S, lambda _: None)
-                helper.channel.put(Ping(number=self._number))
+                helper.channel.put(HelperPing(number=self._number))
                 self._send(helper)
             elif not helper.waiting and not helper.live and now - helper.used_at >= IDLE_S:
                 self._let_go(key, helper, "")
@@ -121,7 +146,7 @@ class Helpers:
                 yield helper.used_at + (PING_S if helper.live else IDLE_S)
 
     def is_reaped(self, pid: int) -> bool:
-        """Take in that a child of this process has ended; tell whether it was a helper."""
+        """Note that a child of this process has ended; tell whether it was a helper."""
         for key, helper in list(self._helpers.items()):
             if helper.pid == pid:
                 self._let_go(key, helper, "was ended")
@@ -131,18 +156,21 @@ class Helpers:
         return gone_helper is not None
 
     def settle(self, adopt: Callable[[int, set[int]], None]) -> None:
-        """Settle what helpers left that are gone. `adopt` sees to the processes of one; then those who waited are told."""
+        """Clean up after ended helpers: `adopt` takes the processes of one; then its pending requests
+        fail.
+        """
         gone, self._gone = self._gone, []
         for helper in gone:
             adopt(helper.account.uid, helper.live)
             for _, then in helper.waiting.values():
                 text = (
-                    f"The helper of {helper.account.name} on this node {helper.why}: end what stops or blocks processes of this user there."
+                    f"The helper of {helper.account.name} on this node {helper.why}: end what stops or "
+                    f"blocks processes of this user there."
                 )
                 then(SpawnFailure("no-helper", text, "job"))
 
     def close(self) -> None:
-        """Let go of all: each ends by itself."""
+        """Close all sockets: each helper then ends by itself."""
         for helper in self._helpers.values():
             helper.channel.close()
         self._helpers.clear()
@@ -166,7 +194,7 @@ class Helpers:
                 case NotSpawned(number=number) if number in helper.waiting:
                     failure = SpawnFailure(answer.code, answer.message, answer.fault, answer.exit_code)
                     helper.waiting.pop(number)[1](failure)
-                case Pong(number=number):
+                case HelperPong(number=number):
                     helper.waiting.pop(number, None)
                 case Ended(pid=pid, status=status) if pid in helper.live:
                     helper.live.discard(pid)
@@ -176,11 +204,15 @@ class Helpers:
         return ended
 
     def _send(self, helper: _Helper) -> None:
-        helper.channel.flush()  # one that is gone is seen by reading
-        self._poll.modify(helper.channel, select.POLLIN | (select.POLLOUT if helper.channel.has_outgoing else 0))
+        helper.channel.flush()  # one that is gone is noticed when reading
+        self._poll.modify(
+            helper.channel, select.POLLIN | (select.POLLOUT if helper.channel.has_outgoing else 0)
+        )
 
     def _let_go(self, key: tuple[Account, Confinement], helper: _Helper, why: str) -> None:
-        """End a helper. What it started falls to this process, which then collects it itself; all else is settled when it is gone."""
+        """End a helper. This process adopts what it started and collects it itself; the rest is settled when
+        it is gone.
+        """
         del self._helpers[key]
         helper.why = why
         self._poll.unregister(helper.channel)

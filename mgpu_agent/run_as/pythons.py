@@ -1,6 +1,7 @@
-"""Which Python a cell or a command gets, and of which version it is: read off files, as whoever reads. Runs no interpreter.
+"""Which Python a cell or a command gets, and its version: read from files, with the rights of the caller.
+Runs no interpreter.
 
-The path is a user's, and so may be what lies there: only the process of a job ever starts it.
+The path is a user's, and so may be the program: only the process of a job ever starts it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 import stat
 import sys
 
-from mgpu_agent.run_as.file_requests import Compare, LookAround, Versions
+from mgpu_agent.run_as.requests import Compare, LookAround, Versions
 
 OWN_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _READ_BYTES = 4096
@@ -24,37 +25,67 @@ _CONFIGURED = re.compile(r"^\s*version(?:_info)?\s*=\s*(\d+\.\d+)", re.MULTILINE
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
 _TORCH = re.compile(r"torch-([^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 _TORCH_LINE = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]{1,100})['\"]", re.MULTILINE)
-_PACKAGES = ("lib/{name}/site-packages", "lib64/{name}/site-packages", "lib/{name}/dist-packages", "lib/python3/dist-packages")
+_PACKAGES = (
+    "lib/{name}/site-packages",
+    "lib64/{name}/site-packages",
+    "lib/{name}/dist-packages",
+    "lib/python3/dist-packages",
+)
 
 
 def choose(task: LookAround) -> tuple[str, str, str]:
-    """Return an interpreter, its version, and what is wrong: the one asked for, else the kernel's own if it is the same here, else ours."""
+    """Return an interpreter, its version, and what is wrong: the one asked for, else the kernel's own if it
+    is the same here, else ours.
+    """
     if task.python is not None:
         found = shutil.which(task.python, path=task.search or None)
         if found is None:
-            return "", "", f"{task.python}: there is no such Python on this node; leave --python out or name one that is there."
+            return (
+                "",
+                "",
+                (
+                    f"{task.python}: there is no such Python on this node; leave --python out or name one "
+                    f"that "
+                    f"is there."
+                ),
+            )
         return found, version_of(found), ""
-    if task.kernel and task.kernel_version and is_program(task.kernel) and version_of(task.kernel) == task.kernel_version:
+    if (
+        task.kernel
+        and task.kernel_version
+        and is_program(task.kernel)
+        and version_of(task.kernel) == task.kernel_version
+    ):
         return task.kernel, task.kernel_version, ""
     return sys.executable, OWN_VERSION, ""
 
 
 def is_program(path: str) -> bool:
-    """Tell whether this could be started."""
+    """Tell whether this file can be executed."""
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def version_of(path: str) -> str:
-    """Return `major.minor` of an interpreter by what lies around it, or nothing when that says none."""
+    """Return `major.minor` of an interpreter by the files around it, or an empty string."""
     real = os.path.realpath(path)
     if path == sys.executable or real == os.path.realpath(sys.executable):
         return OWN_VERSION
     if found := _NAMED.fullmatch(os.path.basename(real)):
         return found[1]
-    for prefix in dict.fromkeys((os.path.dirname(os.path.dirname(path)), os.path.dirname(path), os.path.dirname(os.path.dirname(real)))):
+    for prefix in dict.fromkeys(
+        (
+            os.path.dirname(os.path.dirname(path)),
+            os.path.dirname(path),
+            os.path.dirname(os.path.dirname(real)),
+        )
+    ):
         if configured := _CONFIGURED.search(_text(f"{prefix}/pyvenv.cfg")):
             return configured[1]
-    versions = {found[1] for name in _names(f"{os.path.dirname(os.path.dirname(real))}/lib") if (found := _LIBRARY.fullmatch(name))}
+    versions = {
+        found[1]
+        for name in _names(f"{os.path.dirname(os.path.dirname(real))}/lib")
+        if (found := _LIBRARY.fullmatch(name))
+    }
     return versions.pop() if len(versions) == 1 else ""
 
 
@@ -66,9 +97,13 @@ def compare(task: Compare) -> Versions:
 
 
 def interpreter_of(task: Compare) -> str:
-    """Return the Python that a launch uses, as far as that can be seen: of a cell, of a command, of a script's first line."""
+    """Return the Python that a launch uses, as far as files tell: of a cell, of a command, of a script's
+    first line.
+    """
     if task.is_cell:
-        return (shutil.which(task.wished, path=task.search or None) if task.wished else None) or sys.executable
+        return (
+            shutil.which(task.wished, path=task.search or None) if task.wished else None
+        ) or sys.executable
     for word in _words(task.argv):
         program = shutil.which(word, path=task.search)
         if program is None:
@@ -81,7 +116,7 @@ def interpreter_of(task: Compare) -> str:
 
 
 def _words(argv: tuple[str, ...]) -> list[str]:
-    """Return the words in which a program may be named: the first, or those of a shell's text."""
+    """Return the words that may name a program: the first, or those of a shell's text."""
     if len(argv) > 2 and os.path.basename(argv[0]) in ("sh", "bash", "dash", "zsh"):
         try:
             return shlex.split(argv[2])[:32]
@@ -91,7 +126,7 @@ def _words(argv: tuple[str, ...]) -> list[str]:
 
 
 def _named_by(program: str) -> str:
-    """Return the interpreter that the `#!` line of a script names."""
+    """Return the interpreter in the `#!` line of a script."""
     first, _, _ = _text(program, 256).partition("\n")
     words = first[2:].split() if first.startswith("#!") else []
     if words and os.path.basename(words[0]) == "env":
@@ -100,7 +135,7 @@ def _named_by(program: str) -> str:
 
 
 def _torch_of(path: str, version: str) -> str:
-    """Return torch's version by what pip wrote down; torch itself is not imported, which would take seconds."""
+    """Return torch's version by pip's records; importing torch would take seconds."""
     prefix, real = (os.path.dirname(os.path.dirname(one)) for one in (path, os.path.realpath(path)))
     is_alone = "include-system-site-packages = false" in _text(f"{prefix}/pyvenv.cfg").lower()
     for one in (prefix,) if is_alone else dict.fromkeys((prefix, real, "/usr/local")):
@@ -125,7 +160,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _text(path: str, size: int = _READ_BYTES) -> str:
-    """Return the beginning of a plain file; nothing of a pipe or a device, which could keep who reads waiting."""
+    """Return the beginning of a plain file; empty for a pipe or device, which could block."""
     with contextlib.suppress(OSError, ValueError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:

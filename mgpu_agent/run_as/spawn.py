@@ -1,6 +1,7 @@
-"""Start one process as the present user, the way a shell would find it: own session, clean signals, its files. Keeps no record of it.
+"""Start one process as the present user, as a shell would: own session, clean signals, its files. Keeps no
+record of it.
 
-Whose user that is was decided before: the keeper's own, or that of a helper, which has no other.
+The user was decided before: it is the keeper's own, or that of a helper, which has no other.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ _OUTPUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 
 class Stdin(msgspec.Struct, frozen=True):
-    """What a process reads: a terminal by its path, or a descriptor of ours."""
+    """The stdin of a process: a terminal by its path, or a descriptor of ours."""
 
     terminal: str
     descriptor: int
 
 
 class SpawnFailure(msgspec.Struct, frozen=True):
-    """Why nothing was started, as a shell would say it."""
+    """Why nothing was started, in the words of a shell."""
 
     code: str
     message: str
     fault: str
-    """Whose fault it is: `request` (it can never run), `job` (it may run elsewhere, and says nothing about the node), `node` or `stale`."""
+    """Whose fault it is: `request` (it can never run), `job` (it may run elsewhere, and says nothing about
+    the node), `node` or `stale`.
+    """
     exit_code: int | None = None
 
 
@@ -53,7 +56,8 @@ def spawn(
 ) -> int | SpawnFailure:
     """Start `argv` in the present directory and return its pid, or why that failed.
 
-    `stdout` and `stderr` are files to be made or descriptors; `stdin` is what it reads, or its whole terminal.
+    `stdout` and `stderr` are files to be made or descriptors; `stdin` is its input, or its whole
+    terminal.
     """
     program = find_program(argv[0], env.get(b"PATH", _DEFAULT_PATH))
     if isinstance(program, SpawnFailure):
@@ -61,7 +65,9 @@ def spawn(
     files = _files(stdout, stderr, stdin)
 
     def start(program: bytes, argv: tuple[bytes, ...]) -> int:
-        return os.posix_spawn(program, argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals)
+        return os.posix_spawn(
+            program, argv, env, file_actions=files, setsid=True, setsigmask=(), setsigdef=reset_signals
+        )
 
     try:
         return start(program, argv)
@@ -69,7 +75,12 @@ def spawn(
         if error.errno != errno.ENOEXEC:
             return _explain(error, program, stdout, stderr)
     except ValueError as error:  # a NUL or a = where none can be
-        return SpawnFailure("bad-command", f"The command or its environment cannot be used: {error}.", "request", NOT_EXECUTABLE)
+        return SpawnFailure(
+            "bad-command",
+            f"The command or its environment cannot be used: {error}.",
+            "request",
+            NOT_EXECUTABLE,
+        )
     # A text file without a #! line is a shell script, as for every shell.
     try:
         return start(b"/bin/sh", (b"/bin/sh", program, *argv[1:]))
@@ -79,18 +90,24 @@ def spawn(
 
 def _files(stdout: str | int, stderr: str | int, stdin: Stdin | None) -> tuple[tuple[Any, ...], ...]:
     if stdin is not None and stdin.terminal:
-        # Opened by the leader of a new session, it becomes the session's own terminal.
+        # Opened by the leader of a new session, it becomes the controlling terminal of that session.
         terminal = (os.POSIX_SPAWN_OPEN, 0, stdin.terminal, os.O_RDWR, 0)
         return (terminal, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2))
     return (
-        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0) if stdin is None else (os.POSIX_SPAWN_DUP2, stdin.descriptor, 0),
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
+        if stdin is None
+        else (os.POSIX_SPAWN_DUP2, stdin.descriptor, 0),
         _output(stdout, 1),
         _output(stderr, 2),
     )
 
 
 def _output(file: str | int, number: int) -> tuple[Any, ...]:
-    return (os.POSIX_SPAWN_DUP2, file, number) if isinstance(file, int) else (os.POSIX_SPAWN_OPEN, number, file, _OUTPUT_FLAGS, 0o600)
+    return (
+        (os.POSIX_SPAWN_DUP2, file, number)
+        if isinstance(file, int)
+        else (os.POSIX_SPAWN_OPEN, number, file, _OUTPUT_FLAGS, 0o600)
+    )
 
 
 def find_program(name: bytes, path: bytes) -> bytes | SpawnFailure:
@@ -112,7 +129,9 @@ def find_program(name: bytes, path: bytes) -> bytes | SpawnFailure:
 
 def _explain(error: OSError, program: bytes, stdout: str | int, stderr: str | int) -> SpawnFailure:
     if not all(os.path.exists(path) for path in (stdout, stderr) if isinstance(path, str)):
-        return SpawnFailure("spool", f"The node could not open the job's output files: {error.strerror}.", "node")
+        return SpawnFailure(
+            "spool", f"The node could not open the job's output files: {error.strerror}.", "node"
+        )
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not os.path.exists(program):
         return _not_found(program)
     if error.errno == errno.ENOENT:
@@ -127,8 +146,12 @@ def _explain(error: OSError, program: bytes, stdout: str | int, stderr: str | in
 
 
 def _not_found(name: bytes) -> SpawnFailure:
-    return SpawnFailure("not-found", f"{os.fsdecode(name)}: command not found on this node.", "request", NOT_FOUND)
+    return SpawnFailure(
+        "not-found", f"{os.fsdecode(name)}: command not found on this node.", "request", NOT_FOUND
+    )
 
 
 def _not_executable(name: bytes) -> SpawnFailure:
-    return SpawnFailure("not-executable", f"{os.fsdecode(name)}: is not an executable program.", "request", NOT_EXECUTABLE)
+    return SpawnFailure(
+        "not-executable", f"{os.fsdecode(name)}: is not an executable program.", "request", NOT_EXECUTABLE
+    )

@@ -1,7 +1,9 @@
-"""Work with files for users, beside the agent's loop: one thread for each user and, where jobs run as their users, one helper process.
+"""Work on files for users, outside the agent's loop: one thread for each user and, where jobs run as their
+users, one helper process.
 
-So nobody waits for another's files. A helper that says nothing for a while is ended: a user can stop it, or have it hang in a directory
-of the user's own, and only what it was asked for fails then. Knows no job; decides nothing.
+So nobody waits for another's files. A helper that is silent for a while is ended: a user can stop it, or make
+it hang in a directory of the user's own, and only its pending request fails then. Knows no job; decides
+nothing.
 """
 
 from __future__ import annotations
@@ -21,23 +23,24 @@ import msgspec
 
 from mgpu_agent.channel import Channel
 from mgpu_agent.run_as.account import Account, Confinement
-from mgpu_agent.run_as.file_requests import Failed, FileAnswer, FileTask, FileWork, Working
 from mgpu_agent.run_as.file_work import carry_out
 from mgpu_agent.run_as.programs import start_helper
-from mgpu_agent.run_as.requests import Become, Ready
+from mgpu_agent.run_as.requests import Become, Failed, FileAnswer, FileTask, FileWork, HelperReady, Working
 
-SILENT_S = 20.0  # a home on a slow network file system answers within this
+SILENT_S = 20.0  # enough for a home on a slow network file system
 IDLE_S = 60.0
 MAX_WAITING = 10_000
-"""Pieces of work of one user that may wait."""
+"""How many pieces of work of one user may wait."""
 _GLANCE_S = 0.5
-_decoder: msgspec.msgpack.Decoder[FileAnswer | Working | Ready] = msgspec.msgpack.Decoder(FileAnswer | Working | Ready)
+_decoder: msgspec.msgpack.Decoder[FileAnswer | Working | HelperReady] = msgspec.msgpack.Decoder(
+    FileAnswer | Working | HelperReady
+)
 
 log = logging.getLogger("mgpu.files")
 
 
-class Trouble(OSError):
-    """What was asked for could not be done; `fault` says whose that is: the `job` of the user, or the `node`."""
+class FileTrouble(OSError):
+    """A task failed; `fault` says whose fault it is: the user's `job`, or the `node`."""
 
     def __init__(self, why: str, fault: str) -> None:
         super().__init__(why)
@@ -45,23 +48,32 @@ class Trouble(OSError):
 
 
 Ask = Callable[[Account | None, FileTask], FileAnswer]
-"""Has something done as an account, or as the agent itself; raises `Trouble` when it could not be."""
+"""Has a task carried out as an account, or as the agent itself; raises `FileTrouble` when it fails."""
 Work = Callable[[Ask], None]
 
 
 def account_of(uid: int) -> Account:
-    """Return the account of a uid; one that is known no more has this uid, and no groups."""
+    """Return the account of a uid; without an entry for it, an account with this uid and no groups."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
         return Account(f"uid {uid}", uid, uid if uid else 0)
-    return Account(entry.pw_name, uid, entry.pw_gid, tuple(os.getgrouplist(entry.pw_name, entry.pw_gid)), entry.pw_dir, entry.pw_shell)
+    return Account(
+        entry.pw_name,
+        uid,
+        entry.pw_gid,
+        tuple(os.getgrouplist(entry.pw_name, entry.pw_gid)),
+        entry.pw_dir,
+        entry.pw_shell,
+    )
 
 
 class UserFiles:
     """The threads and helpers of an agent."""
 
-    def __init__(self, confinement: Confinement | None = None, *, silent_s: float = SILENT_S, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self, confinement: Confinement | None = None, *, silent_s: float = SILENT_S, idle_s: float = IDLE_S
+    ) -> None:
         self.confinement = confinement or Confinement()
         self.silent_s = silent_s
         self.idle_s = idle_s
@@ -70,7 +82,7 @@ class UserFiles:
         self.is_closed = False
 
     def submit(self, user: str, work: Work) -> bool:
-        """Have this done on the thread of a user, after what was asked for before; False when so much waits that it is not."""
+        """Queue this on the thread of a user, after earlier requests; False when too many wait."""
         with self._lock:
             lane = self._lanes.get(user)
             if lane is None:
@@ -80,8 +92,10 @@ class UserFiles:
             lane.waiting.put(work)
             return lane.start()
 
-    def ask(self, user: str, find: Callable[[], Account | None], task: FileTask, limit_s: float) -> FileAnswer | None:
-        """Have one thing done and wait for it; None when it failed or took too long. Never for the agent's loop."""
+    def ask(
+        self, user: str, find: Callable[[], Account | None], task: FileTask, limit_s: float
+    ) -> FileAnswer | None:
+        """Carry out one task and wait; None when it failed or took too long. Never for the agent's loop."""
         answers: queue.SimpleQueue[FileAnswer] = queue.SimpleQueue()
 
         def work(ask: Ask) -> None:
@@ -94,7 +108,7 @@ class UserFiles:
         return None
 
     def is_idle(self, lane: _Lane) -> bool:
-        """Forget a lane that has nothing to do; False if something came meanwhile."""
+        """Forget a lane with nothing to do; False if something came meanwhile."""
         with self._lock:
             if not lane.waiting.empty() and not self.is_closed:
                 return False
@@ -103,7 +117,7 @@ class UserFiles:
             return True
 
     def close(self) -> None:
-        """End all helpers and threads; what was not done is not."""
+        """End all helpers and threads; pending work is dropped."""
         with self._lock:
             self.is_closed = True
             lanes = list(self._lanes.values())
@@ -114,7 +128,7 @@ class UserFiles:
 
 
 class _Lane:
-    """One user: a thread, what waits for it, and the helper of the account that was asked for last."""
+    """One user: a thread, its queue, and the helper of the account that was asked for last."""
 
     def __init__(self, user: str, owner: UserFiles) -> None:
         self.user = user
@@ -130,7 +144,7 @@ class _Lane:
         return True
 
     def end(self) -> None:
-        """Let the thread end as soon as it can."""
+        """Make the thread end as soon as it can."""
         self.waiting.put(None)
 
     def join(self, limit_s: float) -> None:
@@ -158,17 +172,19 @@ class _Lane:
             self._helper.end()
 
     def _next(self, idle_at: float) -> Work | None:
-        """Wait for something to do; None when nothing came. A helper that its user ended is let go of meanwhile."""
+        """Wait for work; None when none came. Drops a helper that its user ended."""
         while (left_s := idle_at - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
-                return self.waiting.get(timeout=min(left_s, _GLANCE_S if self._helper is not None else left_s))
+                return self.waiting.get(
+                    timeout=min(left_s, _GLANCE_S if self._helper is not None else left_s)
+                )
             if self._helper is not None and self._helper.is_over():
                 self._helper = None
         return None
 
     def _tell(self) -> None:
         if self._owner.is_closed:
-            raise Trouble("the agent ends", "node")
+            raise FileTrouble("the agent ends", "node")
 
     def _ask(self, account: Account | None, task: FileTask) -> FileAnswer:
         self._tell()
@@ -177,7 +193,7 @@ class _Lane:
         else:
             answer, fault = self._helper_of(account).ask(task), "job"
         if isinstance(answer, Failed):
-            raise Trouble(answer.why, fault)
+            raise FileTrouble(answer.why, fault)
         return answer
 
     def _helper_of(self, account: Account) -> _Helper:
@@ -185,11 +201,15 @@ class _Lane:
         if helper is not None and helper.account == account and not helper.is_ended:
             return helper
         if helper is not None and not helper.end():
-            raise Trouble(f"an earlier helper of {helper.account.name} hangs: end what blocks it on this node", "job")
+            raise FileTrouble(
+                f"an earlier helper of {helper.account.name} hangs: end what blocks it on this node", "job"
+            )
         try:
             self._helper = _Helper(account, self._owner)
         except OSError as error:
-            raise Trouble(f"no helper of {account.name} could be started: {error.strerror or error}", "node") from error
+            raise FileTrouble(
+                f"no helper of {account.name} could be started: {error.strerror or error}", "node"
+            ) from error
         return self._helper
 
 
@@ -202,11 +222,11 @@ class _Helper:
         self._is_gone = False
         self._owner = owner
         self._pid, connection = start_helper(account.name)
-        self._channel: Channel[FileAnswer | Working | Ready] = Channel(connection, _decoder)
+        self._channel: Channel[FileAnswer | Working | HelperReady] = Channel(connection, _decoder)
         self._channel.put(Become(account=account, confinement=owner.confinement))
 
     def ask(self, task: FileTask) -> FileAnswer:
-        """Return what came of it; whoever does not answer is ended."""
+        """Return the answer; a helper that does not answer is ended."""
         self._channel.put(FileWork(task=task))
         heard_at = time.monotonic()
         while True:
@@ -227,11 +247,11 @@ class _Helper:
             elif time.monotonic() - heard_at >= self._owner.silent_s:
                 return self._give_up(f"did not answer within {self._owner.silent_s:g} s")
             for answer in heard:
-                if not isinstance(answer, Working | Ready):
+                if not isinstance(answer, Working | HelperReady):
                     return answer
 
     def is_over(self) -> bool:
-        """Tell whether it has ended by itself, or its user has ended it."""
+        """Tell whether it has ended, by itself or by its user."""
         if not self._is_gone:
             with contextlib.suppress(ChildProcessError):
                 self._is_gone = os.waitpid(self._pid, os.WNOHANG)[0] == self._pid
@@ -241,7 +261,7 @@ class _Helper:
         return self._is_gone
 
     def end(self) -> bool:
-        """End it; tell whether it is gone. What hangs in the system goes only when that lets it."""
+        """End it; tell whether it is gone. A process that hangs in the kernel ends only when that lets it."""
         if not self.is_ended:
             self.is_ended = True
             self._channel.close()
@@ -254,4 +274,7 @@ class _Helper:
 
     def _give_up(self, why: str) -> Failed:
         self.end()
-        return Failed(why=f"the helper of {self.account.name} on this node {why}: end what stops or blocks processes of this user there")
+        return Failed(
+            why=f"the helper of {self.account.name} on this node {why}: end what stops or blocks processes "
+            f"of this user there"
+        )

@@ -1,1 +1,1 @@
-"""The REST vocabulary: what server and clients say to each other, and the document made from it."""
+"""The REST vocabulary: what server and clients exchange, and the document made from it."""

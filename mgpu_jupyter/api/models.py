@@ -5,24 +5,20 @@ A request body forbids unknown fields; an answer may grow new ones.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta
 
-from mgpu_agent.protocol.ids import NODE_ID_PATTERN, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_jupyter.api.administration import PartitionInfo, QosInfo, QuotaInfo
-from mgpu_jupyter.api.input import ResizeFrame, StdinAckFrame, StdinFrame
-from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
-from mgpu_jupyter.model.origin import Origin
+from mgpu_jupyter.model.job import JobState, NodeState, Origin
 from mgpu_jupyter.model.settings import Lists
 
-MAX_BULK = 10_000
 MAX_PAGE = 1_000
 MAX_BODY_BYTES = 16 * 1024 * 1024
-MAX_LISTEN = 16
-MAX_JOIN_TTL_S = 30 * 86_400
-MAX_KEY_CHARS = 200
+MAX_IDS = 500
+"""How many jobs one query may name."""
+IDS_PATTERN = f"^([A-Z0-9]{{8}}(,[A-Z0-9]{{8}}){{0,{MAX_IDS - 1}}})?$"
 CURSOR_PATTERN = "^(n[0-9]{1,18})?$"
 MAX_RANK = 1_000_000
 MAX_OFFSET = 2**53
@@ -46,17 +42,17 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     master_epoch: int = 0
     message: str = ""
-    """What is wrong and what to do; empty when all is well."""
+    """What is wrong and what to do; empty when nothing is."""
     warnings: tuple[str, ...] = ()
     link_address: str = ""
     link_addresses: tuple[str, ...] = ()
-    """Where other machines reach the link; empty until the first join line was asked for."""
+    """The addresses by which other machines reach the link; empty until the first join line was asked for."""
     relays_to: str = ""
     """Where the master is, when this server only relays to it."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The pool in numbers, and who asks."""
+    """The pool in numbers, and the requesting user."""
 
     name: str
     user: str
@@ -70,9 +66,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, int]
     """How many jobs are in each state that is not final."""
     notice: str
-    """Who trusts whom, said aloud."""
+    """Which accounts jobs run as, and so who has to trust whom."""
     seq: int
-    """Where the event stream is; resume from here."""
+    """The position of the event stream; resume from here."""
     partitions: dict[str, PartitionInfo] = {}
     """By name; one that you may not use is left out."""
     accounts: tuple[str, ...] = ()
@@ -80,14 +76,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     qos: dict[str, QosInfo] = {}
     """Those that you may use with --qos."""
     strategies: tuple[str, ...] = ()
-    """What --policy may name."""
+    """The values of --policy."""
     strategy: str = ""
-    """What picks nodes when nothing is named."""
+    """The strategy that picks nodes when none is named."""
     preemption: bool = False
     quota: QuotaInfo = QuotaInfo()
+    """How much you may have."""
     privacy: Literal["full", "names", "none"] = "full"
     """What you see of the jobs of others; administrators see all."""
-    """How much you may have."""
 
 
 GpuState = Literal["free", "held", "outside", "settling", "unhealthy"]
@@ -100,7 +96,7 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     memory_bytes: int | None = None
     outside: bool = False
-    """No process of a job of that node."""
+    """Whether it belongs to no job of that node."""
     name: str = ""
     """Of its program."""
 
@@ -116,13 +112,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     job_id: JobId | None = None
     user: str | None = None
     rank: int | None = None
-    """The process of the job that it is for, where that follows from their numbers."""
+    """The rank of the job that it belongs to, where that follows from their numbers."""
     utilisation_percent: float | None = None
     memory_used_bytes: int | None = None
     temperature_c: float | None = None
     power_w: float | None = None
     state: GpuState = "free"
-    """`outside`: a process outside mgpu computes on it. `settling`: its last job's memory is not back. Only `free` is handed out."""
+    """`outside`: a process outside mgpu computes on it. `settling`: its last job's memory is not free yet.
+    Only `free` is handed out.
+    """
     reason: str = ""
     """Why it is neither free nor held."""
     processes: tuple[GpuProcess, ...] = ()
@@ -136,17 +134,17 @@ class NodeOrders(msgspec.Struct, frozen=True, kw_only=True):
     """What administrators ordered about a node, who did, and when."""
 
     state: NodeState | None = None
-    """`draining` or `maintenance`; null when it is to take jobs."""
+    """`draining` or `maintenance`; null when it takes jobs."""
     reason: str = ""
     by: str = ""
     at: float | None = None
     lists: Lists = Lists()
-    """Who may use it; an empty `allow` lets in everybody, and `deny` goes before `allow`."""
+    """Who may use it; an empty `allow` admits everybody, and `deny` takes precedence over `allow`."""
     lists_reason: str = ""
     lists_by: str = ""
     lists_at: float | None = None
     labels: dict[str, str] = {}
-    """In addition to those that the node brings, and in place of those of the same name."""
+    """In addition to the node's own labels, and in place of those of the same name."""
     labels_reason: str = ""
     labels_by: str = ""
     labels_at: float | None = None
@@ -185,31 +183,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     runs: str = ""
     """As whom it runs jobs: `each job as its user`, or `every job as NAME`."""
     warnings: tuple[str, ...] = ()
-    """What is not as it was said to be."""
-
-
-class JoinTokenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line for one new machine."""
-
-    node_id: Annotated[str, Meta(pattern=NODE_ID_PATTERN)] | None = None
-    """The only name that it may be used for; any new name if left out."""
-    ttl_s: Annotated[float, Meta(ge=1, le=MAX_JOIN_TTL_S)] = 3600.0
-    listen: Annotated[tuple[str, ...], Meta(max_length=MAX_LISTEN)] = ()
-    """Addresses of this machine on which the link is to listen from now on; the one of the default route if none is known."""
-
-
-class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
-    """The line to paste. It holds a secret that works once."""
-
-    command: str
-    """`mgpu_node --join …`"""
-    line: str
-    expires_at: float
-    addresses: tuple[str, ...]
-    """Where the new machine will look for the master."""
-    node_id: NodeId | None = None
-    message: str = ""
-    """Said when the link began to listen on an address."""
+    """What differs from what was reported or expected."""
 
 
 class ExpectedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +199,7 @@ class ExpectedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeList(msgspec.Struct, frozen=True, kw_only=True):
-    """All nodes, and those that should be there."""
+    """All nodes, and those that are expected."""
 
     nodes: tuple[Node, ...]
     expected: tuple[ExpectedNode, ...] = ()
@@ -256,11 +230,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     local_rank: int = 0
     """Its number among the processes on its node."""
     step: StartStep = ""
-    """How far its node is, while the job starts: `asked` whether it can, `ready`, `meeting` the other nodes, `launching`, `started`."""
+    """How far its node is, while the job starts: `asked` whether it can, `ready`, `meeting` the other nodes,
+    `launching`, `started`.
+    """
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that failed first, not those that fell because of it."""
+    """The process that failed first, not those that failed because of it."""
 
     rank: int
     node: NodeId
@@ -277,7 +253,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     name: str
     command: str
-    """One line to recognise it by."""
+    """One line by which to recognise it."""
     nodes: tuple[NodeId, ...]
     gpus: int
     exit_code: int | None
@@ -295,11 +271,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     place: int | None = None
     """1 is next; only while it is queued."""
     expected_start_at: float | None = None
-    """When it was promised to start, if it was; `explain` looks ahead for all."""
+    """The promised start, if there is one; `explain` looks ahead for all jobs."""
     placements: tuple[Placement, ...] = ()
     seq: int = 0
     array_id: str | None = None
-    """The array that it is one of."""
+    """The array that it belongs to."""
     array_index: int | None = None
     preempted: int = 0
     """How often it was ended for another job."""
@@ -307,17 +283,21 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     account: str = ""
     qos: str = ""
     pty: bool = False
-    """It runs in a terminal."""
+    """Whether it runs in a terminal."""
     mismatches: tuple[str, ...] = ()
-    """What ran otherwise than was assigned, in sentences; see its trace."""
+    """What ran differently from what was assigned, in sentences; see its trace."""
     warnings: tuple[str, ...] = ()
-    """What its owner should know of this attempt, for example what is not alike on its nodes."""
+    """What its owner should know about this attempt, for example what differs between its nodes."""
     failure: Failure | None = None
-    """Of one job that failed; lists leave it out."""
+    """For one job that failed; lists leave it out."""
     origin: Origin | None = None
     """The notebook and cell that it came from, as digests."""
     sweep: dict[str, str] = {}
     """Its values, when it is one job of a sweep."""
+    distributed: bool = False
+    """Whether its processes find each other: it was submitted with --distributed."""
+    master_node: NodeId | None = None
+    """The node of rank 0, once it has its nodes."""
     kill_at: float | None = None
     """While it is stopping: when what has not ended by itself is killed."""
 
@@ -327,120 +307,3 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: tuple[Job, ...]
     next_cursor: str | None = None
-
-
-class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The job is saved; it will not be lost. Of an array, `job_id` and `state` are those of its first job."""
-
-    job_id: JobId
-    state: JobState
-    array_id: str | None = None
-    job_ids: tuple[JobId, ...] = ()
-    """All jobs of the array, in the order of their numbers."""
-
-
-class BulkItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One job of a bulk, with its own idempotency key."""
-
-    spec: JobSpec
-    key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARS)] | None = None
-
-
-class BulkSubmit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Many jobs, accepted all or none."""
-
-    jobs: Annotated[tuple[BulkItem, ...], Meta(min_length=1, max_length=MAX_BULK)]
-
-
-class BulkSubmitted(msgspec.Struct, frozen=True, kw_only=True):
-    """Their ids, in the order of the request."""
-
-    jobs: tuple[Submitted, ...]
-
-
-class CancelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the cancel found; the end follows by itself."""
-
-    job_id: JobId
-    state: JobState
-    """Of an array: that of the job that has most before it."""
-    job_ids: tuple[JobId, ...] = ()
-    """The jobs that it meant, when an array was named."""
-
-
-class JobChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be different about a job; what is left out stays."""
-
-    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
-    """Of a job that waits."""
-    time_limit_s: Annotated[float, Meta(gt=0, le=10 * 365 * 86_400)] | None = None
-    """Of a job that waits or runs; only administrators go beyond what the partition or cluster allows."""
-    hold: bool = False
-    release: bool = False
-
-
-class OrderAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The job as it is after the order."""
-
-    job_id: JobId
-    state: JobState
-    """Of an array: that of the job that has most before it."""
-    job_ids: tuple[JobId, ...] = ()
-    """The jobs that it changed, when an array was named."""
-
-
-# --- streams: one JSON object a line (HTTP) or a text frame (WebSocket) ---------------------------
-
-
-class OutputFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="output"):
-    """Bytes of one rank, base64 in JSON; `offset` is where they stand in that rank's output."""
-
-    rank: int
-    stream: Literal["stdout", "stderr"]
-    offset: int
-    data: bytes
-    attempt: int = 1
-
-
-class JobFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="job"):
-    """The job changed."""
-
-    seq: int
-    job: Job
-    display_key: str = ""
-    """In the stream of one job, for its owner: the key of what it displays, in `ESC _ mgpu;KEY;JSON ESC \\` within its output."""
-
-
-class NodeFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="node"):
-    """The node or the readings of its GPUs changed."""
-
-    seq: int
-    node: Node
-
-
-class GapFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="gap"):
-    """Output that cannot be had any more (its node is lost)."""
-
-    rank: int
-    message: str
-
-
-class ReadyFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ready"):
-    """All that was asked for up to `seq` has been sent; from here on it is live."""
-
-    seq: int
-
-
-class EndFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
-    """The job is over and its output complete; nothing follows."""
-
-    job: Job
-
-
-class PingFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ping"):
-    """Nothing happened; the connection lives."""
-
-
-JobStreamFrame = OutputFrame | JobFrame | GapFrame | EndFrame | PingFrame
-JobSocketFrame = JobStreamFrame | StdinAckFrame
-ClientFrame = StdinFrame | ResizeFrame | PingFrame

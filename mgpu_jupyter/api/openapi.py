@@ -10,9 +10,11 @@ import msgspec
 from mgpu_agent import __version__
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, NODE_ID_PATTERN
 from mgpu_jupyter.api.administration import USER_PATTERN
-from mgpu_jupyter.api.folders import RAW
-from mgpu_jupyter.api.models import MAX_BODY_BYTES, MAX_KEY_CHARS, ErrorBody
-from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON, PREFIX, ROUTES, Kind, Route
+from mgpu_jupyter.api.files import RAW
+from mgpu_jupyter.api.models import MAX_BODY_BYTES, ErrorBody
+from mgpu_jupyter.api.requests import MAX_KEY_CHARS
+from mgpu_jupyter.api.route import IDEMPOTENCY_HEADER, NDJSON, PREFIX, Kind, Route
+from mgpu_jupyter.api.routes import ROUTES
 
 _ERRORS = {
     "400": "Fix the request",
@@ -36,10 +38,18 @@ _PATH_SCHEMAS = {
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$(?!\n)"
 _TEXT_HEADER = {"schema": {"type": "string"}}
 _HEADERS: dict[str, dict[str, Any]] = {
-    "submitJob": {"Location": {"description": "Where the job can be looked at", "required": True, **_TEXT_HEADER}},
+    "submitJob": {
+        "Location": {"description": "Where the job can be looked at", "required": True, **_TEXT_HEADER}
+    },
     "getOutput": {
-        "X-Mgpu-Next-Offset": {"description": "With plain bytes: where to go on", "schema": {"type": "integer"}},
-        "X-Mgpu-Complete": {"description": "With plain bytes: whether nothing follows", "schema": {"enum": ["true", "false"]}},
+        "X-Mgpu-Next-Offset": {
+            "description": "With plain bytes: where to go on",
+            "schema": {"type": "integer"},
+        },
+        "X-Mgpu-Complete": {
+            "description": "With plain bytes: whether nothing follows",
+            "schema": {"enum": ["true", "false"]},
+        },
     },
 }
 _JOB_OPERATIONS = ("getJob", "explainJob", "changeJob", "requeueJob", "cancelJob", "getOutput")
@@ -55,24 +65,37 @@ _LINKS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
 def document() -> dict[str, Any]:
     """Return the whole document."""
     types = [kind for route in ROUTES for kind in (route.request, route.response) if kind is not None]
-    schemas, components = msgspec.json.schema_components([*types, ErrorBody], ref_template="#/components/schemas/{name}")
+    schemas, components = msgspec.json.schema_components(
+        [*types, ErrorBody], ref_template="#/components/schemas/{name}"
+    )
     components["JobSpec"]["oneOf"] = _ONE_THING_TO_RUN
     components["Pieces"]["properties"]["pieces"]["items"]["pattern"] = _BASE64
     by_type = dict(zip(map(repr, types), schemas, strict=False))
     error = schemas[-1]
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
-        paths.setdefault(f"/{PREFIX}/{route.path}", {})[route.method.lower()] = _operation(route, by_type, error)
+        paths.setdefault(f"/{PREFIX}/{route.path}", {})[route.method.lower()] = _operation(
+            route, by_type, error
+        )
     return {
         "openapi": "3.1.0",
-        "info": {"title": "mgpu", "version": __version__, "summary": "The GPUs of several machines as one pool"},
+        "info": {
+            "title": "mgpu",
+            "version": __version__,
+            "summary": "The GPUs of several machines as one pool",
+        },
         "servers": [{"url": "/"}],
         "security": [{"mgpu": []}, {"jupyter": []}],
         "paths": paths,
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "mgpu": {"type": "apiKey", "in": "header", "name": "Authorization", "description": "`mgpu <token>`"},
+                "mgpu": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "Authorization",
+                    "description": "`mgpu <token>`",
+                },
                 "jupyter": {
                     "type": "apiKey",
                     "in": "header",
@@ -92,10 +115,12 @@ _ONE_THING_TO_RUN = [
 
 def _operation(route: Route, by_type: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]} for name in re.findall(r"{(\w+)}", route.path)
+        {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
+        for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters += [
-        {"name": one.name, "in": "query", "required": False, "description": one.help, "schema": one.schema} for one in route.query
+        {"name": one.name, "in": "query", "required": False, "description": one.help, "schema": one.schema}
+        for one in route.query
     ]
     if route.operation == "submitJob":
         key = {"type": "string", "pattern": f"^[!-~]{{1,{MAX_KEY_CHARS}}}$"}
@@ -111,9 +136,14 @@ def _operation(route: Route, by_type: dict[str, Any], error: dict[str, Any]) -> 
     if headers := _HEADERS.get(route.operation):
         success["headers"] = headers
     if links := _LINKS.get(route.operation):
-        success["links"] = {name: {"operationId": name, "parameters": parameters} for name, parameters in links}
+        success["links"] = {
+            name: {"operationId": name, "parameters": parameters} for name, parameters in links
+        }
     errors = {**_ERRORS, **_WRITE_ERRORS} if route.is_write else _ERRORS
-    operation["responses"] = {_status(route): success, **{status: _error(status, text, error) for status, text in errors.items()}}
+    operation["responses"] = {
+        _status(route): success,
+        **{status: _error(status, text, error) for status, text in errors.items()},
+    }
     return operation
 
 

@@ -1,4 +1,7 @@
-"""The whole way of a job, as the API tells it: when, where, by whom, and what it waited for. Values only."""
+"""Bodies about a job's past: its whole trace (when, where, by whom, what it waited for) and a summary.
+
+Values only.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from mgpu_agent.protocol.ids import GpuUuid, JobId
+from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_jupyter.model.job import JobState
 
 StepName = Literal["submitted", "queued", "planned", "prepared", "started", "output", "ended", "collected"]
@@ -14,7 +17,7 @@ CheckName = Literal["node", "host", "address", "gpus", "pid", "ports"]
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """A while in the queue, and why."""
+    """A time in the queue, and why."""
 
     since: float
     until: float | None
@@ -25,7 +28,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened, in the order of time."""
+    """One step, in the order of time."""
 
     step: StepName
     at: float
@@ -33,11 +36,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Since the step before it."""
     text: str = ""
     rank: int | None = None
-    """Whose step it is, where ranks have their own."""
+    """The rank of the step, where ranks have their own."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a rank belongs, or where it ran. A node is named by its key, a host by what runs there."""
+    """Where a rank was assigned, or where it ran. A node is named by its key, a host by what runs there."""
 
     node: str
     host: str
@@ -52,7 +55,7 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     assigned: Place
     actual: Place | None = None
-    """As its node told; null until it started."""
+    """As its node reported; null until it started."""
     gpu_indices: tuple[int, ...] = ()
     cwd: str = ""
     python: str = ""
@@ -61,7 +64,7 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
     prepared_at: float | None = None
     started_at: float | None = None
     output_at: float | None = None
-    """When its first output came to the master."""
+    """When its first output reached the master."""
     ended_at: float | None = None
     collected_at: float | None = None
     """When all its output was safe on the master's disk."""
@@ -71,7 +74,7 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """One try at running it; the last one may still wait for its nodes."""
+    """One attempt at running it; the last one may still wait for its nodes."""
 
     attempt: int
     epoch: int
@@ -87,7 +90,7 @@ class AttemptTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """What was assigned to a rank, against what is there."""
+    """What was assigned to a rank, compared with what is there."""
 
     rank: int
     what: CheckName
@@ -95,15 +98,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     actual: str
     ok: bool
     text: str = ""
-    """Where the actual value is from, or why it could not be had."""
+    """Where the actual value is from, or why it is not available."""
 
 
 class NodePing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node's agent answered through its link."""
+    """The answer of a node's agent through its link."""
 
     node_id: str
     seconds: float
-    """There and back."""
+    """The round-trip time."""
     host: str
     address: str
     agent_version: str
@@ -112,15 +115,15 @@ class NodePing(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     started_at: float
     clock_skew_s: float
-    """How far its clock is ahead of the master's, give or take the way."""
+    """How far its clock is ahead of the master's, as exact as the round-trip time allows."""
     link: str
-    """Where it found the master."""
+    """The address at which it found the master."""
     warnings: tuple[str, ...] = ()
     """What is not as it should be: another version, another name or host than it joined with."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole way of a job."""
+    """The whole trace of a job."""
 
     job_id: JobId
     name: str
@@ -129,14 +132,68 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
     submitted_at: float
     now: float
-    """The master's clock when this was told."""
+    """The master's clock at the time of this answer."""
     attempts: tuple[AttemptTrace, ...]
     """Oldest first."""
     left_out: int = 0
     """Earlier attempts that are not kept any more."""
     ok: bool = True
-    """False when anything ran otherwise than was assigned."""
+    """False when anything ran differently from what was assigned."""
     mismatches: tuple[str, ...] = ()
-    """What ran otherwise than was assigned, in sentences."""
+    """What ran differently from what was assigned, in sentences."""
     checks: tuple[Check, ...] = ()
-    """Made when asked for: each rank of the last attempt, looked at now where it runs."""
+    """Only on request: each rank of the last attempt, checked on its node now."""
+
+
+class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process did."""
+
+    rank: int
+    node: NodeId
+    gpus: int
+    started_at: float
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class NodeUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job had on one node, and what it used of that; None where its GPUs do not report it."""
+
+    node: NodeId
+    gpus: int
+    gpu_indices: tuple[int, ...] = ()
+    gpu_memory_peak_bytes: int | None = None
+    gpu_utilisation_percent: float | None = None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on one page."""
+
+    job_id: JobId
+    name: str
+    user: str
+    state: JobState
+    attempt: int
+    exit_code: int | None
+    reason: str
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    waited_s: float | None
+    ran_s: float | None
+    gpus_requested: int
+    nodes_requested: int
+    time_limit_s: float | None
+    time_used_percent: float | None
+    """How much of its time limit it used."""
+    gpu_memory_requested_bytes: int
+    """What it asked for on each GPU."""
+    gpu_memory_peak_bytes: int | None
+    """The most that its GPUs had in use at once on any node."""
+    gpu_utilisation_percent: float | None
+    """Mean over its nodes, while it ran."""
+    gpu_s: float
+    """GPUs times seconds."""
+    nodes: tuple[NodeUse, ...] = ()
+    ranks: tuple[RankSummary, ...] = ()

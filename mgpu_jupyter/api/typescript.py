@@ -1,6 +1,7 @@
-"""Writes the types of the REST interface as TypeScript, from the OpenAPI document that the server gives out.
+"""Writes the types of the REST interface as TypeScript, from the server's OpenAPI document.
 
-Usage: python -m mgpu_jupyter.api.typescript FILE. `make ui` writes `labextension/src/api/types.gen.ts` with it, and a test compares.
+Usage: python -m mgpu_jupyter.api.typescript FILE. `make ui` writes `labextension/src/api/types.gen.ts` with
+it, and a test compares.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 import msgspec
 
 from mgpu_jupyter.api.openapi import document
-from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
+from mgpu_jupyter.api.route import PREFIX, Kind
+from mgpu_jupyter.api.routes import ROUTES
 
 HEAD = "// Generated from the server's OpenAPI document by `make ui`. Do not edit.\n"
 SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
@@ -25,22 +27,25 @@ def typescript() -> str:
     openapi = document()
     schemas: dict[str, dict[str, Any]] = openapi["components"]["schemas"]
     known = list(_structs(msgspec.Struct))
-    # Names of `api` go before those of `model`, whatever happens to be imported.
+    # Names of `api` take precedence over those of `model`, whatever is imported.
     packages = ("mgpu_jupyter.model.", "mgpu_jupyter.api.")
-    structs = {kind.__name__: kind for package in packages for kind in known if kind.__module__.startswith(package)}
+    structs = {
+        kind.__name__: kind for package in packages for kind in known if kind.__module__.startswith(package)
+    }
     parts = [HEAD, f"export const PREFIX = '{PREFIX}';\n"]
     parts += [_declaration(name, schemas[name], structs.get(name)) for name in sorted(schemas)]
     for route in ROUTES:
         if route.kind is Kind.WEBSOCKET:
             answer = openapi["paths"][f"/{PREFIX}/{route.path}"][route.method.lower()]["responses"]["101"]
             parts.append(
-                f"export type {route.operation[0].upper()}{route.operation[1:]}Frame = {_type(answer['x-mgpu-frames']['schema'])};\n"
+                f"export type {route.operation[0].upper()}{route.operation[1:]}Frame = "
+                f"{_type(answer['x-mgpu-frames']['schema'])};\n"
             )
     return "\n".join(parts)
 
 
 def _structs(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    """Yield all types that were made of this one."""
+    """Yield all types that derive from this one."""
     for kind in base.__subclasses__():
         yield kind
         yield from _structs(kind)
@@ -50,8 +55,12 @@ def _declaration(name: str, schema: dict[str, Any], struct: type[msgspec.Struct]
     doc = _comment(schema.get("description", ""), "")
     if schema.get("type") != "object" or "properties" not in schema:
         return f"{doc}export type {name} = {_type(schema)};\n"
-    # What is left out when it has its default: answers that say so, and all that requests need not name.
-    may_lack = struct is None or struct.__struct_config__.omit_defaults or struct.__struct_config__.forbid_unknown_fields
+    # May be left out when it has its default: answers that say so, and all optional fields of requests.
+    may_lack = (
+        struct is None
+        or struct.__struct_config__.omit_defaults
+        or struct.__struct_config__.forbid_unknown_fields
+    )
     lines = []
     for field, kind in schema["properties"].items():
         optional = "?" if may_lack and field not in schema.get("required", ()) else ""
@@ -76,7 +85,11 @@ def _type(schema: dict[str, Any]) -> str:
         return f"({inner})[]" if " " in inner and inner[0] != "[" else f"{inner}[]"
     if kind == "object":
         extra = schema.get("additionalProperties")
-        return f"{{ [name: string]: {_type(extra)} }}" if isinstance(extra, dict) and extra else "{ [name: string]: unknown }"
+        return (
+            f"{{ [name: string]: {_type(extra)} }}"
+            if isinstance(extra, dict) and extra
+            else "{ [name: string]: unknown }"
+        )
     return SCALARS.get(str(kind), "unknown")
 
 

@@ -1,6 +1,6 @@
-"""`mgpu_client`: the earlier tool's client, with its flags, sentences and habits, on top of everything else here.
+"""`mgpu_client`: the client of the earlier tools, with its flags, sentences and behaviour.
 
-What scripts match is kept to the letter; `mgpu_srun`, `mgpu_queue` and `mgpu_cancel` say more.
+What scripts match is kept exactly; `mgpu_srun`, `mgpu_queue` and `mgpu_cancel` print more.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError, NotFound
-from mgpu_agent.protocol.text import printable, tell
+from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.api import models
-from mgpu_jupyter.cli.queue import as_json
-from mgpu_jupyter.cli.show import document, show_help
-from mgpu_jupyter.cli.srun import ShellViewer
-from mgpu_jupyter.cli.where import add_place, point_at
+from mgpu_jupyter.api.frames import GapFrame, OutputFrame
+from mgpu_jupyter.cli.show import document, queue_json, show_help
 from mgpu_jupyter.client import values as kinds
 from mgpu_jupyter.client import watch
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.here import Here
 from mgpu_jupyter.client.job import Job, rank_count
+from mgpu_jupyter.client.listing import as_status
 from mgpu_jupyter.client.parser import HELP_WORDS, Help, Parser
 from mgpu_jupyter.client.spec import spec_of
 from mgpu_jupyter.client.words import exit_status
@@ -32,18 +31,15 @@ from mgpu_jupyter.model.job import JobState
 
 if TYPE_CHECKING:
     from mgpu_jupyter.client.follow import Follow
+from mgpu_jupyter.cli.command import Command, MakeClient, add_json, add_place, point_at
+from mgpu_jupyter.cli.console import INTERRUPT_EXIT, ShellViewer
 
 RULE = "=" * 50
-SHOWN_COMMAND = 50
 ACTIONS = ("submit", "queue", "cancel", "monitor")
-INTERRUPT_EXIT = 130  # 128 + SIGINT
-
-
-# --- words ----------------------------------------------------------------------------------------
 
 
 def parser(prog: str) -> Parser:
-    """Return the flags that go before the subcommand (or after it)."""
+    """Return the flags that may be before the subcommand (or after it)."""
     examples = [
         f'{prog} --port 8080 submit --gpus 2 --interactive "python train.py"',
         f'{prog} submit --node-gpu-ids "n1:0,1;n2:2" "python train.py"',
@@ -51,18 +47,29 @@ def parser(prog: str) -> Parser:
         f"{prog} monitor R4T8W2ZB",
     ]
     result = Parser(
-        prog, f"{prog} [--host H] [--port P] submit|queue|cancel|monitor …", "The client of the earlier tools.", examples=examples
+        prog,
+        f"{prog} [--host H] [--port P] submit|queue|cancel|monitor …",
+        "The client of the earlier tools.",
+        examples=examples,
     )
-    result.add_argument("action", nargs="?", metavar="ACTION", choices=ACTIONS, help="`ACTION --help` says more")
+    result.add_argument(
+        "action", nargs="?", metavar="ACTION", choices=ACTIONS, help="`ACTION --help` says more"
+    )
     _add_common(result)
     return result
 
 
 def parser_of_action(prog: str, action: str) -> Parser:
     """Return the flags of a subcommand."""
-    usage = {"submit": ' [flags] "CMD"', "queue": "", "cancel": " JOB_ID", "monitor": " JOB_ID [--max-wait-time S]"}[action]
+    usage = {
+        "submit": ' [flags] "CMD"',
+        "queue": "",
+        "cancel": " JOB_ID",
+        "monitor": " JOB_ID [--max-wait-time S]",
+    }[action]
     about = {
-        "submit": "Submit a command line for bash and show it to its end; with --interactive its output as it comes.",
+        "submit": "Submit a command line for bash and show it to its end; with --interactive its output as "
+        "it comes.",
         "queue": "Show jobs and the GPUs that are free.",
         "cancel": "Cancel a job.",
         "monitor": "Show a job's output to its end.",
@@ -74,7 +81,12 @@ def parser_of_action(prog: str, action: str) -> Parser:
     elif action != "queue":
         result.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
     if action in ("submit", "monitor"):
-        result.add_argument("--max-wait-time", type=_seconds("--max-wait-time"), metavar="S", help="stop looking after S seconds")
+        result.add_argument(
+            "--max-wait-time",
+            type=_seconds("--max-wait-time"),
+            metavar="S",
+            help="stop looking after S seconds",
+        )
     _add_common(result)
     return result
 
@@ -84,15 +96,35 @@ def _add_submit(result: Parser) -> None:
     add("--gpus", type=kinds.count("--gpus"), metavar="N", help="number of GPUs (default 1)")
     add("--interactive", action="store_true", help="show the output as it comes")
     add("--node-gpu-ids", metavar='"A:0,1;B:2"', help="exactly these GPUs of exactly these nodes")
-    add("--session-timeout", type=_seconds("--session-timeout"), metavar="S", help="leave an interactive session after S seconds")
-    add("--connection-timeout", type=_seconds("--connection-timeout"), metavar="S", help="wait so long for the master")
-    add("--max-consecutive-timeouts", type=kinds.count("--max-consecutive-timeouts"), metavar="N", help="give up after N silences in a row")
+    add(
+        "--wait-for-nodes",
+        action="store_true",
+        help="wait even if no machine that is known could ever run it",
+    )
+    add(
+        "--session-timeout",
+        type=_seconds("--session-timeout"),
+        metavar="S",
+        help="leave an interactive session after S seconds",
+    )
+    add(
+        "--connection-timeout",
+        type=_seconds("--connection-timeout"),
+        metavar="S",
+        help="wait so long for the master",
+    )
+    add(
+        "--max-consecutive-timeouts",
+        type=kinds.count("--max-consecutive-timeouts"),
+        metavar="N",
+        help="give up after N silences in a row",
+    )
 
 
 def _add_common(result: Parser) -> None:
     add_place(result)
     result.add_argument("--verbose", action="store_true", help="say which master answers")
-    result.add_argument("--json", action="store_true", help="print one JSON document")
+    add_json(result)
 
 
 class _seconds:  # noqa: N801 - reads as a function where it is used
@@ -103,11 +135,13 @@ class _seconds:  # noqa: N801 - reads as a function where it is used
         try:
             return kinds.seconds(text)
         except InvalidRequest:
-            raise InvalidRequest("bad-time", f"{self._flag} {text}: write a number of seconds above 0.") from None
+            raise InvalidRequest(
+                "bad-time", f"{self._flag} {text}: write a number of seconds above 0."
+            ) from None
 
 
 def read(prog: str, argv: Sequence[str]) -> argparse.Namespace | Help:
-    """Return the values; what is common may stand on either side of the subcommand."""
+    """Return the values; common flags may be on either side of the subcommand."""
     top = parser(prog)
     position = 0
     while position < len(argv) and argv[position].startswith("-"):
@@ -127,10 +161,7 @@ def read(prog: str, argv: Sequence[str]) -> argparse.Namespace | Help:
     return second
 
 
-# --- what is done ---------------------------------------------------------------------------------
-
-
-def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
+def main(argv: Sequence[str], make_client: MakeClient) -> int:
     """Carry out a subcommand; 0 when it succeeded, else 1, and with --interactive the job's own exit code."""
     values = read("mgpu_client", argv)
     if isinstance(values, Help):
@@ -149,12 +180,22 @@ def main(argv: Sequence[str], make_client: Callable[[], Client]) -> int:
 def _submit(client: Client, values: argparse.Namespace) -> int:
     text = " ".join(values.command)
     if not text.strip():
-        raise InvalidRequest("no-command", 'Name the command, in quotes, as in `mgpu_client submit "python train.py"`.')
+        raise InvalidRequest(
+            "no-command", 'Name the command, in quotes, as in `mgpu_client submit "python train.py"`.'
+        )
     if values.connection_timeout is not None:
-        client.use(replace(client.timeouts, connect_s=values.connection_timeout, retry_s=values.connection_timeout))
+        client.use(
+            replace(client.timeouts, connect_s=values.connection_timeout, retry_s=values.connection_timeout)
+        )
     if values.max_consecutive_timeouts is not None:
-        client.use(replace(client.timeouts, resume_s=values.max_consecutive_timeouts * client.timeouts.stream_idle_s))
-    keywords: dict[str, object] = {"gpus": values.gpus, "node_gpu_ids": values.node_gpu_ids}
+        client.use(
+            replace(client.timeouts, resume_s=values.max_consecutive_timeouts * client.timeouts.stream_idle_s)
+        )
+    keywords: dict[str, object] = {
+        "gpus": values.gpus,
+        "node_gpu_ids": values.node_gpu_ids,
+        "wait_for_nodes": values.wait_for_nodes or None,
+    }
     job = client.submit_spec(spec_of(["bash", "-lc", text], None, keywords, Here.real()))
     if values.json:
         return _tell_end(job.wait(values.max_wait_time))
@@ -174,21 +215,9 @@ def _submit(client: Client, values: argparse.Namespace) -> int:
 def _queue(client: Client, values: argparse.Namespace) -> int:
     jobs = [job.snapshot for job in client.jobs(state="active") if job.snapshot]
     if values.json:
-        tell(as_json(jobs))
+        tell(queue_json(jobs))
         return 0
-    queued = [job for job in jobs if job.state is JobState.QUEUED]
-    running = [job for job in jobs if job.state is not JobState.QUEUED]
-    tell("=== Queue Status ===")
-    tell(f"Queued jobs: {len(queued)}")
-    for job in queued:
-        tell(f"  {job.id}: {_short(job)}")
-    tell(f"Running jobs: {len(running)}")
-    for job in running:
-        tell(f"  {job.id}: {_short(job)} (Node: {', '.join(job.nodes)})")
-    tell("Node status:")
-    for node in client.nodes():
-        free = [gpu.index for gpu in node.gpus if gpu.state == "free" and gpu.job_id is None]
-        tell(f"  {node.id}: GPUs {free} available")
+    tell(*as_status(jobs, client.nodes()))
     return 0
 
 
@@ -222,7 +251,9 @@ def _monitor(client: Client, values: argparse.Namespace) -> int:
     except NotFound:
         tell(f"Job {job_id} not found on server")
         return 1
-    return _tell_end(job.wait(values.max_wait_time)) if values.json else _monitor_job(job, values.max_wait_time)
+    return (
+        _tell_end(job.wait(values.max_wait_time)) if values.json else _monitor_job(job, values.max_wait_time)
+    )
 
 
 _DO: dict[str, Callable[[Client, argparse.Namespace], int]] = {
@@ -233,15 +264,12 @@ _DO: dict[str, Callable[[Client, argparse.Namespace], int]] = {
 }
 
 
-# --- showing --------------------------------------------------------------------------------------
-
-
 def _monitor_job(job: Job, limit_s: float | None) -> int:
     tell(f"Monitoring job {job.id} output...")
     ended = _show(job, limit_s, "Maximum wait time reached")
     if isinstance(ended, int):
         return ended
-    # The earlier tools knew no state of their own for a time limit.
+    # The earlier tools had no separate state for a time limit.
     state = JobState.FAILED if ended.state is JobState.TIMEOUT else ended.state
     tell(f"Job completed with status: {state}")
     tell(f"Exit code: {exit_status(ended)}")
@@ -249,10 +277,12 @@ def _monitor_job(job: Job, limit_s: float | None) -> int:
 
 
 def _show(job: Job, limit_s: float | None, late: str) -> models.Job | int:
-    """Show all output between two rules; return the job as it ended, or the exit code for having left before."""
+    """Show all output between two rules; return the ended job, or the exit code of a user who left."""
     tell(RULE, flush=True)
     viewer = ShellViewer(
-        0, rank_count(job.info) if job.snapshot is None else max(rank_count(job.info), job.info.nodes_wanted), err=sys.stdout.buffer
+        0,
+        rank_count(job.info) if job.snapshot is None else max(rank_count(job.info), job.info.nodes_wanted),
+        err=sys.stdout.buffer,
     )
     with job.follow() as frames:
         frames.deadline = None if limit_s is None else time.monotonic() + limit_s
@@ -271,32 +301,25 @@ def _watched(frames: Follow, viewer: ShellViewer, job: Job, late: str) -> models
         tell(f"{late}: job {job.id} goes on.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        tell(f"Detached: job {job.id} goes on, `mgpu_client monitor {job.id}` shows it again.", file=sys.stderr)
+        tell(
+            f"Detached: job {job.id} goes on, `mgpu_client monitor {job.id}` shows it again.", file=sys.stderr
+        )
         return INTERRUPT_EXIT
 
 
-class _Quiet:
+class _Quiet(watch.Viewer):
     """Shows output and nothing else: between the rules the earlier tool printed only the job's lines."""
 
     def __init__(self, viewer: ShellViewer) -> None:
         self._viewer = viewer
 
-    def submitted(self, job: Job) -> None:
-        """Say nothing."""
-
-    def changed(self, job: models.Job) -> None:
-        """Say nothing."""
-
-    def output(self, frame: models.OutputFrame) -> None:
-        """Show what a rank printed."""
+    def output(self, frame: OutputFrame) -> None:
+        """Show output of a rank."""
         self._viewer.output(frame)
 
-    def gap(self, frame: models.GapFrame) -> None:
-        """Say that output is missing."""
+    def gap(self, frame: GapFrame) -> None:
+        """Show that output is missing."""
         self._viewer.gap(frame)
-
-    def interrupted(self, job: Job) -> None:
-        """Say nothing: an interrupt only detaches."""
 
 
 def _tell_end(job: Job) -> int:
@@ -315,5 +338,4 @@ def _named(values: argparse.Namespace) -> str:
     return str(values.job).upper()
 
 
-def _short(job: models.Job) -> str:
-    return f"{printable(job.command)[:SHOWN_COMMAND]}..."
+COMMANDS = {"client": Command(parser, main=main, actions=ACTIONS, parser_of_action=parser_of_action)}

@@ -1,4 +1,4 @@
-"""`mgpu doctor`: looks at the set-up and says what to mend."""
+"""`mgpu doctor`: examines the set-up and prints what to mend."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 
 from mgpu_agent.protocol.text import tell
+from mgpu_jupyter.cli.command import Command, MakeClient, add_json
 from mgpu_jupyter.cli.show import document, on_terminal
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.doctor import QUICK, Finding, Level, examine
+from mgpu_jupyter.client.doctor import QUICK, Level, SetupFinding, examine
 from mgpu_jupyter.client.parser import Parser
 
 _MARKS: dict[Level, str] = {"ok": "ok  ", "warning": "note", "error": "BAD "}
@@ -21,16 +22,17 @@ def parser(prog: str) -> Parser:
     result = Parser(
         prog,
         f"{prog} [--json]",
-        "Look at this machine, the server and its nodes, and say what to mend. Exit code 1 when something is wrong.",
+        "Look at this machine, the server and its nodes, and say what to mend. Exit code 1 when something "
+        "is wrong.",
     )
-    result.add_argument("--json", action="store_true", help="print one JSON document")
+    add_json(result)
     return result
 
 
-def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
+def run(values: argparse.Namespace, make_client: MakeClient) -> int:
     """Print one line for each finding."""
     quick: Callable[[], Client] = (lambda: Client(timeouts=QUICK)) if make_client is Client else make_client
-    found: list[Finding] = []
+    found: list[SetupFinding] = []
     for finding in examine(os.environ, quick):
         found.append(finding)
         if not values.json:
@@ -43,7 +45,7 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
     return 1 if bad else 0
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: SetupFinding) -> None:
     fix = [f"      -> {finding.fix}"] if finding.fix else []
     if not on_terminal():
         tell(f"{_MARKS[finding.level]}  {finding.text}", *fix)
@@ -52,4 +54,9 @@ def _show(finding: Finding) -> None:
     from rich.text import Text
 
     line = Text(_MARKS[finding.level], style=_COLOURS[finding.level])
-    Console(highlight=False).print(line.append("\n".join([f"  {finding.text}", *fix]), style=""), soft_wrap=True)
+    Console(highlight=False).print(
+        line.append("\n".join([f"  {finding.text}", *fix]), style=""), soft_wrap=True
+    )
+
+
+COMMANDS = {"doctor": Command(parser, run)}

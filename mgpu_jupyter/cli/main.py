@@ -1,7 +1,6 @@
-"""Entry points and the one boundary where errors become a sentence and an exit code. Knows no command's details.
+"""Entry points, and the one place where errors become a sentence and an exit code. Knows no command's detail.
 
-A command is a module of its name (or one of the `COMMANDS` of a module that holds several) with `parser(prog)`, which completion and
-help read too, and either `run(values, make_client)` or, where words are not read in the usual way, `main(argv, make_client)`.
+A module of commands has a table `COMMANDS`, and is imported when one of them is asked for.
 """
 
 from __future__ import annotations
@@ -10,17 +9,16 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.text import tell
+from mgpu_jupyter.cli.command import Command, MakeClient
 from mgpu_jupyter.cli.show import show_help
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.parser import HELP_WORDS, Help, Parser
+from mgpu_jupyter.client.parser import HELP_WORDS, Help
 
-MakeClient = Callable[[], Client]
-Command = Callable[[Sequence[str], MakeClient], int]
+Carry = Callable[[Sequence[str], MakeClient], int]
 Program = Callable[..., int]
 
 COMMANDS = {
@@ -55,8 +53,16 @@ COMMANDS = {
     "completion": "teach your shell to complete all this",
     "master": "run the master without JupyterLab (mgpu_master)",
 }
-SHARED = dict.fromkeys(("hold", "release", "requeue", "update"), "orders")
-"""Commands that are alike, by the module that holds them."""
+MODULES = {
+    **dict.fromkeys(
+        ("cancel", "flush", "hold", "release", "requeue", "update", "rerun", "purge"), "job_orders"
+    ),
+    **dict.fromkeys(("explain", "trace", "summary", "logs", "results", "attach"), "one_job"),
+    **dict.fromkeys(("node", "join-token", "user"), "administer"),
+    **dict.fromkeys(("sbatch", "validate"), "job_files"),
+    "logout": "login",
+}
+"""The modules of commands that have no module of their own name."""
 PROGRAMS = {
     "mgpu_srun": "srun",
     "mgpu_srun_multinode": "srun",
@@ -70,7 +76,7 @@ PROGRAMS = {
     "mgpu_master": "master",
     "mgpu_simple_master": "master",
 }
-"""Programs that are one command, by the names that the earlier tools had."""
+"""Programs that are one command, by the names of the earlier tools."""
 USAGE_EXIT = 2
 ERROR_EXIT = 1
 INTERRUPT_EXIT = 130  # 128 + SIGINT
@@ -86,17 +92,20 @@ def mgpu(argv: Sequence[str] | None = None, make_client: MakeClient = Client) ->
         tell(f"mgpu {__version__}")
         return 0
     if words[0] == "__complete":
-        return _guarded(command_module("completion").answer, words[1:], make_client)
+        return _guarded(_complete, words[1:], make_client, speaks=False)
     if words[0] not in COMMANDS:
         return _guarded(_unknown, words, make_client)
-    return _guarded(_command(words[0], f"mgpu {words[0]}"), words[1:], make_client)
+    speaks = words[0] != "doctor"  # its findings say it
+    return _guarded(_command(words[0], f"mgpu {words[0]}"), words[1:], make_client, speaks=speaks)
 
 
 def program(name: str) -> Program:
     """Return the entry point of a program that is one command."""
 
     def run(argv: Sequence[str] | None = None, make_client: MakeClient = Client) -> int:
-        return _guarded(_command(PROGRAMS[name], name), list(sys.argv[1:] if argv is None else argv), make_client)
+        return _guarded(
+            _command(PROGRAMS[name], name), list(sys.argv[1:] if argv is None else argv), make_client
+        )
 
     return run
 
@@ -114,39 +123,43 @@ mgpu_simple_master = program("mgpu_simple_master")
 debug_job_tracking = program("debug_job_tracking")
 
 
-def parser_of(command: str, prog: str) -> Parser:
-    """Return the parser of a command."""
-    found: Parser = command_module(command).parser(prog)
+def command_of(name: str) -> Command:
+    """Return a command by its name."""
+    module = importlib.import_module(f"mgpu_jupyter.cli.{MODULES.get(name, name)}")
+    found: Command = module.COMMANDS[name]
     return found
 
 
-def command_module(command: str) -> Any:
-    """Return the module of a command, or what stands for it in a module of several."""
-    if command in SHARED:
-        return importlib.import_module(f"mgpu_jupyter.cli.{SHARED[command]}").COMMANDS[command]
-    return importlib.import_module(f"mgpu_jupyter.cli.{command.replace('-', '_')}")
+def _command(name: str, prog: str) -> Carry:
+    """Return the function that reads the words of a command and carries it out."""
+
+    def carry(argv: Sequence[str], make_client: MakeClient) -> int:
+        command = command_of(name)
+        if command.run is None:
+            assert command.main is not None
+            return command.main(argv, make_client)
+        values = command.parser(prog).read(argv)
+        return show_help(values.text) if isinstance(values, Help) else command.run(values, make_client)
+
+    return carry
 
 
-def _command(name: str, prog: str) -> Command:
-    """Return what reads the words of a command and carries it out."""
-    module = command_module(name)
-    if hasattr(module, "main"):
-        own: Command = module.main
-        return own
+def _complete(argv: Sequence[str], make_client: MakeClient) -> int:
+    from mgpu_jupyter.cli.completion import answer
 
-    def run(argv: Sequence[str], make_client: MakeClient) -> int:
-        values = module.parser(prog).read(argv)
-        if isinstance(values, Help):
-            return show_help(values.text)
-        code: int = module.run(values, make_client)
-        return code
-
-    return run
+    return answer(argv, make_client)
 
 
-def _guarded(command: Command, argv: Sequence[str], make_client: MakeClient) -> int:
+def _guarded(command: Carry, argv: Sequence[str], make_client: MakeClient, *, speaks: bool = True) -> int:
+    """Carry out a command; with `speaks`, say so while the master does not answer."""
+
+    def make_speaking() -> Client:
+        client = make_client()
+        client.caller.on_trouble = _trouble
+        return client
+
     try:
-        code = command(argv, make_client)
+        code = command(argv, make_speaking if speaks else make_client)
         sys.stdout.flush()
     except InvalidRequest as error:
         tell(error.message, file=sys.stderr)
@@ -162,8 +175,13 @@ def _guarded(command: Command, argv: Sequence[str], make_client: MakeClient) -> 
     return code
 
 
+def _trouble(text: str) -> None:
+    """Print that the master does not answer and how long it is tried: silence looks like a hang."""
+    tell(text, file=sys.stderr, flush=True)
+
+
 def _close_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush does not complain about the reader who left."""
+    """Redirect stdout to nothing: the interpreter's last flush must not fail when the reader left."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mgpu_agent.protocol.addresses import FOUND_BY_WORDS
 from mgpu_agent.protocol.text import json_text, printable, tell
 from mgpu_jupyter.api import models
+from mgpu_jupyter.cli.command import Command, MakeClient, add_json
 from mgpu_jupyter.cli.show import on_terminal
-from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory
 
 NODE_FIELDS = (
     *("id", "state", "reason", "host", "address", "address_method", "port"),
-    *("orders", "failures", "failures_total", "probe_at", "cpu_percent", "memory_available_bytes", "runs", "warnings"),
+    *(
+        "orders",
+        "failures",
+        "failures_total",
+        "probe_at",
+        "cpu_percent",
+        "memory_available_bytes",
+        "runs",
+        "rack",
+        "switch",
+        "last_seen_at",
+        "warnings",
+    ),
 )
-GPU_FIELDS = ("index", "uuid", "name", "memory_bytes", "job_id", "simulated", "state", "reason", "processes", "mig_parent", "nvlinks")
+GPU_FIELDS = (
+    "index",
+    "uuid",
+    "name",
+    "memory_bytes",
+    "job_id",
+    "simulated",
+    "state",
+    "reason",
+    "processes",
+    "mig_parent",
+    "nvlinks",
+)
 
 
 def parser(prog: str) -> Parser:
     """Return the flags."""
     result = Parser(prog, f"{prog} [--json]", "Show the nodes and their GPUs.")
-    result.add_argument("--json", action="store_true", help="print one JSON document")
+    add_json(result)
     return result
 
 
-def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:
+def run(values: argparse.Namespace, make_client: MakeClient) -> int:
     """Show all nodes."""
     with make_client() as client:
         listed = client.node_list()
@@ -61,9 +85,17 @@ def _expected_lines(expected: Sequence[models.ExpectedNode]) -> list[str]:
     """Return one line for each machine that never joined."""
     lines = []
     for node in expected:
-        gpus = f"{gpu_count(node.gpu_count)}{f' {printable(node.gpu_type)}' if node.gpu_type else ''}" if node.gpu_count is not None else ""
+        gpus = (
+            f"{gpu_count(node.gpu_count)}{f' {printable(node.gpu_type)}' if node.gpu_type else ''}"
+            if node.gpu_count is not None
+            else ""
+        )
         about = [f"host {printable(node.host)}" if node.host else "", gpus]
-        lines.append(" | ".join([f"{node.id}: expected (in the cluster's file; it never joined)", *filter(None, about)]))
+        lines.append(
+            " | ".join(
+                [f"{node.id}: expected (in the cluster's file; it never joined)", *filter(None, about)]
+            )
+        )
     return lines
 
 
@@ -79,11 +111,17 @@ def _node_lines(node: models.Node) -> list[str]:
     simulated = ", simulated" if node.gpus and all(gpu.simulated for gpu in node.gpus) else ""
     count = f"{gpu_count(len(node.gpus))}{simulated}, {free} free" if node.gpus else "no GPU"
     reason = f" ({printable(node.reason)})" if node.reason else ""
-    cpus = f"{node.cpus} CPUs" if node.cpu_percent is None else f"{node.cpus} CPUs, {node.cpu_percent:.0f} % busy"
+    cpus = (
+        f"{node.cpus} CPUs"
+        if node.cpu_percent is None
+        else f"{node.cpus} CPUs, {node.cpu_percent:.0f} % busy"
+    )
     lines = [f"{node.id}: {node.state}{reason} | host {printable(node.host)} | {cpus} | {count}"]
     found_by = FOUND_BY_WORDS.get(node.address_method, "")
     port = f", port {node.port}" if node.port else ""
     lines.append(f"  address {printable(node.address)}{f' ({found_by})' if found_by else ''}{port}")
+    if place := _place(node):
+        lines.append(f"  {printable(place)}")
     if node.labels:
         labels = (f"{name}={value}" if value else name for name, value in sorted(node.labels.items()))
         lines.append(f"  labels {printable(', '.join(labels))}")
@@ -92,6 +130,12 @@ def _node_lines(node: models.Node) -> list[str]:
     if node.gpu_note:
         lines.append(f"  {printable(node.gpu_note)}")
     return lines + [_gpu_line(gpu) for gpu in node.gpus]
+
+
+def _place(node: models.Node) -> str:
+    """Return a node's place in the network; empty where it did not report one."""
+    named = (("rack", node.rack), ("switch", node.switch))
+    return ", ".join(f"{what} {name}" for what, name in named if name)
 
 
 def _who_may(orders: models.NodeOrders) -> list[str]:
@@ -108,3 +152,6 @@ def _gpu_line(gpu: models.Gpu) -> str:
     busy = "" if gpu.utilisation_percent is None else f" | {gpu.utilisation_percent:.0f} % busy"
     used = memory(gpu.memory_used_bytes, gpu.memory_bytes)
     return f"  GPU {gpu.index}: {printable(gpu_name(gpu))} | {used}{busy} | {printable(holder(gpu))}"
+
+
+COMMANDS = {"nodes": Command(parser, run)}

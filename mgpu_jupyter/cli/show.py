@@ -1,4 +1,4 @@
-"""How commands show things: one JSON document, help that pages on a screen too small for it, and whether this is a terminal at all.
+"""How commands show things: JSON documents, help in pages, and whether stdout is a terminal.
 
 Imports rich only when a table is drawn, so that `mgpu_srun` starts at once.
 """
@@ -17,6 +17,8 @@ from mgpu_agent.protocol.text import json_text, pad, tell, width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+from mgpu_jupyter.api import models
+from mgpu_jupyter.client.queue_columns import JSON_FIELDS
 
 PAGER = "less -FRX"
 CLEAR = "\x1b[H\x1b[2J"
@@ -28,18 +30,18 @@ def document(value: object) -> None:
 
 
 def clear() -> None:
-    """Begin at the top of an empty screen, where there is one."""
+    """Clear the screen, where there is one."""
     if sys.stdout.isatty():
         sys.stdout.write(CLEAR)
 
 
 def on_terminal() -> bool:
-    """Tell whether people look at stdout; pipes and files get plain text that scripts can rely on."""
+    """Tell whether stdout is a terminal; pipes and files get plain text that scripts can rely on."""
     return sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
 
 
 def draw(*parts: RenderableType) -> None:
-    """Print what rich draws; it heeds NO_COLOR by itself."""
+    """Print what rich draws; it respects NO_COLOR itself."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
@@ -56,7 +58,7 @@ def show_help(text: str) -> int:
 
 
 def _page(text: str) -> bool:
-    """Hand the text to the user's pager; tell whether there was one."""
+    """Pass the text to the user's pager; tell whether there was one."""
     words = shlex.split(os.environ.get("PAGER") or PAGER)
     if not words or shutil.which(words[0]) is None:
         return False
@@ -68,6 +70,18 @@ def _page(text: str) -> bool:
 
 
 def columns(rows: Sequence[Sequence[str]], gap: str = "  ") -> str:
-    """Return rows with their columns below each other."""
+    """Return rows with aligned columns."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(gap.join(pad(cell, columns) for cell, columns in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        gap.join(pad(cell, columns) for cell, columns in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def queue_json(jobs: Sequence[models.Job]) -> str:
+    """Return the queue as the document of `--json`."""
+    documents = []
+    for job in jobs:
+        fields = JSON_FIELDS if job.array_id is None else (*JSON_FIELDS, "array_id", "array_index")
+        documents.append({field: getattr(job, field) for field in fields})
+    return json_text({"jobs": documents})

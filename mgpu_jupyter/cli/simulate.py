@@ -10,7 +10,7 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.text import json_text, tell
-from mgpu_jupyter.client.client import Client
+from mgpu_jupyter.cli.command import Command, MakeClient, add_json
 from mgpu_jupyter.client.parser import Parser
 from mgpu_jupyter.client.words import duration
 from mgpu_jupyter.model.job import MAX_GPUS_PER_NODE, MAX_NODES
@@ -19,18 +19,21 @@ from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.simulate.figures import Figures, figures_of
 from mgpu_jupyter.simulate.plot import check_picture, draw_replays
 from mgpu_jupyter.simulate.traces import read_trace, repeat_trace
-from mgpu_jupyter.simulate.world import Cluster, Estimates, replay
+from mgpu_jupyter.simulate.world import KnownTimes, SimulatedCluster, replay
 
 USAGE = "mgpu simulate TRACE --nodes N --gpus-per-node G [flags]"
-ABOUT = "Replay a trace of jobs through the real scheduler, in virtual time, and show how long they waited. Needs no master."
+ABOUT = (
+    "Replay a trace of jobs through the real scheduler, in virtual time, and show how long they waited. "
+    "Needs no master."
+)
 MAX_REPEAT = 1_000
 
 
-def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:  # noqa: ARG001 - a command like the others
-    """Replay a trace and show what came out."""
+def run(values: argparse.Namespace, make_client: MakeClient) -> int:  # noqa: ARG001 - a command like the others
+    """Replay a trace and show the results."""
     _refuse_gaps(values)
     planning = planning_of(values.policy)
-    cluster = Cluster(nodes=values.nodes, gpus_per_node=values.gpus_per_node)
+    cluster = SimulatedCluster(nodes=values.nodes, gpus_per_node=values.gpus_per_node)
     trace = Path(values.trace)
     picture = Path(values.plot) if values.plot else None
     if picture is not None:
@@ -39,14 +42,23 @@ def run(values: argparse.Namespace, make_client: Callable[[], Client]) -> int:  
     done = replay(works, cluster, Scheduling(strategy=values.strategy, planning=planning), values.estimates)
     figures = figures_of(done)
     if picture is not None:
-        draw_replays(picture, {values.policy: done}, f"{trace.name}, {cluster.nodes} nodes × {cluster.gpus_per_node}, {values.policy}")
+        draw_replays(
+            picture,
+            {values.policy: done},
+            f"{trace.name}, {cluster.nodes} nodes × {cluster.gpus_per_node}, {values.policy}",
+        )
     tell(*(as_json(values, figures) if values.json else as_text(values, figures)).split("\n"))
     return 0
 
 
 def as_json(values: argparse.Namespace, figures: Figures) -> str:
     """Return the document of `--json`."""
-    asked = {"policy": values.policy, "estimates": values.estimates, "strategy": values.strategy, "repeat": values.repeat}
+    asked = {
+        "policy": values.policy,
+        "estimates": values.estimates,
+        "strategy": values.strategy,
+        "repeat": values.repeat,
+    }
     return json_text({**msgspec.structs.asdict(figures), **asked})
 
 
@@ -64,7 +76,10 @@ def as_text(values: argparse.Namespace, figures: Figures) -> str:
         ("promised a start, later than that", f"{figures.promised:,}, {figures.late:,}"),
         ("replayed in", f"{figures.wall_s:.1f} s ({figures.jobs_per_s:,.0f} jobs/s)"),
     ]
-    head = f"{figures.nodes} nodes × {figures.gpus_per_node} GPUs, policy {values.policy}, estimates {values.estimates}"
+    head = (
+        f"{figures.nodes} nodes × {figures.gpus_per_node} GPUs, policy {values.policy}, estimates "
+        f"{values.estimates}"
+    )
     lines = [head, *(f"  {name:<34}{text}" for name, text in rows)]
     if figures.too_large:
         lines.append(f"Left out: {_jobs(figures.too_large)} larger than the cluster.")
@@ -77,29 +92,54 @@ def parser(prog: str) -> Parser:
     """Return the flags."""
     example = f"{prog} trace.csv.gz --nodes 80 --gpus-per-node 8 --policy easy --plot easy.png"
     result = Parser(prog, USAGE, ABOUT, examples=[example], more=_more_help())
-    result.add_argument("trace", nargs="?", metavar="TRACE", help="CSV file, plain or .gz, with the columns submit_s, duration_s, gpus")
-    result.add_argument("--nodes", type=_count("--nodes", MAX_NODES), metavar="N", help="nodes of the cluster")
-    result.add_argument("--gpus-per-node", type=_count("--gpus-per-node", MAX_GPUS_PER_NODE), metavar="G", help="GPUs on each of them")
-    result.add_argument("--policy", default=DEFAULT, metavar="NAME", help=f"order of the queue, see below (default {DEFAULT})")
+    result.add_argument(
+        "trace",
+        nargs="?",
+        metavar="TRACE",
+        help="CSV file, plain or .gz, with the columns submit_s, duration_s, gpus",
+    )
+    result.add_argument(
+        "--nodes", type=_count("--nodes", MAX_NODES), metavar="N", help="nodes of the cluster"
+    )
+    result.add_argument(
+        "--gpus-per-node",
+        type=_count("--gpus-per-node", MAX_GPUS_PER_NODE),
+        metavar="G",
+        help="GPUs on each of them",
+    )
+    result.add_argument(
+        "--policy", default=DEFAULT, metavar="NAME", help=f"order of the queue, see below (default {DEFAULT})"
+    )
     result.add_argument(
         "--estimates",
         type=_estimates,
-        default=Estimates.PERFECT,
+        default=KnownTimes.PERFECT,
         metavar="KIND",
         help="what is known of durations: perfect (default), user (estimate_s), or learned from jobs before",
     )
-    result.add_argument("--strategy", default=Scheduling().strategy, metavar="NAME", help="how nodes are picked (default fill_first)")
-    result.add_argument("--repeat", type=_count("--repeat", MAX_REPEAT), default=1, metavar="K", help="the trace K times, end to end")
+    result.add_argument(
+        "--strategy",
+        default=Scheduling().strategy,
+        metavar="NAME",
+        help="how nodes are picked (default fill_first)",
+    )
+    result.add_argument(
+        "--repeat",
+        type=_count("--repeat", MAX_REPEAT),
+        default=1,
+        metavar="K",
+        help="the trace K times, end to end",
+    )
     result.add_argument("--plot", metavar="FILE", help="draw use and queue length over time, as .png or .svg")
-    result.add_argument("--json", action="store_true", help="print one JSON document")
+    add_json(result)
     return result
 
 
 def _more_help() -> str:
     policies = "\n".join(f"  {name:<14}{text}" for name, text in MEANINGS.items())
     return (
-        f"policies:\n{policies}\n\nA trace may also have the columns estimate_s, user and name. A job of more than G GPUs takes whole"
-        "\nnodes, and what is left on one more.\n"
+        f"policies:\n{policies}\n\nA trace may also have the columns estimate_s, user, name and exclusive (1 "
+        "or 0). A job of\nmore than G GPUs takes whole nodes, and what is left on one more.\n"
     )
 
 
@@ -120,12 +160,12 @@ def _count(flag: str, most: int) -> Callable[[str], int]:
     return read
 
 
-def _estimates(text: str) -> Estimates:
+def _estimates(text: str) -> KnownTimes:
     if text == "none":
-        return Estimates.LEARNED
-    if text not in list(Estimates):
-        raise InvalidRequest("usage", f"--estimates {text}: it is one of {', '.join(Estimates)}.")
-    return Estimates(text)
+        return KnownTimes.LEARNED
+    if text not in list(KnownTimes):
+        raise InvalidRequest("usage", f"--estimates {text}: it is one of {', '.join(KnownTimes)}.")
+    return KnownTimes(text)
 
 
 def _time(seconds: float) -> str:
@@ -134,3 +174,6 @@ def _time(seconds: float) -> str:
 
 def _jobs(count: int) -> str:
     return f"{count:,} job{'' if count == 1 else 's'}"
+
+
+COMMANDS = {"simulate": Command(parser, run)}

@@ -1,15 +1,16 @@
-"""An array in the user's hand: many jobs of one request, asked for and ended together."""
+"""An array as an object: many jobs of one request, queried and ended together."""
 
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Iterable, Iterator
 
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.follow import Follow
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.job_ends import JobEnds, wait_for
 from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model.job import JobState
@@ -18,7 +19,7 @@ ORDER = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING
 
 
 class JobArray(Job):
-    """`id` is the array's, `jobs` are its jobs; `info` is that of the job that has most before it, failed ones before completed."""
+    """`id` is the array's, `jobs` are its jobs; `info` is of the least advanced one, failed ones first."""
 
     def __init__(self, caller: Caller, array_id: str, job_ids: tuple[str, ...]) -> None:
         super().__init__(caller, array_id)
@@ -44,27 +45,30 @@ class JobArray(Job):
 
     def wait(self, timeout: float | None = None) -> JobArray:
         """Wait until all jobs are over; raise `TimeoutError` if that takes more than `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self.refresh()
-        for job in self.jobs:
-            job.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        wait_for(self.jobs, timeout)
         self.refresh()
         return self
 
     def wait_unless(self, left: threading.Event) -> None:
-        """Wait until all are over, or somebody left."""
-        for job in self.jobs:
-            if not left.is_set():
-                job.wait_unless(left)
+        """Wait until all are over, or `left` is set."""
+        waiting = JobEnds(self.jobs)
+        try:
+            while not waiting.is_over and not left.is_set():
+                waiting.step()
+        finally:
+            waiting.close()
         self.refresh()
 
     def table(self) -> SweepTable:
-        """Return what became of each job: its values if this is a sweep, state, time, exit code, and what it brought."""
+        """Return the result of each job: values of a sweep, state, time, exit code, and last line or
+        variables.
+        """
         self.refresh()
         return SweepTable(self.jobs)
 
     def result(self) -> object:
-        """Return the variables that its jobs left (`--out`): a list in their order, of several names a dict of lists.
+        """Return the variables that its jobs returned (`--out`): a list in their order; for several names, a
+        dict.
 
         A job that did not complete, or did not set a variable, has None in its place.
         """
@@ -72,12 +76,16 @@ class JobArray(Job):
         waited = [job.id for job in self.jobs if not job.info.state.is_final]
         if waited:
             raise Conflict(
-                "not-over", f"{len(waited)} jobs of {self.id} are not over, and variables come with the end: wait() waits for that."
+                "not-over",
+                f"{len(waited)} jobs of {self.id} are not over, and variables come with the end: wait() "
+                f"waits for that.",
             )
         found = table.variables()
         if not found:
             raise InvalidRequest(
-                "no-outputs", f"Jobs of {self.id} were not asked for variables: name them with --out (outputs=[…] in Python)."
+                "no-outputs",
+                f"Jobs of {self.id} were not asked for variables: name them with --out (outputs=[…] in "
+                f"Python).",
             )
         return found if len(found) > 1 else next(iter(found.values()))
 
@@ -86,11 +94,11 @@ class JobArray(Job):
         return "".join(job.tail(lines, rank) for job in self.jobs)
 
     def output(self, rank: int | None = None) -> str:
-        """Return what the jobs printed so far, one after the other."""
+        """Return the output of the jobs so far, one after the other."""
         return "".join(job.output(rank) for job in self.jobs)
 
     def output_bytes(self, rank: int = 0, offset: int = 0) -> bytes:  # noqa: ARG002 - as of one job
-        """Refuse: an offset means one job."""
+        """Refuse: an offset belongs to one job."""
         raise InvalidRequest("array", f"{self.id} is an array: take the output of one of its `jobs`.")
 
     def follow(self, offsets: object = None, *, rank: int | None = None) -> Follow:  # noqa: ARG002 - as of one job
@@ -102,3 +110,17 @@ def _far(info: models.Job) -> tuple[int, int]:
     if info.state in ORDER:
         return (ORDER.index(info.state), 0)
     return (len(ORDER), int(info.state is JobState.COMPLETED))
+
+
+def flat(jobs: Iterable[Job]) -> Iterator[Job]:
+    """Return jobs one by one, all of each array."""
+    for job in jobs:
+        if not isinstance(job, Job):
+            raise InvalidRequest(
+                "no-jobs",
+                f"{type(job).__name__!r} is no job: give jobs as `--background --as job` makes them.",
+            )
+        if isinstance(job, JobArray):
+            yield from job.jobs
+        else:
+            yield job

@@ -1,7 +1,8 @@
-"""From a request to a typed answer or an error of the tree, with retries. Does not know what the requests mean.
+"""From a request to a typed answer or an error, with retries. Does not know what the requests mean.
 
-Every request of the API may be sent twice without harm (a submit carries a key), so each is sent again after a lost connection or a
-503 until `retry_s` is over. Where the server says that this was too much at once (429), it is sent again when the server wants it.
+Every request of the API may be sent twice without harm (a submit carries a key), so each is sent again after
+a lost connection or a 503 until `retry_s` is over. After a 429 (too many requests), it is sent again when the
+server allows it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from mgpu_agent.protocol.errors import (
 )
 from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api.models import ErrorBody
-from mgpu_jupyter.client.timeouts import Timeouts
-from mgpu_jupyter.client.transport import Answer, Request, Transport
+from mgpu_jupyter.client.transport import Answer, Request, Timeouts, Transport
 from mgpu_jupyter.client.websocket import ConnectionLost
 
 T = TypeVar("T")
@@ -47,10 +47,10 @@ ERRORS: dict[int, type[MgpuError]] = {
     507: Unavailable,
 }
 SHARE_USED = "share-used"
-"""The code of a refusal that no waiting helps against."""
-TOLD_AT_PAUSE = 3  # about a quarter of a second: a hiccup is not worth a line
+"""The code of a refusal for which waiting does not help."""
+TOLD_AT_PAUSE = 3  # about a quarter of a second: a short break is not worth a line
 RETRIED = frozenset((429, 502, 503, 504))
-"""What a restarting server, or a proxy in front of one, answers; and one that was asked too much, before it did anything."""
+"""Statuses of a restarting server, its proxy, or an overloaded server, sent before anything is done."""
 
 
 class Caller:
@@ -60,15 +60,15 @@ class Caller:
         self.transport = transport
         self.timeouts = timeouts
         self.on_trouble: Callable[[str], None] | None = None
-        """Given one sentence for each request or stream that has to wait for the server."""
+        """Called with one sentence for each request or stream that has to wait for the server."""
 
     def call(self, request: Request, answer_type: type[T], *, retry_s: float | None = None) -> T:
-        """Return the answer to `request`, or raise the error that the server or the network gave."""
+        """Return the answer to `request`, or raise the error of the server or the network."""
         return read_answer(self.send(request, retry_s=retry_s).body, answer_type)
 
     def send(self, request: Request, *, retry_s: float | None = None) -> Answer:
-        """Return the plain answer to `request`, or raise the error that the server or the network gave."""
-        patience = Patience(self.timeouts, self.timeouts.retry_s if retry_s is None else retry_s)
+        """Return the plain answer to `request`, or raise the error of the server or the network."""
+        retry = RetryPause(self.timeouts, self.timeouts.retry_s if retry_s is None else retry_s)
         while True:
             after_s = 0.0
             try:
@@ -81,11 +81,11 @@ class Caller:
                 after_s = answer.retry_after_s
             except ConnectionLost as lost:
                 error = lost
-            patience.pause(error, self.on_trouble, after_s)
+            retry.pause(error, self.on_trouble, after_s)
 
 
-class Patience:
-    """Back-off with jitter until a time is over; fresh trouble starts anew."""
+class RetryPause:
+    """Back-off with jitter until a time is over; `renew` starts over."""
 
     def __init__(self, timeouts: Timeouts, limit_s: float) -> None:
         self._timeouts = timeouts
@@ -93,16 +93,20 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Forget past trouble: the other side answered."""
+        """Forget past trouble, because the other side answered."""
         self._delay_s = self._timeouts.backoff_base_s
         self._ends_at: float | None = None
         self._pauses = 0
         self._asked_s = 0.0
 
-    def pause(self, error: MgpuError, tell: Callable[[str], None] | None = None, after_s: float = 0.0) -> None:
-        """Wait before the next try, or raise `error` when the time is over; `tell` hears of trouble that lasts.
+    def pause(
+        self, error: MgpuError, tell: Callable[[str], None] | None = None, after_s: float = 0.0
+    ) -> None:
+        """Wait before the next try, or raise `error` after the limit; `tell` is called when the trouble
+        lasts.
 
-        A wait that the server asks for (`after_s`) is kept, and does not count until `slowed_s` of them are over.
+        A wait that the server asks for (`after_s`) is observed, and does not count until they add up to
+        `slowed_s`.
         """
         now = time.monotonic()
         self._pauses += 1
@@ -128,12 +132,13 @@ def read_answer(body: bytes, answer_type: type[T]) -> T:
         return msgspec.json.decode(body, type=answer_type)
     except msgspec.DecodeError as error:
         raise RemoteProtocolError(
-            "bad-answer", f"The server's answer could not be read ({error}): install the same mgpu-jupyter on both sides."
+            "bad-answer",
+            f"The server's answer could not be read ({error}): install the same mgpu-jupyter on both sides.",
         ) from error
 
 
 def error_of(status: int, body: bytes, location: str = "") -> MgpuError:
-    """Return the error that an answer with this status means, with the server's own code and words where it gave them."""
+    """Return the error of an answer, with the server's own code and words where it has them."""
     kind = ERRORS.get(status, EngineError)
     try:
         told = msgspec.json.decode(body, type=ErrorBody)
@@ -147,9 +152,13 @@ def error_of(status: int, body: bytes, location: str = "") -> MgpuError:
 def _without_body(kind: type[MgpuError], status: int, location: str) -> MgpuError:
     where = f"The server at {location}" if location else "The server"
     if status == 404:
-        return NotFound("no-mgpu", f"{where} runs without mgpu: install mgpu-jupyter there and start it again.")
+        return NotFound(
+            "no-mgpu", f"{where} runs without mgpu: install mgpu-jupyter there and start it again."
+        )
     if status in (301, 302, 303, 307, 401, 403):
-        return Unauthorised("login-needed", f"{where} asks for a login: set MGPU_TOKEN to a valid mgpu token.")
+        return Unauthorised(
+            "login-needed", f"{where} asks for a login: set MGPU_TOKEN to a valid mgpu token."
+        )
     if kind is Unavailable:
         return Unavailable("not-ready", f"{where} is not ready (HTTP {status}): try again in a moment.")
     return kind("http-error", f"{where} answered HTTP {status}: look into its log.")

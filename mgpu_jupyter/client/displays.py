@@ -1,7 +1,7 @@
-"""What ranks displayed, found in their output: split into text and displays for notebooks, or left out so that only the text stays.
+"""Displays in the output of ranks: split into text and displays, or left out.
 
-How such a sequence looks is said in `mgpu_agent/cell/display.py`, which writes it. One that does not carry the key of the attempt is
-never shown: it is something that the job only passed on.
+Their format is described in `mgpu_agent/cell/display.py`, which writes them. A sequence without the key of
+the attempt is never shown as a display: the job only passed it on.
 """
 
 from __future__ import annotations
@@ -13,25 +13,33 @@ import msgspec
 
 BEGIN, END = "\x1b_mgpu;", "\x1b\\"
 MAX_HELD = 24 * 1024 * 1024
-"""A sequence that is longer never ends: it is let go as it is."""
+"""A longer sequence never ends: it is passed on as it is."""
 _SEQUENCE = re.compile(r"\x1b_mgpu;[^\x1b]*\x1b\\")
 T = TypeVar("T", str, bytes)
 
 
 class Display(msgspec.Struct, frozen=True):
-    """One thing that a rank displayed."""
+    """One display of a rank."""
 
-    kind: Literal["display", "update", "clear"]
+    kind: Literal["display", "update", "clear", "error"]
     data: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     id: str = ""
+
+
+def text_of(shown: Display) -> str:
+    """Return a display for those who cannot show it: its text, as whole lines."""
+    text = shown.data.get("text/plain")
+    if not isinstance(text, str) or not text:
+        return ""
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 _decode = msgspec.json.Decoder(Display).decode
 
 
 class _Held(Generic[T]):
-    """The output of one source in pieces, whole sequences at a time."""
+    """Output of one source that comes in pieces, returned in whole sequences."""
 
     def __init__(self, begin: T, end: T) -> None:
         self._begin: T = begin
@@ -41,11 +49,11 @@ class _Held(Generic[T]):
         self._empty: T = begin[:0]
 
     def feed(self, piece: T) -> T:
-        """Return all up to a sequence that is not whole yet."""
+        """Return all up to a sequence that is incomplete."""
         if self._held:
             self._held.append(piece)
             self._size += len(piece)
-            # The end may be cut in two, so the piece before counts too; most pieces of a long sequence are only kept.
+            # The end may be split, so the piece before counts; most pieces are only kept.
             if self._end not in self._held[-2][-1:] + piece and self._size <= MAX_HELD:
                 return self._empty
             piece = self._empty.join(self._held)
@@ -62,7 +70,7 @@ class _Held(Generic[T]):
         return held
 
     def _cut(self, piece: T) -> int:
-        """Return where a sequence begins that does not end within `piece`."""
+        """Return the start of a sequence that does not end within `piece`."""
         start = piece.rfind(self._begin)
         if start >= 0 and piece.find(self._end, start) < 0:
             return start
@@ -73,12 +81,12 @@ class _Held(Generic[T]):
 
 
 class Splitter:
-    """The text of one rank's stream, with the displays in it in their places."""
+    """Splits the text of one rank's stream from the displays in it."""
 
     def __init__(self) -> None:
         self._pieces: _Held[str] = _Held(BEGIN, END)
         self._inside = False
-        """Whether what comes is the text of a display that was shown."""
+        """Whether the text of a display that was shown is being read."""
 
     def feed(self, text: str, key: str) -> list[str | Display]:
         """Return text and displays; with an empty key, or for sequences of another key, only text."""
@@ -112,13 +120,13 @@ class Splitter:
 
 
 class Stripper:
-    """Bytes of one source without displays; what they say as text stays."""
+    """Bytes of one source without displays; their text stays."""
 
     def __init__(self) -> None:
         self._pieces: _Held[bytes] = _Held(BEGIN.encode(), END.encode())
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is to be written."""
+        """Return the bytes to write."""
         return _stripped(self._pieces.feed(data))
 
     def flush(self) -> bytes:
@@ -134,11 +142,16 @@ def _stripped(data: bytes) -> bytes:
 
 
 def without_displays(text: str) -> str:
-    """Return text as one who cannot show displays reads it; also when it begins within a sequence."""
+    """Return text as a reader without displays sees it, also when it begins within a sequence."""
     if END in text:
         head, _, rest = text.partition(END)
-        if BEGIN not in head and '"kind"' not in head and "\x1b" not in head and head.rstrip().endswith(("}", ";")):
-            text = rest  # the tail of a sequence whose beginning is not here
+        if (
+            BEGIN not in head
+            and '"kind"' not in head
+            and "\x1b" not in head
+            and head.rstrip().endswith(("}", ";"))
+        ):
+            text = rest  # the end of a sequence whose beginning is missing
     return _SEQUENCE.sub("", text) if BEGIN in text else text
 
 

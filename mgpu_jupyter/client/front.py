@@ -1,4 +1,4 @@
-"""How the client shows what takes a while: as text, unless a front end (the magics) puts something better in its place."""
+"""How the client shows what takes time: as text, unless a front end (the magics) shows it better."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from mgpu_agent.protocol.text import printable, tell
+from mgpu_jupyter.api.frames import EndFrame, JobFrame, OutputFrame
 from mgpu_jupyter.client.lines import Decoder, Labeller
 from mgpu_jupyter.client.words import ending
 
@@ -20,23 +21,23 @@ class Bar(Protocol):
     """One progress bar for several jobs."""
 
     def update(self, tally: Tally) -> None:
-        """Show how far they are."""
+        """Show their progress."""
 
     def say(self, text: str) -> None:
         """Show a line that stays."""
 
     def close(self) -> None:
-        """Leave the last state."""
+        """Leave the last state visible."""
 
 
 class Front(Protocol):
-    """Where things are shown."""
+    """Where progress and jobs are shown."""
 
-    def bar(self) -> Bar:
-        """Return a progress bar."""
+    def bar(self, array: Job | None = None) -> Bar:
+        """Return a progress bar, of one array if it is about that alone."""
 
     def attach(self, job: Job, rank: int | None) -> None:
-        """Show a job to its end."""
+        """Show a job until it ends."""
 
 
 class TextBar:
@@ -49,7 +50,7 @@ class TextBar:
         self._over = -1
 
     def update(self, tally: Tally) -> None:
-        """Show how far they are."""
+        """Show their progress."""
         text = f"[{'#' * (BAR_CHARS * tally.over // tally.total):{BAR_CHARS}}] {tally.text()}"
         if self._redraws:
             self._stream.write(f"\r{text:{len(self._shown)}}")
@@ -59,8 +60,12 @@ class TextBar:
         self._stream.flush()
 
     def say(self, text: str) -> None:
-        """Show a line above the bar."""
-        line = f"\r{printable(text):{len(self._shown)}}\n{self._shown}" if self._redraws else f"{printable(text)}\n"
+        """Show a line over the bar."""
+        line = (
+            f"\r{printable(text):{len(self._shown)}}\n{self._shown}"
+            if self._redraws
+            else f"{printable(text)}\n"
+        )
         self._stream.write(line)
         self._stream.flush()
 
@@ -74,13 +79,12 @@ class TextBar:
 class TextFront:
     """Plain text on this process's own streams."""
 
-    def bar(self) -> Bar:
+    def bar(self, array: Job | None = None) -> Bar:  # noqa: ARG002 - text looks alike for all jobs
         """Return a progress bar."""
         return TextBar()
 
     def attach(self, job: Job, rank: int | None) -> None:
-        """Print what the job writes; of several ranks with the rank before each line."""
-        from mgpu_jupyter.api import models
+        """Print the job's output; with several ranks, the rank before each line."""
 
         decoder, labels = Decoder(), None
         info = job.info
@@ -89,12 +93,12 @@ class TextFront:
         try:
             with job.follow(rank=rank) as frames:
                 for frame in frames:
-                    if isinstance(frame, models.OutputFrame):
+                    if isinstance(frame, OutputFrame):
                         text = decoder.feed((frame.rank, frame.stream), frame.data)
                         stream = sys.stderr if frame.stream == "stderr" else sys.stdout
                         stream.write(text if labels is None else labels.feed(frame.rank, text, frame.stream))
                         stream.flush()
-                    elif isinstance(frame, models.JobFrame | models.EndFrame):
+                    elif isinstance(frame, JobFrame | EndFrame):
                         job.snapshot = frame.job
         except KeyboardInterrupt:
             tell(left(job), file=sys.stderr)
@@ -103,18 +107,20 @@ class TextFront:
 
 
 def left(job: Job) -> str:
-    """Return what is said when somebody leaves a job that goes on."""
-    return f"Left {job.id}; it goes on. `mgpu attach {job.id}` shows it again, `mgpu_cancel {job.id}` ends it."
+    """Return the sentence for a user who leaves a job that goes on."""
+    return (
+        f"Left {job.id}; it goes on. `mgpu attach {job.id}` shows it again, `mgpu_cancel {job.id}` ends it."
+    )
 
 
 _current: list[Front] = [TextFront()]
 
 
 def now() -> Front:
-    """Return where things are shown now."""
+    """Return the front end in use."""
     return _current[-1]
 
 
 def use(front: Front) -> None:
-    """Show things there from now on."""
+    """Use this front end from now on."""
     _current[:] = [front]

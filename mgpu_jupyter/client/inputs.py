@@ -1,5 +1,5 @@
-"""Variables of this process on their way to a cell: read, refused by name if they cannot travel, and of the rest only that sent which
-the master does not have.
+"""Sends variables of this process for a cell: packs them, refuses by name those that cannot travel, and sends
+the pieces that the master does not have.
 
 Several pieces are hashed and sent at once. Nothing is copied on this side.
 """
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from mgpu_agent.protocol import variable_file
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import VALUES_PIECE_BYTES, Entry, Folder, digest_of, encode_folder
-from mgpu_jupyter.api import folders as api
-from mgpu_jupyter.api.variables import PythonAnswers, PythonQuestion
+from mgpu_jupyter.api import files as api
+from mgpu_jupyter.api.files import PythonAnswers, PythonQuestion
 from mgpu_jupyter.client import nearby
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.folder import missing_of
@@ -28,13 +28,13 @@ from mgpu_jupyter.model.job import JobSpec
 MAX_BYTES = 2 * 1024**3
 LIMIT_VARIABLE = "MGPU_VALUES_LIMIT"
 SENDERS = 3
-AT_ONCE = 4  # pieces that are laid before the server is asked to take them
+AT_ONCE = 4  # pieces that are put into the tray before the server is asked to take them
 NAME = "values"
 _MIB = 1024 * 1024
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of variables that were sent."""
+class SentVariables(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of sending variables."""
 
     digest: str
     sizes: dict[str, int]
@@ -46,13 +46,14 @@ def looked_up(names: Sequence[str], namespace: Mapping[str, object]) -> dict[str
     for name in names:
         if name not in namespace:
             raise InvalidRequest(
-                "no-such-variable", f"--in {name}: there is no variable {name} in this notebook; run the cell that sets it."
+                "no-such-variable",
+                f"--in {name}: there is no variable {name} in this notebook; run the cell that sets it.",
             )
     return {name: namespace[name] for name in names}
 
 
 def limit_bytes() -> int:
-    """Return how much may travel in all, each way."""
+    """Return how many bytes may travel in all, each way."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     if not text:
         return MAX_BYTES
@@ -70,8 +71,10 @@ def packed(variables: Mapping[str, object]) -> variable_file.Packed:
         raise InvalidRequest("cannot-travel", str(error)) from error
 
 
-def with_inputs(caller: Caller, spec: JobSpec, variables: Mapping[str, object]) -> tuple[JobSpec, Sent | None, str]:
-    """Return the request with its variables, which are sent, what that was, and a sentence about nodes that it cannot use."""
+def with_inputs(
+    caller: Caller, spec: JobSpec, variables: Mapping[str, object]
+) -> tuple[JobSpec, SentVariables | None, str]:
+    """Return the request with its variables, what was sent, and a sentence about unsuitable nodes."""
     if not variables and not spec.outputs:
         return spec, None, ""
     ready = packed(variables) if variables else None
@@ -82,8 +85,8 @@ def with_inputs(caller: Caller, spec: JobSpec, variables: Mapping[str, object]) 
     return replace(spec, inputs=sent.digest), sent, note
 
 
-def send_values(caller: Caller, ready: variable_file.Packed) -> Sent:
-    """Send what the master does not have of these variables."""
+def send_values(caller: Caller, ready: variable_file.Packed) -> SentVariables:
+    """Send the pieces of these variables that the master does not have."""
     pieces = list(ready.pieces(VALUES_PIECE_BYTES))
     with ThreadPoolExecutor(SENDERS, thread_name_prefix="mgpu-send") as senders:
         digests = tuple(senders.map(digest_of, pieces))
@@ -95,12 +98,21 @@ def send_values(caller: Caller, ready: variable_file.Packed) -> Sent:
         tray = nearby.tray_of(near)
         batch = AT_ONCE if tray is not None else 1
         batches = [missing[start : start + batch] for start in range(0, len(missing), batch)]
-        list(senders.map(lambda batch: _send_batch(caller, tray, {digest: by_digest[digest] for digest in batch}), batches))
-    return Sent(digest=name, sizes=ready.sizes, sent_bytes=sum(len(by_digest[digest]) for digest in missing if digest != name))
+        list(
+            senders.map(
+                lambda batch: _send_batch(caller, tray, {digest: by_digest[digest] for digest in batch}),
+                batches,
+            )
+        )
+    return SentVariables(
+        digest=name,
+        sizes=ready.sizes,
+        sent_bytes=sum(len(by_digest[digest]) for digest in missing if digest != name),
+    )
 
 
 def _send_batch(caller: Caller, tray: str | None, pieces: Mapping[str, memoryview]) -> None:
-    """Send pieces: to a server of this machine by laying them where it looks for them, and what it does not find there over HTTP."""
+    """Send pieces: put them where a server of this machine looks, and send the rest over HTTP."""
     left: Sequence[str] = tuple(pieces)
     if tray is not None:
         try:
@@ -111,28 +123,38 @@ def _send_batch(caller: Caller, tray: str | None, pieces: Mapping[str, memoryvie
                 nearby.take_back(tray, digest)
     for digest in left:
         body = pieces[digest]
-        caller.call(Request(method="POST", path="folders/pieces", headers={"Content-Type": api.RAW}, body=body), api.Digests)
+        caller.call(
+            Request(method="POST", path="folders/pieces", headers={"Content-Type": api.RAW}, body=body),
+            api.Digests,
+        )
 
 
 # --- the same Python -----------------------------------------------------------------------------------
 
 
 def with_same_python(caller: Caller, spec: JobSpec) -> tuple[JobSpec, str]:
-    """Keep a request from nodes whose Python has another minor version, and say so; refuse it when none is left."""
+    """Exclude nodes whose Python has another minor version; refuse the request when none is left."""
     here = spec.kernel_python_version
-    question = PythonQuestion(python=spec.python, kernel_python=spec.kernel_python, kernel_python_version=here)
-    told = caller.call(Request(method="POST", path="pythons", body=msgspec.json.encode(question)), PythonAnswers).nodes
+    question = PythonQuestion(
+        python=spec.python, kernel_python=spec.kernel_python, kernel_python_version=here
+    )
+    told = caller.call(
+        Request(method="POST", path="pythons", body=msgspec.json.encode(question)), PythonAnswers
+    ).nodes
     named = {*spec.nodelist, *spec.node_gpu_ids}
     told = tuple(one for one in told if one.node not in spec.exclude and (not named or one.node in named))
     others = [one for one in told if one.version != here]
     if not others:
         return spec, ""
-    which = ", ".join(f"{one.node} (Python {one.version}, {one.path})" for one in others[:5]) + (" and others" if len(others) > 5 else "")
+    which = ", ".join(f"{one.node} (Python {one.version}, {one.path})" for one in others[:5]) + (
+        " and others" if len(others) > 5 else ""
+    )
     why = f"This notebook has Python {here}, and what one version pickles another need not be able to read"
     if named or len(others) == len(told):
         raise InvalidRequest(
             "other-python",
-            f"{why}: --in and --out do not reach {which}. Name a Python {here} that is there with --python, or leave out --in and --out.",
+            f"{why}: --in and --out do not reach {which}. Name a Python {here} that is there with --python, "
+            f"or leave out --in and --out.",
         )
     excluded = tuple(dict.fromkeys((*spec.exclude, *(one.node for one in others))))
     return replace(spec, exclude=excluded), f"{why}: the job keeps off {which}."

@@ -1,4 +1,4 @@
-"""A job in the user's hand: asks the server, keeps what can no longer change."""
+"""A job as an object: asks the server, keeps what can no longer change."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Self
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import models, traces
-from mgpu_jupyter.api.live import JobUsage
-from mgpu_jupyter.api.results import ResultList, Summary
+from mgpu_jupyter.api import models, requests, traces
+from mgpu_jupyter.api.files import ResultList
+from mgpu_jupyter.api.frames import EndedJob, EndFrame, JobFrame
+from mgpu_jupyter.api.histories import JobUsage
+from mgpu_jupyter.api.traces import Summary
 from mgpu_jupyter.client import front
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.displays import Stripper
+from mgpu_jupyter.client.fetching import download, result_of, wait_for_results
 from mgpu_jupyter.client.follow import Follow
-from mgpu_jupyter.client.histories import usage_of
 from mgpu_jupyter.client.lines import Labeller
-from mgpu_jupyter.client.outputs import result_of
-from mgpu_jupyter.client.results import download, wait_for_results
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.model import explanations
 from mgpu_jupyter.model.job import MAX_TASKS, JobState
@@ -30,48 +30,61 @@ from mgpu_jupyter.model.job import MAX_TASKS, JobState
 TAIL_BYTES = 64 * 1024
 OUTPUT_PAGE_BYTES = 4 * 1024 * 1024
 NO_RANK = MAX_TASKS
-"""A rank that no job has: its stream tells the changes of the job and carries no output."""
+"""A rank that no job has: its stream has the changes of the job and no output."""
 
 
 class Job:
-    """One job: `id state exit_code info`, and `wait cancel hold release update requeue output tail follow attach explain trace`.
+    """One job: `id state exit_code info`, `wait cancel hold release requeue`, `output tail follow attach` …
 
-    `await job` gives the job when it is over.
+    `await job` returns the job when it is over.
     """
 
     def __init__(self, caller: Caller, job_id: str, info: models.Job | None = None) -> None:
         self.id = JobId(job_id)
         self.snapshot = info
-        """What was seen last, if anything; asking for it sends no request."""
+        """The last known state, if any; reading it sends no request."""
+        self.ended: EndedJob | None = None
+        """How it ended, if that was learnt while waiting for many jobs."""
         self._caller = caller
 
     @property
     def caller(self) -> Caller:
-        """Return what sends its requests."""
+        """Return the sender of its requests."""
         return self._caller
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} {self.snapshot.state}>" if self.snapshot else f"<Job {self.id}>"
+        return f"<Job {self.id} {self.last_state}>" if self.last_state else f"<Job {self.id}>"
 
     @property
     def info(self) -> models.Job:
-        """Return the job as it is now."""
+        """Return the present state of the job, with all details."""
         if self.snapshot is not None and self.snapshot.state.is_final:
             return self.snapshot
         return self.refresh()
 
     @property
+    def last_state(self) -> JobState | None:
+        """Return the last known state, if any; sends no request."""
+        seen = self.ended or self.snapshot
+        return seen.state if seen is not None else None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it is known to be over; sends no request."""
+        return self.last_state is not None and self.last_state.is_final
+
+    @property
     def state(self) -> JobState:
-        """Return the state as it is now."""
-        return self.info.state
+        """Return the present state."""
+        return (self.ended or self.info).state
 
     @property
     def exit_code(self) -> int | None:
         """Return the exit code, or None while there is none."""
-        return self.info.exit_code
+        return (self.ended or self.info).exit_code
 
     def refresh(self) -> models.Job:
-        """Ask the server and return the job as it is now."""
+        """Ask the server and return the present state of the job."""
         self.snapshot = self._caller.call(Request(path=f"jobs/{self.id}"), models.Job)
         return self.snapshot
 
@@ -84,7 +97,7 @@ class Job:
             frames.deadline = deadline
             try:
                 for frame in frames:
-                    if isinstance(frame, models.JobFrame | models.EndFrame):
+                    if isinstance(frame, JobFrame | EndFrame):
                         self.snapshot = frame.job
                     if self.snapshot is not None and self.snapshot.state.is_final:
                         break
@@ -93,7 +106,7 @@ class Job:
         return self
 
     def __await__(self) -> Generator[object, None, Self]:
-        """Wait for its end beside everything else that the event loop does; giving up leaves the job alone."""
+        """Wait for its end without blocking the event loop; giving up leaves the job running."""
         return self._over().__await__()
 
     async def _over(self) -> Self:
@@ -110,7 +123,7 @@ class Job:
             if not left.is_set():
                 loop.call_soon_threadsafe(over.set)
 
-        # A thread of its own, and a daemon: one of the loop's pool would keep the interpreter from ending as long as the job runs.
+        # A daemon thread: one of the loop's pool would keep the interpreter alive as long as the job runs.
         threading.Thread(target=watch, name=f"mgpu-await-{self.id}", daemon=True).start()
         try:
             await over.wait()
@@ -121,29 +134,31 @@ class Job:
         return self
 
     def wait_unless(self, left: threading.Event) -> None:
-        """Wait until it is over, or somebody left; the server's pings are when that is looked at."""
+        """Wait until it is over, or `left` is set; that is checked at each ping of the server."""
         if self.info.state.is_final:
             return
         with self.follow(rank=NO_RANK) as frames:
             for frame in frames:
                 if left.is_set():
                     return
-                if isinstance(frame, models.JobFrame | models.EndFrame):
+                if isinstance(frame, JobFrame | EndFrame):
                     self.snapshot = frame.job
                     if frame.job.state.is_final:
                         return
 
-    def cancel(self, *, retry_s: float | None = None) -> models.CancelAnswer:
+    def cancel(self, *, retry_s: float | None = None) -> requests.CancelAnswer:
         """Cancel the job; the end follows by itself, and a second time is no error."""
         request = Request(method="POST", path=f"jobs/{self.id}/cancel")
-        return self._caller.call(request, models.CancelAnswer, retry_s=retry_s)
+        return self._caller.call(request, requests.CancelAnswer, retry_s=retry_s)
 
     def explain(self) -> explanations.Explanation:
         """Return why it waits, what would start it now, and what it was told before."""
         return self._caller.call(Request(path=f"jobs/{self.id}/explain"), explanations.Explanation)
 
     def trace(self, *, verify: bool = False) -> traces.Trace:
-        """Return its whole way: when, where, by which process; with `verify` its nodes are asked what is there now."""
+        """Return its whole trace: when, where, by which process; `verify` asks its nodes for the present
+        state.
+        """
         query = {"verify": "1"} if verify else {}
         return self._caller.call(Request(path=f"jobs/{self.id}/trace", query=query), traces.Trace)
 
@@ -152,15 +167,17 @@ class Job:
         return self._caller.call(Request(path=f"jobs/{self.id}/results"), ResultList)
 
     def wait_for_results(self, timeout: float | None = 60.0) -> ResultList:
-        """Return them once nothing more is to come; they follow the job's end."""
+        """Return them once they are complete; they follow the job's end."""
         return wait_for_results(self._caller, self.id, timeout)
 
     def download_results(self, to: str | os.PathLike[str]) -> list[Path]:
-        """Bring its files into a directory, each verified; of several nodes, each node's into one of its own."""
+        """Fetch its files, each verified, into a directory; with several nodes, one directory for each."""
         return download(self._caller, self.wait_for_results(), Path(to))
 
     def result(self) -> object:
-        """Return the variables that its cell left (`--out`): one value, of several names a dict; of several ranks, lists of them."""
+        """Return the variables that its cell returned (`--out`): a value, a dict of several, lists of
+        ranks.
+        """
         return result_of(self._caller, self.id)
 
     def summary(self) -> Summary:
@@ -171,28 +188,28 @@ class Job:
         """Return how busy each of its GPUs was while it ran, what it asked for and used, and a hint."""
         return usage_of(self._caller, self.id, points)
 
-    def hold(self) -> models.OrderAnswer:
+    def hold(self) -> requests.OrderAnswer:
         """Keep the job from starting until it is released."""
-        return self._change(models.JobChange(hold=True))
+        return self._change(requests.JobChange(hold=True))
 
-    def release(self) -> models.OrderAnswer:
+    def release(self) -> requests.OrderAnswer:
         """Let a held job start."""
-        return self._change(models.JobChange(release=True))
+        return self._change(requests.JobChange(release=True))
 
-    def update(self, *, priority: int | None = None, time_limit: float | None = None) -> models.OrderAnswer:
+    def update(self, *, priority: int | None = None, time_limit: float | None = None) -> requests.OrderAnswer:
         """Give the job another priority (while it waits) or time limit in seconds (until it ends)."""
-        return self._change(models.JobChange(priority=priority, time_limit_s=time_limit))
+        return self._change(requests.JobChange(priority=priority, time_limit_s=time_limit))
 
-    def requeue(self) -> models.OrderAnswer:
+    def requeue(self) -> requests.OrderAnswer:
         """End what runs of the job; it waits again in its old place."""
-        return self._caller.call(Request(method="POST", path=f"jobs/{self.id}/requeue"), models.OrderAnswer)
+        return self._caller.call(Request(method="POST", path=f"jobs/{self.id}/requeue"), requests.OrderAnswer)
 
-    def _change(self, change: models.JobChange) -> models.OrderAnswer:
+    def _change(self, change: requests.JobChange) -> requests.OrderAnswer:
         request = Request(method="PATCH", path=f"jobs/{self.id}", body=msgspec.json.encode(change))
-        return self._caller.call(request, models.OrderAnswer)
+        return self._caller.call(request, requests.OrderAnswer)
 
     def output(self, rank: int | None = None) -> str:
-        """Return what the job printed so far; of several ranks one after the other, with the rank before each line."""
+        """Return the job's output so far; of several ranks in order, with the rank before each line."""
         if rank is not None:
             return self.output_bytes(rank).decode("utf-8", "replace")
         ranks = rank_count(self.info)
@@ -201,16 +218,20 @@ class Job:
         parts = []
         for one in range(ranks):
             labeller = Labeller("{}: ")
-            parts.append(labeller.feed(one, self.output_bytes(one).decode("utf-8", "replace")) + labeller.flush(one))
+            parts.append(
+                labeller.feed(one, self.output_bytes(one).decode("utf-8", "replace")) + labeller.flush(one)
+            )
         return "".join(parts)
 
     def output_bytes(self, rank: int = 0, offset: int = 0) -> bytes:
-        """Return what one rank printed so far, from byte `offset` on; of what it displayed, the text."""
+        """Return the output of one rank so far, from byte `offset` on; of displays, the text."""
         parts: list[bytes] = []
         while True:
             query = {"rank": str(rank), "offset": str(offset), "limit": str(OUTPUT_PAGE_BYTES)}
             headers = {"Accept": "application/octet-stream"}
-            data = self._caller.send(Request(path=f"jobs/{self.id}/output", query=query, headers=headers)).body
+            data = self._caller.send(
+                Request(path=f"jobs/{self.id}/output", query=query, headers=headers)
+            ).body
             if not data:
                 stripper = Stripper()
                 return stripper.feed(b"".join(parts)) + stripper.flush()
@@ -223,22 +244,29 @@ class Job:
         while True:
             query = {"rank": str(rank), "tail": str(size), "limit": str(size)}
             headers = {"Accept": "application/octet-stream"}
-            data = self._caller.send(Request(path=f"jobs/{self.id}/output", query=query, headers=headers)).body
+            data = self._caller.send(
+                Request(path=f"jobs/{self.id}/output", query=query, headers=headers)
+            ).body
             found = data.decode("utf-8", "replace").splitlines(keepends=True)
             if len(found) > lines or len(data) < size or size >= models.MAX_OUTPUT_LIMIT:
                 return "".join(found[-lines:]) if lines > 0 else ""
             size *= 8
 
     def attach(self, rank: int | None = None) -> Self:
-        """Show its output from the start and go on live until it is over; an interrupt leaves it, and it goes on."""
+        """Show its output from the start and live until it is over; an interrupt leaves it running."""
         front.now().attach(self, rank)
         return self
 
     def follow(self, offsets: Mapping[int, int] | None = None, *, rank: int | None = None) -> Follow:
-        """Iterate over output and changes from the start (or `offsets`, by rank) to the job's end, across lost connections."""
+        """Iterate over output and changes from the start, or `offsets` by rank, across lost connections."""
         return Follow(self._caller, self.id, offsets, rank)
 
 
 def rank_count(info: models.Job) -> int:
     """Return how many ranks a job has, as far as it is known."""
     return max(len({placement.rank for placement in info.placements}), len(info.nodes), 1)
+
+
+def usage_of(caller: Caller, job_id: str, points: int) -> JobUsage:
+    """Return what a job used."""
+    return caller.call(Request(path=f"jobs/{job_id}/usage", query={"points": str(points)}), JobUsage)

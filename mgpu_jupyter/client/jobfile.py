@@ -1,6 +1,8 @@
-"""Job files: a script with `#MGPU` and `#SBATCH` lines above its first command. Text in; a checked request or findings by line out.
+"""Job files: scripts with `#MGPU` and `#SBATCH` lines. Turns text into a checked request, or findings by
+line.
 
-A finding is one sentence that says what is wrong, or not honoured, and what to do. Reads no file and sends nothing.
+A finding is one sentence that says what is wrong, or not supported, and what to do. Reads no file and sends
+nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Directive(msgspec.Struct, frozen=True):
-    """A line that says what the job needs."""
+    """A line with flags of the job."""
 
     line: int
     words: tuple[str, ...]
-    """As `mgpu_srun` would be given them."""
+    """As arguments of `mgpu_srun`."""
 
 
 class JobFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +60,17 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_bytes(data: bytes) -> str | Finding:
-    """Return the text of a file, or what keeps it from being text."""
+    """Return the text of a file, or why it is not text."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return _error(line, f"Byte {error.start + 1} is not UTF-8: save the file as UTF-8 text.")
     if "\0" in text:
-        return _error(text.count("\n", 0, text.index("\0")) + 1, "There is a NUL character: remove it, a script is text.")
+        return _error(
+            text.count("\n", 0, text.index("\0")) + 1,
+            "There is a NUL character: remove it, a script is text.",
+        )
     return text
 
 
@@ -78,15 +83,16 @@ def read_job_file(
     arguments: Sequence[str] = (),
     here: Here | None = None,
 ) -> JobFile:
-    """Return what the text of a file asks for; `flags` of the command line go before its own, `arguments` go to the script."""
+    """Return what a file asks for; `flags` override its own, and `arguments` go to the script."""
     here = here or Here.real()
     findings = _shape(text)
     directives = _directives(text, findings)
     if any(finding.level == "error" for finding in findings):
         return JobFile(submission=None, findings=tuple(findings))
-    words: list[str] = [] if _names_job(directives, flags) else ["--name", _plain(name)]
+    called = "" if _names_job(directives, flags) else _plain(name)
+    words: list[str] = ["--name", called] if called else []
     submission: Submission | None = None
-    # Read again with each line, so that what contradicts an earlier line is found at the later one.
+    # Parsed again with each line, so that a contradiction is reported at the later line.
     for line, more in [(1, ()), *((one.line, one.words) for one in directives), (1, tuple(flags))]:
         words += more
         try:
@@ -100,17 +106,23 @@ def read_job_file(
     except InvalidRequest as error:
         findings.append(_error(1, error.message))
         return JobFile(submission=None, findings=tuple(findings))
-    return JobFile(submission=replace(submission, spec=spec, background=True), findings=tuple(sorted(findings, key=lambda one: one.line)))
+    return JobFile(
+        submission=replace(submission, spec=spec, background=True),
+        findings=tuple(sorted(findings, key=lambda one: one.line)),
+    )
 
 
 def with_arguments(spec: JobSpec, text: str, arguments: Sequence[str], name: str) -> JobSpec:
-    """Return the request with words for the script; they go by the command line of its interpreter."""
+    """Return the request with arguments for the script, on the command line of its interpreter."""
     if not arguments:
         return spec
     words = interpreter(text)
     program = words[-1].rpartition("/")[2] if words else ""
     if program not in SHELLS and not _PYTHON.fullmatch(program):
-        raise InvalidRequest("no-arguments", f"{program or 'This interpreter'} cannot be given words for the script: use --env NAME=VALUE.")
+        raise InvalidRequest(
+            "no-arguments",
+            f"{program or 'This interpreter'} cannot be given words for the script: use --env NAME=VALUE.",
+        )
     own = (name,) if program in SHELLS else ()
     return replace(spec, script=None, command=(*words, "-c", text, *own, *arguments))
 
@@ -132,15 +144,35 @@ def _shape(text: str) -> list[Finding]:
     if not text.strip():
         return [_error(1, "The file is empty: write a script that begins with #!/bin/bash.")]
     if len(text) > MAX_SCRIPT_CHARS:
-        return [_error(1, f"The file has over {MAX_SCRIPT_CHARS} characters: let the script read its data from another file.")]
+        return [
+            _error(
+                1,
+                f"The file has over {MAX_SCRIPT_CHARS} characters: let the script read its data from "
+                f"another file.",
+            )
+        ]
     findings = []
     lines = text.split("\n")
     if lines[0].endswith("\r"):
-        findings.append(_error(1, "Lines end with CR LF, which no Unix interpreter takes: convert it with  sed -i 's/\\r$//' FILE"))
+        findings.append(
+            _error(
+                1,
+                "Lines end with CR LF, which no Unix interpreter takes: convert it with  sed -i 's/\\r$//' "
+                "FILE",
+            )
+        )
     elif not lines[0].startswith("#!"):
-        findings.append(_error(1, "The first line must name the interpreter: begin the file with #!/bin/bash or #!/usr/bin/env python3."))
+        findings.append(
+            _error(
+                1,
+                "The first line must name the interpreter: begin the file with #!/bin/bash or "
+                "#!/usr/bin/env python3.",
+            )
+        )
     elif not lines[0][2:].strip().startswith("/"):
-        findings.append(_error(1, "The interpreter must be a whole path: write #!/bin/bash or #!/usr/bin/env python3."))
+        findings.append(
+            _error(1, "The interpreter must be a whole path: write #!/bin/bash or #!/usr/bin/env python3.")
+        )
     elif not any(line.strip() and not line.lstrip().startswith("#") for line in lines):
         findings.append(_error(len(lines), "There is no command below the directives: write what is to run."))
     return findings
@@ -155,10 +187,16 @@ def _directives(text: str, findings: list[Finding]) -> list[Directive]:
             is_body = is_body or bool(line.strip() and not line.lstrip().startswith("#"))
             if not is_body and number > 1 and _NEAR.match(line):
                 findings.append(
-                    _warning(number, "This looks like a directive and is a comment: write #MGPU or #SBATCH, and a blank after it.")
+                    _warning(
+                        number,
+                        "This looks like a directive and is a comment: write #MGPU or #SBATCH, and a blank "
+                        "after it.",
+                    )
                 )
         elif is_body:
-            findings.append(_warning(number, f"#{match[1]} below the first command does not count: move the line up."))
+            findings.append(
+                _warning(number, f"#{match[1]} below the first command does not count: move the line up.")
+            )
         else:
             try:
                 found.append(_directive(number, match[1], match[2], findings))
@@ -171,7 +209,9 @@ def _directive(number: int, family: str, rest: str, findings: list[Finding]) -> 
     try:
         words = shlex.split(rest, comments=True)
     except ValueError:
-        raise InvalidRequest("bad-directive", "A quotation mark is not closed: close it on the same line.") from None
+        raise InvalidRequest(
+            "bad-directive", "A quotation mark is not closed: close it on the same line."
+        ) from None
     if not words:
         raise InvalidRequest("bad-directive", f"#{family} without a flag: write it like #{family} --gpus 1.")
     if family == "SBATCH":
@@ -181,16 +221,24 @@ def _directive(number: int, family: str, rest: str, findings: list[Finding]) -> 
     flags, command = split_command(srun_parser(PROG), words)
     if len(flags) < len(words):
         word = command[0] if command else "--"
-        raise InvalidRequest("bad-directive", f"{word!r} is no flag: write it like #MGPU --gpus 1; commands go below the directives.")
+        raise InvalidRequest(
+            "bad-directive",
+            f"{word!r} is no flag: write it like #MGPU --gpus 1; commands go below the directives.",
+        )
     for flag in (word.partition("=")[0] for word in flags):
         if flag in NOT_IN_FILES:
-            raise InvalidRequest("bad-directive", f"{flag} has no meaning in a job file: leave it out, or give it to mgpu_sbatch itself.")
+            raise InvalidRequest(
+                "bad-directive",
+                f"{flag} has no meaning in a job file: leave it out, or give it to mgpu_sbatch itself.",
+            )
     return Directive(number, tuple(words))
 
 
 def _names_job(directives: Sequence[Directive], flags: Sequence[str]) -> bool:
     words = [word for one in directives for word in one.words] + list(flags)
-    return any(word.partition("=")[0] in table.BY_DEST["name"].names or word.startswith("-J") for word in words)
+    return any(
+        word.partition("=")[0] in table.BY_DEST["name"].names or word.startswith("-J") for word in words
+    )
 
 
 def _plain(name: str) -> str:

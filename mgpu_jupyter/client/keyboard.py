@@ -1,4 +1,4 @@
-"""This process's stdin as a source of input, and its terminal in raw mode and back. Sends nothing."""
+"""This process's stdin as a source of input, and its terminal in raw mode. Sends nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 
 DETACH_HELP = "Enter ~ . leaves it running"
-_ESCAPE, _DOT = 0x7E, 0x2E  # ~ and . after a line break, as ssh has it
+_ESCAPE, _DOT = 0x7E, 0x2E  # ~ and . after a line break, as in ssh
 _LINE_BREAKS = (0x0D, 0x0A)
 
 
@@ -25,7 +25,7 @@ def terminal_size(descriptor: int = 0) -> tuple[int, int] | None:
 
 
 class Stdin:
-    """What is typed or piped into this process. `on_detach` makes it watch for the escape of a raw terminal."""
+    """Input that is typed or piped into this process. With `on_detach` it recognises the escape of ssh."""
 
     def __init__(self, descriptor: int = 0, on_detach: Callable[[], None] | None = None) -> None:
         self._descriptor = descriptor
@@ -40,7 +40,7 @@ class Stdin:
         self._start = self._where()
 
     def fileno(self) -> int:
-        """Return the descriptor; -1 while the terminal belongs to somebody else, who would be stopped by our reading."""
+        """Return the descriptor; -1 while this process is in the background, where reading would stop it."""
         if self._is_terminal:
             with contextlib.suppress(OSError):
                 if os.tcgetpgrp(self._descriptor) != os.getpgrp():
@@ -48,7 +48,7 @@ class Stdin:
         return self._descriptor
 
     def read(self, size: int) -> bytes | None:
-        """Return what is there; none at the end, and None for an escape."""
+        """Return what is there; empty at the end, and None for an escape."""
         data = os.read(self._descriptor, size)
         if self._on_detach is None or not data:
             return data
@@ -68,7 +68,7 @@ class Stdin:
         return bytes(kept) or None
 
     def rewind(self) -> bool:
-        """Go back to the beginning of a file; a terminal just goes on."""
+        """Go back to the beginning of a file; a terminal just continues."""
         if self._is_terminal:
             return True
         if self._start is None:
@@ -84,7 +84,7 @@ class Stdin:
 
 
 class Nothing:
-    """A source that never gives anything and never ends."""
+    """A source that never has input and never ends."""
 
     def fileno(self) -> int:
         """Return that there is nothing to wait for."""
@@ -94,12 +94,12 @@ class Nothing:
         """Return nothing."""
 
     def rewind(self) -> bool:
-        """Say that nothing needs to be sent again."""
+        """Return that nothing needs to be sent again."""
         return True
 
 
 class RawTerminal:
-    """The terminal of this process, passed on byte by byte while it is raw; brought back whatever happens."""
+    """The terminal of this process, passed on byte by byte while it is raw; always restored."""
 
     def __init__(self, on_resize: Callable[[int, int], None], descriptor: int = 0) -> None:
         self._on_resize = on_resize
@@ -125,7 +125,7 @@ class RawTerminal:
         self._resized()
 
     def leave(self) -> None:
-        """Bring it back."""
+        """Restore the terminal."""
         before, self._before = self._before, None
         if before is None:
             return

@@ -1,13 +1,14 @@
-"""Reads a line that no shell has read (of a magic or a form): words as a POSIX shell splits them, with `$name` from the notebook.
-Runs nothing.
+"""Reads a line that no shell has read (of a magic or a form): words as a POSIX shell splits them, with
+`$name` from the notebook. Runs nothing.
 
-Rules, in place of IPython's own substitution, which would rewrite `awk '{print}'` and `for i in …; do echo $i`:
-single quotes and `\\$` protect; elsewhere `$name` and `${name}` are the notebook's variable if it is text, a number or a path, else the
-kernel's environment variable (as in a shell), else they stay as they are. Variables that a job finds set on its node (`MGPU_…`,
-`CUDA_VISIBLE_DEVICES`, `RANK` …) always stay, for the shell there. `{expression}` is Python before `--` and plain text after it.
+Rules, in place of IPython's own substitution, which would rewrite `awk '{print}'` and `for i in …; do echo
+$i`: single quotes and `\\$` protect; elsewhere `$name` and `${name}` are the notebook's variable if it is
+text, a number or a path, else the kernel's environment variable (as in a shell), else they stay as they are.
+Variables that a job finds set on its node (`MGPU_…`, `CUDA_VISIBLE_DEVICES`, `RANK` …) always stay, for the
+shell there. `{expression}` is Python before `--` and plain text after it.
 
-A command is its words, unless something outside quotes needs a shell (`a && b`, `x > y`, `*.py`, `$RANK`, `A=1 b`): then the text from
-there on runs under `bash -lc` on the node, with values of the notebook quoted.
+A command is its words, unless something outside quotes needs a shell (`a && b`, `x > y`, `*.py`, `$RANK`,
+`A=1 b`): then the text from there on runs under `bash -lc` on the node, with values of the notebook quoted.
 """
 
 from __future__ import annotations
@@ -27,23 +28,25 @@ Lookup = Callable[[str], str | None]
 """The value of a name or an expression, or None to leave the text as it is."""
 
 JOB_PREFIXES = ("MGPU_", "CUDA_", "SLURM_", "PET_", "OMPI_")
-JOB_VARIABLES = frozenset(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+JOB_VARIABLES = frozenset(
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+)
 MAX_LINE_CHARS = 2 * MAX_COMMAND_CHARS  # quotes and flags beside the command
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _EXPRESSION = re.compile(r"\{([^{}]+)\}")
 OPERATORS = frozenset(";&|<>`")
 SHELL_SIGNS = OPERATORS | frozenset("*?[")
-"""What a shell acts upon outside quotes."""
+"""Characters that a shell acts upon outside quotes."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _RUN = re.compile(r"[^\s'\"\\$;&|<>`*?\[{]+")
 _QUOTED_RUN = re.compile(r'[^"\\${]+')
-"""Characters that mean themselves."""
+"""Characters without a special meaning."""
 _IN_QUOTES = re.compile(r'["$`\\]')
 _HISTORY = re.compile(r"_+[a-z]*\d*")  # IPython's `_`, `__`, `_12`, `_i3`
 
 
 def variables(namespace: Mapping[str, object], environ: Mapping[str, str]) -> Lookup:
-    """Return how `$name` is looked up."""
+    """Return the function that looks up `$name`."""
 
     def lookup(name: str) -> str | None:
         value = None if _HISTORY.fullmatch(name) else namespace.get(name)
@@ -59,32 +62,36 @@ def variables(namespace: Mapping[str, object], environ: Mapping[str, str]) -> Lo
 
 
 class Typed(msgspec.Struct, frozen=True):
-    """What a line says."""
+    """A parsed line."""
 
     words: list[str]
     text: str
     """The line as a shell on a node would read it."""
     begins: list[int]
-    """Where each word begins in that."""
+    """Where each word begins in that text."""
     needs_shell: list[bool]
-    """Of each word: whether only a shell can do what it says."""
+    """For each word: whether it needs a shell."""
 
     def command(self, at: int) -> list[str]:
         """Return the command that begins at a word: its words, or a shell with its text."""
-        if at < len(self.words) and (any(self.needs_shell[at:]) or _ASSIGNMENT.match(self.text, self.begins[at])):
+        if at < len(self.words) and (
+            any(self.needs_shell[at:]) or _ASSIGNMENT.match(self.text, self.begins[at])
+        ):
             return in_shell(self.text[self.begins[at] :].strip())
         return self.words[at:]
 
 
 def in_shell(text: str) -> list[str]:
-    """Return how text for a shell runs."""
+    """Return the command that runs text in a shell."""
     return ["bash", "-lc", text]
 
 
 def read_line(line: str, lookup: Lookup = lambda _: None, evaluate: Lookup = lambda _: None) -> Typed:
-    """Return what a line says; a value is never split into several words."""
+    """Return the parsed line; a value is never split into several words."""
     if len(line) > MAX_LINE_CHARS:
-        raise InvalidRequest("command-too-long", f"The line is over {MAX_LINE_CHARS} characters: put it into a script file.")
+        raise InvalidRequest(
+            "command-too-long", f"The line is over {MAX_LINE_CHARS} characters: put it into a script file."
+        )
     return _Reader(line, _Values(lookup, evaluate)).read()
 
 
@@ -94,12 +101,12 @@ def split_line(line: str, lookup: Lookup, evaluate: Lookup = lambda _: None) -> 
 
 
 def split_words(line: str) -> list[str]:
-    """Return the words of a line in which IPython has put the values already."""
+    """Return the words of a line in which IPython has already substituted the values."""
     return read_line(line).words
 
 
 class _Reader:
-    """Goes through a line once, and writes down words and shell text beside each other."""
+    """Goes through a line once, and builds words and shell text side by side."""
 
     def __init__(self, line: str, values: _Values) -> None:
         self._line = line
@@ -119,7 +126,7 @@ class _Reader:
             if char.isspace():
                 self._end_word()
                 if char == "\n" and self._needs and self._line[self._position :].strip():
-                    self._needs[-1] = True  # one command below the other
+                    self._needs[-1] = True  # a command on the next line
                 self._take(char)
                 continue
             if self._word is None:
@@ -156,7 +163,7 @@ class _Reader:
         self._length += len(text)
 
     def _add(self, value: str, end: int) -> None:
-        """Add to the word what the text up to `end` means."""
+        """Add to the word the meaning of the text up to `end`."""
         if self._word is not None:
             self._word.append(value)
         self._take(self._line[self._position : end])
@@ -193,7 +200,7 @@ class _Reader:
 
 
 class _Values:
-    """What stands at a place of the line, and its value if it has one."""
+    """The name or expression at a place of the line, and its value if it has one."""
 
     def __init__(self, lookup: Lookup, evaluate: Lookup) -> None:
         self.in_command = False
@@ -212,6 +219,8 @@ def _closing(line: str, start: int) -> int:
     end = line.find("'", start + 1) if line[start] == "'" else -1
     if end < 0:
         raise InvalidRequest(
-            "bad-quotes", f"The quotation mark at {line[start : start + 20]} is never closed: close it, or write \\{line[start]}"
+            "bad-quotes",
+            f"The quotation mark at {line[start : start + 20]} is never closed: close it, or write "
+            f"\\{line[start]}",
         )
     return end

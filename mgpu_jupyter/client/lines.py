@@ -1,4 +1,6 @@
-"""Turns pieces of several ranks' output into whole, labelled lines, and keeps the last ones. Prints nothing."""
+"""Turns pieces of several ranks' output into whole, labelled lines, and keeps the last ones. Prints
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 class Decoder:
-    """UTF-8 that comes in pieces, one state for each source; a character cut in two is whole again."""
+    """UTF-8 that comes in pieces, one state for each source; a split character is joined again."""
 
     def __init__(self) -> None:
         self._decoders: dict[Hashable, codecs.IncrementalDecoder] = {}
@@ -28,15 +30,15 @@ class Decoder:
         return decoder.decode(data)
 
     def flush(self, source: Hashable) -> str:
-        """Return what stands for a character that never became whole."""
+        """Return the replacement for a character that was never completed."""
         decoder = self._decoders.pop(source, None)
         return decoder.decode(b"", True) if decoder else ""
 
 
 class Labeller:
-    """Puts the rank before each line; a line is held until it is whole, so that ranks do not mix within one.
+    """Puts the rank before each line; a line is held until it is complete, so that ranks do not mix.
 
-    A carriage return ends a line too, so that progress bars of several ranks still redraw.
+    A carriage return ends a line, too, so that progress bars of several ranks still redraw.
     """
 
     def __init__(self, label: str, is_new: Callable[[int, str], bool] = lambda _rank, _line: True) -> None:
@@ -46,7 +48,7 @@ class Labeller:
         self._held: dict[Hashable, str] = {}
 
     def feed(self, rank: int, text: str, source: Hashable = None) -> str:
-        """Return the lines that are whole now."""
+        """Return the lines that are complete now."""
         key = (rank, source)
         text = self._held.pop(key, "") + text
         done: list[str] = []
@@ -74,7 +76,7 @@ class Labeller:
 
 
 class Tail:
-    """The last lines of each rank, as a reader would see them: without colours and overwritten progress bars."""
+    """The last lines of each rank as people see them: without colours and overwritten progress bars."""
 
     def __init__(self) -> None:
         self._text: dict[int, str] = {}

@@ -1,83 +1,70 @@
-"""The queue as plain text, with the headings and lines that scripts written for the earlier tool look for. Pure."""
+"""The queue as plain text, with the headings and lines that scripts written for the earlier tools look for.
+Pure; `queue_columns` words the lines.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
-
-from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.text import printable
 from mgpu_jupyter.api import models
-from mgpu_jupyter.client.words import ending, numbers
+from mgpu_jupyter.client.queue_columns import IN_LINES, Column
+from mgpu_jupyter.client.queue_rows import Listed, Row, RowContext, sections_of
 from mgpu_jupyter.model.job import JobState
 
+SHOWN_COMMAND = 50
 
-def as_text(jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Mapping[str, str] | None = None) -> str:
-    """Return the sections as text; running jobs in the order of their start, waiting ones in their place, with `starts` if given."""
-    starts = starts or {}
-    running, queued = run_order(jobs), queue_order(jobs)
-    over = [job for job in jobs if job.state.is_final]
+
+def as_text(
+    jobs: Sequence[models.Job], nodes: Sequence[models.Node], starts: Mapping[str, str] | None = None
+) -> str:
+    """Return the sections as text; running jobs in the order of their start, waiting ones in their place,
+    with `starts` if given.
+    """
+    rows, around = sections_of(jobs), Listed(0.0, starts)
     lines = ["--- Running Jobs ---"]
-    lines += [line for job in running for line in _job_lines(job)] or ["No running jobs"]
+    lines += [line for row in rows.running for line in _lines(row, around)] or ["No running jobs"]
     lines += ["--- Queue ---"]
-    lines += [line for job in queued for line in _job_lines(job, starts.get(job.id, ""))] or ["No queued jobs"]
-    if over:
-        lines += ["--- Finished Jobs ---", *(line for job in over for line in _job_lines(job))]
+    lines += [line for row in rows.waiting for line in _lines(row, around)] or ["No queued jobs"]
+    if rows.over:
+        lines += ["--- Finished Jobs ---", *(line for row in rows.over for line in _lines(row, around))]
     lines += ["--- Cluster Status ---"]
     lines += [
-        f"Node {printable(node.id)}: {printable(node.state)}{f' ({printable(node.reason)})' if node.reason else ''}" for node in nodes
+        f"Node {printable(node.id)}: "
+        f"{printable(node.state)}{f' ({printable(node.reason)})' if node.reason else ''}"
+        for node in nodes
     ] or ["No node information available"]
     return "\n".join(lines)
 
 
-def run_order(jobs: Sequence[models.Job]) -> list[models.Job]:
-    """Return the jobs that are under way, in the order of their start."""
-    return sorted((job for job in jobs if _is_under_way(job)), key=lambda job: job.started_at or job.submitted_at)
+def as_status(jobs: Sequence[models.Job], nodes: Sequence[models.Node]) -> list[str]:
+    """Return the same in the form of `mgpu_client queue`: each job on one line, in the given order."""
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    running = [job for job in jobs if job.state is not JobState.QUEUED]
+    lines = ["=== Queue Status ===", f"Queued jobs: {len(queued)}"]
+    lines += [f"  {job.id}: {_short(job)}" for job in queued]
+    lines += [f"Running jobs: {len(running)}"]
+    lines += [f"  {job.id}: {_short(job)} (Node: {', '.join(job.nodes)})" for job in running]
+    lines += ["Node status:"]
+    for node in nodes:
+        free = [gpu.index for gpu in node.gpus if gpu.state == "free" and gpu.job_id is None]
+        lines.append(f"  {node.id}: GPUs {free} available")
+    return lines
 
 
-def queue_order(jobs: Sequence[models.Job]) -> list[models.Job]:
-    """Return the jobs that wait, in their place, those of an array as one."""
-    waiting = (job for job in folded(jobs) if job.state is JobState.QUEUED)
-    return sorted(waiting, key=lambda job: (job.place or sys.maxsize, job.submitted_at))
+def _short(job: models.Job) -> str:
+    return f"{printable(job.command)[:SHOWN_COMMAND]}..."
 
 
-def folded(jobs: Sequence[models.Job]) -> list[models.Job]:
-    """Return the jobs with those of an array that wait as one, since thousands of lines that say the same help nobody."""
-    waiting: dict[str, list[models.Job]] = {}
-    for job in jobs:
-        if job.array_id is not None and job.state is JobState.QUEUED:
-            waiting.setdefault(job.array_id, []).append(job)
-    many = {array_id: those for array_id, those in waiting.items() if len(those) > 1}
-    rest = [job for job in jobs if job.state is not JobState.QUEUED or job.array_id not in many]
-    return rest + [_as_one(array_id, those) for array_id, those in many.items()]
-
-
-def _as_one(array_id: str, jobs: list[models.Job]) -> models.Job:
-    first = min(jobs, key=lambda job: (job.place or sys.maxsize, job.array_index or 0))
-    indices = sorted(job.array_index or 0 for job in jobs)
-    reason = f"{len(jobs)} jobs of the array wait; the first of them: {first.reason}".rstrip(": ")
-    return replace(first, id=JobId(f"{array_id}[{numbers(indices)}]"), array_id=None, array_index=None, reason=reason)
-
-
-def _is_under_way(job: models.Job) -> bool:
-    return job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
-
-
-def _job_lines(job: models.Job, start: str = "") -> list[str]:
-    kind = "single" if job.nodes_wanted <= 1 else "multinode"
-    queued = job.state is JobState.QUEUED
-    lines = [
-        f"ID: {job.id} | User: {printable(job.user)} | GPUs: {job.gpus} | Type: {kind}{f' | Priority: {job.priority}' if queued else ''}"
+def _lines(row: Row, around: RowContext) -> list[str]:
+    told = [
+        (column, f"{column.line or column.label}: {text}")
+        for column in IN_LINES
+        if (text := _said(column, row, around))
     ]
-    if job.name:
-        lines.append(f"  Name: {printable(job.name)}")
-    if job.array_id is not None:
-        lines.append(f"  Array: {job.array_id}[{job.array_index}]")
-    lines += [f"  Nodes: {printable(', '.join(job.nodes)) or 'none yet'}", f"  CMD: {printable(job.command)}", f"  Status: {job.state}"]
-    if job.state.is_final:
-        lines.append(f"  End: {printable(ending(job))}")
-    elif job.reason or queued:
-        lines.append(f"  Reason: {printable(job.reason) or 'it is the next to be looked at'}")
-    return [*lines, *([f"  Start: {start}"] if start else []), ""]
+    first = " | ".join(text for column, text in told if column.is_first)
+    return [first, *(f"  {text}" for column, text in told if not column.is_first), ""]
+
+
+def _said(column: Column, row: Row, around: RowContext) -> str:
+    return printable(column.words(row, around)) or column.otherwise

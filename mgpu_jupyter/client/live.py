@@ -1,9 +1,10 @@
-"""One live mirror of the cluster for each process: one WebSocket in one thread, however much is shown. Shows nothing itself.
+"""One live mirror of the cluster for each process: one WebSocket in one thread. Shows nothing itself.
 
-Theory of operation. The thread begins with the first reader and ends with the last. It asks for cluster, nodes and active jobs once, then
-follows the events; after a break it comes back with the number of the last change and the version of the queue that it has, and only when
-the server says that this is not enough it asks for all again. Readers get an immutable view; a callback is called with all that changed
-since its last call, so many times a second at most. Nothing of Jupyter or tornado is needed.
+Theory of operation. The thread begins with the first reader and ends with the last. It asks for cluster,
+nodes and active jobs once, then follows the events; after a break it reconnects with the number of the last
+change and the version of the queue that it has, and only when the server says that this is not enough it asks
+for everything again. Readers get an immutable view; a callback gets all changes since its last call, at most
+a given number of times a second. Nothing of Jupyter or tornado is needed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.api import models
-from mgpu_jupyter.api.live import EventFrame, ResetFrame
+from mgpu_jupyter.api import frames, models
+from mgpu_jupyter.api.frames import EventFrame, ResetFrame
 from mgpu_jupyter.client.call import Caller, error_of
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.live_view import Changes, LiveState, Model, View, WaitingNow
@@ -44,11 +45,11 @@ OnChange = Callable[[View, Changes], None]
 
 
 class _Anew(Exception):
-    """The server cannot tell what happened meanwhile."""
+    """The server no longer knows what happened meanwhile."""
 
 
 class Reader:
-    """Somebody who looks: gets the newest view, and hears of changes at most so many times a second."""
+    """A watcher: gets the newest view, and is told of changes at most a given number of times a second."""
 
     def __init__(self, mirror: Mirror, on_change: OnChange | None, per_second: float) -> None:
         self._mirror = mirror
@@ -63,7 +64,9 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -72,21 +75,21 @@ class Reader:
         return self._mirror.view
 
     def wait(self, timeout: float | None = None) -> Changes | None:
-        """Return what changed since the last call, as soon as something did; None after the time, or when it is closed."""
+        """Return what changed since the last call, waiting for it; None after the timeout or when closed."""
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._ready) or self._is_closed, timeout)
             ready, self._ready = self._ready, Changes()
         return ready or None
 
     def close(self) -> None:
-        """Look no more; the last reader stops the mirror. A second time is no error."""
+        """Stop watching; the last reader stops the mirror. A second time is no error."""
         with self._arrived:
             self._is_closed = True
             self._arrived.notify_all()
         self._mirror.let_go(self)
 
     def offer(self, view: View, changes: Changes, now: float) -> float | None:
-        """Take in what changed and hand it out when it is time; return when it will be, if it is not. For the mirror's thread."""
+        """Take changes and pass them on, or return when to do that. For the mirror's thread."""
         self._pending |= changes
         if not self._pending or self._is_closed:
             return None
@@ -100,7 +103,7 @@ class Reader:
         else:
             try:
                 self._on_change(view, pending)
-            except Exception:  # one reader's mistake is not the others'
+            except Exception:  # one reader's error must not affect the others
                 log.exception("a reader of live figures failed")
         return None
 
@@ -117,7 +120,7 @@ class Mirror:
         self._view = View()
         self._thread: threading.Thread | None = None
         self._last: threading.Thread | None = None
-        """The thread before, which may still be ending."""
+        """The earlier thread, which may still be ending."""
         self._wakes: tuple[socket.socket, socket.socket] | None = None
         self._heard_at: float | None = None
         self._needs_snapshot = True
@@ -128,7 +131,7 @@ class Mirror:
         return self._view
 
     def reader(self, on_change: OnChange | None = None, per_second: float = 2.0) -> Reader:
-        """Begin to look; `on_change` is called on the mirror's thread and must not block. Close it when you are done."""
+        """Start watching; `on_change` is called on the mirror's thread and must not block. Close it later."""
         reader = Reader(self, on_change, per_second)
         with self._lock:
             self._readers.append(reader)
@@ -136,7 +139,9 @@ class Mirror:
             if self._thread is None:
                 self._view = self._model.view(LiveState.CONNECTING)
                 self._wakes = socket.socketpair()
-                self._thread = threading.Thread(target=self._run, args=(self._wakes, self._last), name="mgpu-live", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._wakes, self._last), name="mgpu-live", daemon=True
+                )
                 self._thread.start()
             else:
                 self._wake()
@@ -155,7 +160,7 @@ class Mirror:
             thread.join(STOP_S)
 
     def retry(self) -> None:
-        """Try to connect now, when it waits to."""
+        """Connect now, if it waits before the next try."""
         with self._lock:
             self._wake()
 
@@ -186,7 +191,7 @@ class Mirror:
                     self._show(LiveState.STALE, error.message, time.time() + delay_s)
                     self._sleep(wakes[0], delay_s)
                     delay_s = min(LAST_RETRY_S, 2 * delay_s)
-        except Exception:  # a bug must be seen, and not look like calm
+        except Exception:  # a bug must be visible, and not look like silence
             log.exception("the mirror of the cluster stopped")
         finally:
             self._stop(wakes)
@@ -203,7 +208,7 @@ class Mirror:
             self._show(LiveState.STOPPED)
 
     def _follow(self, wake: socket.socket) -> None:
-        """Be live until nobody looks any more; raises what ended it otherwise."""
+        """Stay live until nobody watches any more; raises what ended it otherwise."""
         if self._needs_snapshot:
             self._snapshot()
         query = {"since": str(self._model.seq), "samples": "1", "queue": str(self._model.queue_version)}
@@ -217,7 +222,7 @@ class Mirror:
             live.close()
 
     def _snapshot(self) -> None:
-        """Ask for all; what changes meanwhile is told by the events since the number that comes first."""
+        """Ask for everything; changes meanwhile come as events after the number that is read first."""
         cluster = self._caller.call(Request(path="cluster"), models.Cluster, retry_s=0)
         nodes = self._caller.call(Request(path="nodes"), models.NodeList, retry_s=0)
         query = {"state": "active", "limit": str(models.MAX_PAGE)}
@@ -265,7 +270,7 @@ class Mirror:
             self._needs_snapshot = True
             raise _Anew
         self._model.take(frame)
-        if isinstance(frame, models.ReadyFrame) and self._view.state is not LiveState.LIVE:
+        if isinstance(frame, frames.ReadyFrame) and self._view.state is not LiveState.LIVE:
             self._show(LiveState.LIVE)
 
     def _show(self, state: LiveState, problem: str = "", retry_at: float | None = None) -> None:
@@ -278,7 +283,7 @@ class Mirror:
         self._offer(changes._replace(state=is_new or before.retry_at != retry_at))
 
     def _hand_out(self) -> float | None:
-        """Give readers what changed; return when one of them is due whom it is too early for."""
+        """Give readers the changes; return when the next of them is due."""
         changes = Changes()
         if self._view.state is LiveState.LIVE and (changes := self._model.take_changes()):
             self._view = self._model.view(LiveState.LIVE)
@@ -298,7 +303,7 @@ class Mirror:
         return min(due, default=None)
 
     def _sleep(self, wake: socket.socket, seconds: float) -> None:
-        """Wait before the next try; newcomers are served meanwhile, and `retry` ends it."""
+        """Wait before the next try; new readers are served meanwhile, and `retry` ends it."""
         if select.select([wake], [], [], seconds)[0]:
             wake.recv(64)
             self._hand_out()
@@ -313,7 +318,7 @@ def mirror_of(client: Client) -> Mirror:
     transport = client.caller.transport
     place = str(id(transport))
     if isinstance(transport, HttpTransport):
-        with contextlib.suppress(MgpuError):  # nobody is there yet: this client's own mirror will say so
+        with contextlib.suppress(MgpuError):  # nobody is there yet: this client's own mirror will report it
             place = transport.place
     key = (os.getpid(), place)
     with _mirrors_lock:

@@ -1,7 +1,7 @@
-"""The cluster as one kernel sees it: frames of the events' WebSocket in, immutable views out. Pure: no socket, no thread, no clock.
+"""The cluster as one kernel sees it: event frames in, immutable views out. Pure: no socket and no thread.
 
-A view shares its tables with the model; a table is copied once when it changes after a view was taken of it, so that a view costs nothing
-and an update costs what changed, and one copy of the tables concerned.
+A view shares its tables with the model; a table is copied once when it changes after a view was taken, so
+that a view costs nothing, and an update costs what changed and one copy of the tables concerned.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import models
-from mgpu_jupyter.api.live import EventFrame, GoneFrame, NodeReading, QueueFrame, SamplesFrame, Why
+from mgpu_jupyter.api import frames, models
+from mgpu_jupyter.api.frames import EventFrame, GoneFrame, NodeReading, QueueFrame, SamplesFrame, Why
 from mgpu_jupyter.model.job import JobState
 
 ENDED_KEPT = 500
@@ -26,7 +26,7 @@ NO_READING = NodeReading()
 
 
 class LiveState(StrEnum):
-    """How a mirror does."""
+    """The state of a mirror."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -35,19 +35,19 @@ class LiveState(StrEnum):
 
 
 class WaitingNow(NamedTuple):
-    """Why a job waits, and where."""
+    """Why a job waits, and its place."""
 
     place: int | None
-    """1 is next; None for a job that stands aside (held, after another, not before a time)."""
+    """1 is next; None for a job that is not in the queue (held, after another, not before a time)."""
     of: int
-    """How many stand in the queue."""
+    """How many are in the queue."""
     code: str
     reason: str
     expected_at: float | None
 
 
 class Changes(NamedTuple):
-    """What is different since the last time."""
+    """What changed since the last call."""
 
     jobs: frozenset[JobId] = frozenset()
     nodes: frozenset[NodeId] = frozenset()
@@ -71,7 +71,7 @@ class Changes(NamedTuple):
 
 
 class View:
-    """The cluster at one moment. Nobody changes it; keep it as long as you like."""
+    """The cluster at one moment. It never changes; keep it as long as you like."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class View:
         self.problem = problem
         """One sentence when it is not live."""
         self.stale_since = stale_since
-        """When the server was heard last (seconds since 1970), while it is not."""
+        """When the server was last heard (seconds since 1970), while it is not."""
         self.retry_at = retry_at
         """When the next try to connect begins."""
         self.cluster = cluster
@@ -154,7 +154,7 @@ class Model:
 
     def __init__(self) -> None:
         self.seq = -1
-        """Where to go on after a break."""
+        """Where to continue after a break."""
         self.queue_version = 1
         self._version = 0
         self._cluster: models.Cluster | None = None
@@ -175,17 +175,34 @@ class Model:
     def take_changes(self) -> Changes:
         """Return what changed since the last call."""
         changes = Changes(
-            frozenset(self._changed_jobs), frozenset(self._changed_nodes), frozenset(self._changed_readings), queue=self._queue_changed
+            frozenset(self._changed_jobs),
+            frozenset(self._changed_nodes),
+            frozenset(self._changed_readings),
+            queue=self._queue_changed,
         )
-        self._changed_jobs, self._changed_nodes, self._changed_readings, self._queue_changed = set(), set(), set(), False
+        self._changed_jobs, self._changed_nodes, self._changed_readings, self._queue_changed = (
+            set(),
+            set(),
+            set(),
+            False,
+        )
         return changes
 
     def everything(self) -> Changes:
-        """Return all there is as changes, for somebody who has seen nothing."""
-        return Changes(frozenset(self._jobs), frozenset(self._nodes), frozenset(self._readings), queue=True, state=True)
+        """Return everything as changes, for a reader that has seen nothing."""
+        return Changes(
+            frozenset(self._jobs), frozenset(self._nodes), frozenset(self._readings), queue=True, state=True
+        )
 
-    def view(self, state: LiveState, *, problem: str = "", stale_since: float | None = None, retry_at: float | None = None) -> View:
-        """Return all as it is now."""
+    def view(
+        self,
+        state: LiveState,
+        *,
+        problem: str = "",
+        stale_since: float | None = None,
+        retry_at: float | None = None,
+    ) -> View:
+        """Return a view of the present state."""
         self._version += 1
         self._shared = {"nodes", "jobs", "readings", "queue"}
         return View(
@@ -204,8 +221,10 @@ class Model:
             expected=self._expected,
         )
 
-    def begin(self, cluster: models.Cluster, nodes: Iterable[models.Node], jobs: Iterable[models.Job]) -> None:
-        """Take in a snapshot in place of all that was known; jobs that were seen to end are kept."""
+    def begin(
+        self, cluster: models.Cluster, nodes: Iterable[models.Node], jobs: Iterable[models.Job]
+    ) -> None:
+        """Replace everything by a snapshot; jobs that were seen to end are kept."""
         self._own("nodes", "jobs", "readings")
         self.seq = cluster.seq
         self._cluster = cluster
@@ -220,13 +239,13 @@ class Model:
         self._changed_jobs |= self._jobs.keys()
 
     def take(self, frame: EventFrame) -> None:
-        """Take in a frame; `reset` is for whoever makes snapshots."""
-        if isinstance(frame, models.JobFrame):
+        """Take a frame; `reset` is handled by the caller."""
+        if isinstance(frame, frames.JobFrame):
             self._take_job(frame.job)
-        elif isinstance(frame, models.NodeFrame):
+        elif isinstance(frame, frames.NodeFrame):
             self._own("nodes", "readings")
             self._nodes[frame.node.id] = frame.node
-            # Later readings are differences to what `samples` told, so those stay.
+            # Later readings are differences to `samples`, so these stay.
             self._readings.setdefault(frame.node.id, _reading_of(frame.node))
             self._changed_nodes.add(frame.node.id)
         elif isinstance(frame, SamplesFrame):
@@ -235,19 +254,23 @@ class Model:
             self._take_queue(frame)
         elif isinstance(frame, GoneFrame):
             self._take_gone(frame)
-        seq = getattr(frame, "seq", None)
-        if seq is not None:
-            self.seq = max(self.seq, seq)
+        if not isinstance(frame, frames.SamplesFrame | frames.QueueFrame | frames.PingFrame):
+            self.seq = max(self.seq, frame.seq)
 
     def _own(self, *names: str) -> None:
         """Copy tables that a view shares before they change."""
-        for name in names:
-            if name in self._shared:
-                self._shared.discard(name)
-                if name == "queue":
-                    self._why, self._reasons, self._expected = dict(self._why), dict(self._reasons), dict(self._expected)
-                else:
-                    setattr(self, f"_{name}", dict(getattr(self, f"_{name}")))
+        for name in self._shared.intersection(names):
+            match name:
+                case "nodes":
+                    self._nodes = dict(self._nodes)
+                case "jobs":
+                    self._jobs = dict(self._jobs)
+                case "readings":
+                    self._readings = dict(self._readings)
+                case "queue":
+                    self._why, self._reasons = dict(self._why), dict(self._reasons)
+                    self._expected = dict(self._expected)
+        self._shared.difference_update(names)
 
     def _take_job(self, job: models.Job) -> None:
         known = self._jobs.get(job.id)
@@ -260,7 +283,11 @@ class Model:
             self._ended.append(job.id)
             while len(self._ended) > ENDED_KEPT:
                 old = self._ended.popleft()
-                if old not in self._ended and (gone := self._jobs.get(old)) is not None and gone.state.is_final:
+                if (
+                    old not in self._ended
+                    and (gone := self._jobs.get(old)) is not None
+                    and gone.state.is_final
+                ):
                     del self._jobs[old]
                     self._changed_jobs.add(old)
 
@@ -270,7 +297,9 @@ class Model:
             old = self._readings.get(node_id, NO_READING)
             self._readings[node_id] = NodeReading(
                 cpu=old.cpu if news.cpu is None else news.cpu,
-                memory_available_mib=old.memory_available_mib if news.memory_available_mib is None else news.memory_available_mib,
+                memory_available_mib=old.memory_available_mib
+                if news.memory_available_mib is None
+                else news.memory_available_mib,
                 gpus=old.gpus | news.gpus,
             )
         self._changed_readings |= frame.nodes.keys()
@@ -316,7 +345,12 @@ def _reading_of(node: models.Node) -> NodeReading:
         cpu=_whole(node.cpu_percent),
         memory_available_mib=_mib(node.memory_available_bytes),
         gpus={
-            str(gpu.index): (_whole(gpu.utilisation_percent), _mib(gpu.memory_used_bytes), _whole(gpu.temperature_c), _whole(gpu.power_w))
+            str(gpu.index): (
+                _whole(gpu.utilisation_percent),
+                _mib(gpu.memory_used_bytes),
+                _whole(gpu.temperature_c),
+                _whole(gpu.power_w),
+            )
             for gpu in node.gpus
         },
     )

@@ -1,6 +1,7 @@
-"""The login to a master elsewhere: the line that is pasted once, and the file in which it is kept. Sends nothing.
+"""The login to a master elsewhere: the line that is pasted once, and the file that stores it. Sends nothing.
 
-A line is `mgpulogin1.` and base64url of four bytes of SHA-256 over the JSON that follows them: url, pin, token.
+A line is `mgpulogin1.` and base64url of four bytes of SHA-256 over the JSON that follows them: url, pin,
+token.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.places import make_private_dir, read_private_file, write_private_file
-from mgpu_jupyter.client.pin import PIN
+from mgpu_jupyter.client.connecting import PIN
 
 MARK = "mgpulogin1."
 CHECK_BYTES = 4
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the master is, by which certificate it is known, and who one is there."""
+    """Where the master is, the pin of its certificate, and the user's token."""
 
     url: str
     """Ends in a slash."""
@@ -38,17 +39,20 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_line(login: Login) -> str:
-    """Return the one line to paste."""
+    """Return the line to paste."""
     body = msgspec.json.encode({"url": login.url, "pin": login.pin, "token": login.token})
     return MARK + base64.urlsafe_b64encode(_check(body) + body).decode().rstrip("=")
 
 
 def read_line(line: str) -> Login:
-    """Return what a pasted line says, or one sentence about what is wrong with it."""
+    """Return the content of a pasted line, or raise one sentence about what is wrong with it."""
     text = "".join(line.split())
     text = text[text.find(MARK) :] if MARK in text else text
     if not text.startswith(MARK):
-        raise InvalidRequest("bad-login", f"That is no login line: paste the one that begins with {MARK} and that `mgpu user add` printed.")
+        raise InvalidRequest(
+            "bad-login",
+            f"That is no login line: paste the one that begins with {MARK} and that `mgpu user add` printed.",
+        )
     packed = text.removeprefix(MARK)
     try:
         data = base64.b64decode(packed + "=" * (-len(packed) % 4), altchars=b"-_", validate=True)
@@ -62,7 +66,7 @@ def read_line(line: str) -> Login:
 
 
 def login_path(env: Mapping[str, str]) -> Path | None:
-    """Return where the login of this user is kept; None where there is no home."""
+    """Return where this user's login is stored; None where there is no home."""
     if config := env.get("XDG_CONFIG_HOME"):
         return Path(config) / "mgpu" / "login.json"
     return Path(env["HOME"]) / ".config" / "mgpu" / "login.json" if env.get("HOME") else None
@@ -78,11 +82,13 @@ def load_login(env: Mapping[str, str]) -> Login | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise InvalidRequest("bad-login-file", f"{path} cannot be read: run `mgpu logout`, then `mgpu login` with your line.") from error
+        raise InvalidRequest(
+            "bad-login-file", f"{path} cannot be read: run `mgpu logout`, then `mgpu login` with your line."
+        ) from error
 
 
 def store_login(login: Login, env: Mapping[str, str]) -> Path:
-    """Keep the login for this user alone."""
+    """Store the login, readable by this user alone."""
     path = login_path(env)
     if path is None:
         raise InvalidRequest("no-home", "There is no home to keep the login in: set HOME or XDG_CONFIG_HOME.")
@@ -92,7 +98,7 @@ def store_login(login: Login, env: Mapping[str, str]) -> Path:
 
 
 def forget_login(env: Mapping[str, str]) -> Login | None:
-    """Remove the stored login and return what it was."""
+    """Remove the stored login and return it."""
     path = login_path(env)
     try:
         login = load_login(env)
@@ -108,7 +114,7 @@ def _check(body: bytes) -> bytes:
 
 
 def _is_safe(login: Login) -> bool:
-    """A token goes over HTTPS with a pin, or stays on this machine."""
+    """Tell whether the token goes over HTTPS with a pin, or stays on this machine."""
     parts = urlsplit(login.url)
     if not parts.hostname or not login.token:
         return False
@@ -128,4 +134,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _damaged() -> InvalidRequest:
-    return InvalidRequest("bad-login", "The login line is damaged: copy it again, whole, or ask for a new one (`mgpu user add`).")
+    return InvalidRequest(
+        "bad-login",
+        "The login line is damaged: copy it again, whole, or ask for a new one (`mgpu user add`).",
+    )

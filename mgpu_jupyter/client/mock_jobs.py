@@ -1,4 +1,4 @@
-"""Jobs of the mock server: how each goes, and what a server says of it at every moment. Answers no requests."""
+"""Jobs of the mock server: how each proceeds, and what a server reports at every moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Say(msgspec.Struct, frozen=True):
 
 
 class Play(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job goes."""
+    """How a job proceeds."""
 
     output: tuple[Say, ...] = ()
     exit_code: int = 0
@@ -38,26 +38,28 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     """The code of that reason."""
     waits: bool = False
-    """Stays in the queue, for `reason`, until it is cancelled."""
+    """Whether it stays in the queue, for `reason`, until it is cancelled."""
     hold: bool = False
-    """Goes on until it is cancelled."""
+    """Whether it runs until it is cancelled."""
     lasts_s: float = 1.0
     final: JobState | None = None
-    """Ends in this state; by default as the exit code says."""
+    """Its final state; by default it follows from the exit code."""
     note: str = ""
 
 
-class Entry:
+class MockJob:
     """One job."""
 
-    def __init__(self, job_id: JobId, spec: JobSpec, play: Play, array: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self, job_id: JobId, spec: JobSpec, play: Play, array: tuple[str, int] | None = None
+    ) -> None:
         self.id, self.spec, self.play = job_id, spec, play
         self.array_id = array[0] if array else None
         self.array_index = array[1] if array else None
         self.cancelled = threading.Event()
 
     def view(self, state: JobState) -> models.Job:
-        """Return what a server says of it in this state."""
+        """Return what a server reports of it in this state."""
         final, started = state.is_final, state is not JobState.QUEUED and not self.play.waits
         is_cancelled = state is JobState.CANCELLED and self.cancelled.is_set()
         code = (128 + signal.SIGTERM if is_cancelled else self.play.exit_code) if final and started else None
@@ -79,7 +81,11 @@ class Entry:
         )
         reason_code, reason = self._reason(state)
         has_failed = state is JobState.FAILED and placements
-        failure = models.Failure(rank=0, node=placements[0].node, exit_code=code, last_lines=self._last_lines()) if has_failed else None
+        failure = (
+            models.Failure(rank=0, node=placements[0].node, exit_code=code, last_lines=self._last_lines())
+            if has_failed
+            else None
+        )
         return models.Job(
             id=self.id,
             state=state,
@@ -87,6 +93,8 @@ class Entry:
             name=self.spec.name,
             command=" ".join(self.spec.command) or (self.spec.script or "").partition("\n")[0],
             nodes=tuple(placement.node for placement in placements) if started else (),
+            distributed=self.spec.distributed,
+            master_node=placements[0].node if started and placements else None,
             gpus=sum(unit.gpus for unit in units),
             exit_code=code,
             attempt=1 if started else 0,
@@ -103,13 +111,17 @@ class Entry:
             array_id=self.array_id,
             array_index=self.array_index,
             origin=self.spec.origin,
-            sweep=combination(self.spec.sweep, self.array_index) if self.spec.sweep and self.array_index is not None else {},
+            sweep=combination(self.spec.sweep, self.array_index)
+            if self.spec.sweep and self.array_index is not None
+            else {},
         )
 
     def _reason(self, state: JobState) -> tuple[str, str]:
         if state is JobState.QUEUED:
             return (
-                (HELD, f"It is held: release it with `mgpu release {self.id}`.") if self.spec.hold else (self.play.code, self.play.reason)
+                (HELD, f"It is held: release it with `mgpu release {self.id}`.")
+                if self.spec.hold
+                else (self.play.code, self.play.reason)
             )
         if state is JobState.CANCELLED and self.cancelled.is_set():
             return "cancelled", f"Cancelled by {USER}."
@@ -144,10 +156,12 @@ class Entry:
 
 
 def trace(job: models.Job) -> traces.Trace:
-    """Return a short way: submitted and started, as assigned unless the job says otherwise."""
+    """Return a short trace: submitted and started, as assigned unless the job says otherwise."""
     steps = (
         traces.Step(step="submitted", at=job.submitted_at, seconds=0.0, text=f"by {job.user}"),
-        traces.Step(step="started", at=job.submitted_at + 1.0, seconds=1.0, text="node node-1, host host-1, pid 7"),
+        traces.Step(
+            step="started", at=job.submitted_at + 1.0, seconds=1.0, text="node node-1, host host-1, pid 7"
+        ),
     )
     return traces.Trace(
         job_id=job.id,
@@ -164,7 +178,7 @@ def trace(job: models.Job) -> traces.Trace:
 
 
 def explanation(reason: str = "", job_id: JobId | None = None) -> explanations.Explanation:
-    """Return a short answer: that it starts now, or waits for this reason."""
+    """Return a short explanation: that it starts now, or waits for this reason."""
     if not reason:
         return explanations.Explanation(
             verdict="now",
@@ -179,7 +193,9 @@ def explanation(reason: str = "", job_id: JobId | None = None) -> explanations.E
         code="busy",
         text=f"Not now: {reason}",
         job_id=job_id,
-        units=(explanations.UnitAnswer(first=0, count=1, needs="2 GPUs", missing=1, would_do=0, excluded=(out,)),),
+        units=(
+            explanations.UnitAnswer(first=0, count=1, needs="2 GPUs", missing=1, would_do=0, excluded=(out,)),
+        ),
         place=1,
         offers=(
             explanations.Offer(

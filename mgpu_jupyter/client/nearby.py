@@ -1,7 +1,7 @@
-"""Files of a server on this machine, used where they are: only the very ones that it tells of, and only its user's own.
+"""Files of a server on this machine, used in place: only those that it names, and that belong to this user.
 
-Whoever is elsewhere, or somebody else, does not find them, and goes on over HTTP. The server decides who is told, the file system
-who may open.
+A process elsewhere, or of another user, does not find them and uses HTTP. The server decides whom it tells,
+the file system who may open them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import os
 import stat
 import weakref
 
-from mgpu_jupyter.api.folders import Nearby
+from mgpu_jupyter.api.files import Nearby
 
 
 def mapped(near: Nearby | None, size: int) -> memoryview | None:
-    """Return a file of the server as memory, which may be changed without changing the file; None where it is not within reach."""
+    """Return a file of the server as memory, which may be changed without changing it; None out of reach."""
     if near is None:
         return None
     with contextlib.suppress(OSError, ValueError):
@@ -33,7 +33,7 @@ def mapped(near: Nearby | None, size: int) -> memoryview | None:
 
 
 def _let_go(path: str) -> None:
-    """Give the memory of a file back when nothing is mapped any more, as that of any other array is."""
+    """Free the memory of a file when nothing is mapped any more, like that of any other array."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -43,7 +43,7 @@ def _let_go(path: str) -> None:
 
 
 def tray_of(near: Nearby | None) -> str | None:
-    """Return the directory of the server into which pieces may be laid; None where it is not within reach."""
+    """Return the directory of the server into which pieces may be put; None where it is not within reach."""
     if near is None:
         return None
     with contextlib.suppress(OSError, ValueError):
@@ -58,7 +58,9 @@ def lay(tray: str, name: str, data: memoryview) -> bool:
     path = os.path.join(tray, name)
     temporary = f"{path}.{os.urandom(8).hex()}"
     with contextlib.suppress(OSError):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             left = data
             while left:
@@ -80,5 +82,5 @@ def take_back(tray: str, name: str) -> None:
 
 
 def is_ours(info: os.stat_result, near: Nearby) -> bool:
-    """Tell whether this is what the server told of, and this process's user's own."""
+    """Tell whether this is the file that the server named, and belongs to this process's user."""
     return (info.st_dev, info.st_ino, info.st_uid) == (near.device, near.inode, os.geteuid())

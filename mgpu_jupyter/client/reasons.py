@@ -1,4 +1,4 @@
-"""The answer to "why?" as text: first the answer in one sentence, then what helps, then the details."""
+"""The answer to "why?" as text: first one sentence, then what helps, then the details."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WOULD_WAIT_EXIT = 3
 
 
 def as_lines(told: api.Explanation, now: float) -> list[str]:
-    """Return the whole answer, a line for each thing."""
+    """Return the whole answer, one line for each fact."""
     lines = [printable(told.text)]
     lines += [line for line in (start_line(told, now), _ahead_line(told)) if line]
     if told.offers:
@@ -30,7 +30,10 @@ def as_lines(told: api.Explanation, now: float) -> list[str]:
         lines += ["", *unit_lines(unit, len(told.units))]
     if told.terms:
         shown = [f"{printable(term.name)} {term.points:+.2f}" for term in told.terms if term.points]
-        lines += ["", f"Priority {told.priority or 0.0:.2f} (hours of waiting): {', '.join(shown) or 'nothing counts'}"]
+        lines += [
+            "",
+            f"Priority {told.priority or 0.0:.2f} (hours of waiting): {', '.join(shown) or 'nothing counts'}",
+        ]
     if told.history:
         lines += ["", "What it was told before:", *history_lines(told.history)]
     return lines
@@ -50,12 +53,19 @@ def start_line(told: api.Explanation, now: float) -> str:
 
 
 def starts_of(client: Client, jobs: Sequence[models.Job], now: float) -> dict[str, str]:
-    """Return when waiting jobs are expected to start, in words, for the first of them; later ones are asked for by `mgpu explain`."""
-    queued = sorted((job for job in jobs if job.state is JobState.QUEUED), key=lambda job: (job.place is None, job.place or 0))
+    """Return in words when the first waiting jobs are expected to start; for others, a hint at `mgpu
+    explain`.
+    """
+    queued = sorted(
+        (job for job in jobs if job.state is JobState.QUEUED),
+        key=lambda job: (job.place is None, job.place or 0),
+    )
     starts: dict[str, str] = {}
     for job in queued[:SHOWN_STARTS]:
         if job.expected_start_at is not None:
-            starts[job.id] = f"promised in {duration(job.expected_start_at - now)}, at {clock(job.expected_start_at)}"
+            starts[job.id] = (
+                f"promised in {duration(job.expected_start_at - now)}, at {clock(job.expected_start_at)}"
+            )
             continue
         try:
             starts[job.id] = _short_start(client.explain(job.id), now)
@@ -77,20 +87,32 @@ def offer_line(offer: api.Offer) -> str:
 
 def where(places: Sequence[api.Where]) -> str:
     """Return nodes with the GPUs that they would give."""
-    told = [f"{place.node} (GPU {', '.join(map(str, place.gpus))})" if place.gpus else place.node for place in places]
+    told = [
+        f"{place.node} (GPU {', '.join(map(str, place.gpus))})" if place.gpus else place.node
+        for place in places
+    ]
     return names(told)
 
 
 def unit_lines(unit: api.UnitAnswer, units: int) -> list[str]:
     """Return what a unit needs and how the nodes answer."""
     what = f"{printable(unit.needs)} on {'one node' if unit.count == 1 else f'each of {unit.count} nodes'}"
-    which = "" if units == 1 else f"Unit {unit.first}: " if unit.count == 1 else f"Units {unit.first} to {unit.first + unit.count - 1}: "
+    which = (
+        ""
+        if units == 1
+        else f"Unit {unit.first}: "
+        if unit.count == 1
+        else f"Units {unit.first} to {unit.first + unit.count - 1}: "
+    )
     found = f"{unit.would_do} of the nodes would do now" if unit.would_do else "no node would do now"
     got = f"; it would get {names(unit.given)}" if unit.given else ""
     lines = [f"{which}{what}: {found}{got}."]
     for out in unit.excluded:
         more = f" and {out.count - len(out.nodes)} more" if out.count > len(out.nodes) else ""
-        lines.append(f"  {printable(', '.join(out.nodes))}{more}: {printable(out.text)}{' (never)' if out.never else ''}")
+        lines.append(
+            f"  {printable(', '.join(out.nodes))}{more}: "
+            f"{printable(out.text)}{' (never)' if out.never else ''}"
+        )
     return lines
 
 

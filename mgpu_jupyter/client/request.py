@@ -1,5 +1,5 @@
-"""A line of words becomes a checked `JobSpec` and how to go on, for shells, magics, forms and job files. Never ends the process and
-sends nothing. Which flags there are is told by `flags.py`.
+"""Parses a line of words into a checked `JobSpec` and how to proceed, for shells, magics, forms and job
+files. Never ends the process and sends nothing. The flags themselves are in `flags.py`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.client import slurm
 from mgpu_jupyter.client import values as kinds
-from mgpu_jupyter.client.flags import BY_DEST, FLAGS, KEYWORDS, Flag
+from mgpu_jupyter.client.flags import ALL, BY_DEST, FLAGS, KEYWORDS, Flag
 from mgpu_jupyter.client.here import Here
 from mgpu_jupyter.client.line import Typed
 from mgpu_jupyter.client.parser import Help, Parser
 from mgpu_jupyter.client.spec import spec_of
+from mgpu_jupyter.model.checks import check_cell
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.variables import check_cell
 
 Add = Callable[..., argparse.Action]
 
@@ -32,27 +33,43 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     """Explain it, submit nothing."""
     json: bool = False
+    label: bool = False
+    """In a shell: begin each line with its rank, also for one process."""
     again: bool = False
     """In a notebook: run it even if the job of this very cell still runs."""
     inputs: tuple[str, ...] = ()
     """In a notebook: variables that the cell is given."""
     variable: str | None = None
-    """In a notebook: the variable that is to hold the job."""
+    """In a notebook: the variable for the job."""
     master_host: str | None = None
     master_port: str | None = None
-    """In a shell: the master that it is meant for, when a flag names one."""
+    """In a shell: the port of the master, when a flag names one."""
 
 
 WAYS = tuple(field for field in Submission.__struct_fields__ if field not in ("spec", "background"))
-"""What a line says beside the request, by the names of its flags."""
+"""The parts of a line beside the request, by the names of its flags."""
+
+
+NOTEBOOK_FLAGS = dict.fromkeys(
+    (name for flag in ALL if flag.only == "notebook" for name in flag.names), "in a notebook (%%mgpu_srun)"
+)
+SHELL_FLAGS = dict.fromkeys(
+    (name for flag in ALL if flag.only == "shell" for name in flag.names), "in a shell"
+)
+"""Flags that lines of the other kind have, and where."""
 
 
 def srun_parser(prog: str, *, in_notebook: bool = False) -> Parser:
-    """Return the parser of the flags before the command; some exist only in notebooks, some only in shells."""
+    """Return the parser of the flags before the command; some exist only in notebooks, some only in
+    shells.
+    """
     about = "Run a command on GPUs of the pool and stream its output."
     parser = Parser(prog, f"{prog} [flags] -- COMMAND…", about, examples=_examples(prog))
+    parser.elsewhere = NOTEBOOK_FLAGS if not in_notebook else SHELL_FLAGS
     for heading, flags in FLAGS.items():
-        if taken := [flag for flag in flags if flag.only in ("", "line", "notebook" if in_notebook else "shell")]:
+        if taken := [
+            flag for flag in flags if flag.only in ("", "line", "notebook" if in_notebook else "shell")
+        ]:
             group = parser.add_argument_group(heading)
             for flag in taken:
                 _add(group.add_argument, flag)
@@ -66,7 +83,13 @@ def _add(add: Add, flag: Flag) -> None:
     elif flag.choices:
         add(*flag.names, dest=flag.dest, choices=flag.choices, help=text)
     else:
-        add(*flag.names, dest=flag.dest, action="append" if flag.is_many else "store", metavar=flag.value, help=text)
+        add(
+            *flag.names,
+            dest=flag.dest,
+            action="append" if flag.is_many else "store",
+            metavar=flag.value,
+            help=text,
+        )
 
 
 def _examples(prog: str) -> list[str]:
@@ -101,15 +124,17 @@ def parse(
         return values
     here = here or Here.real()
     given = {name: value for name, value in vars(values).items() if value is not None}
+    _refuse_empty(given)
     _refuse_contradictions(given)
     keywords = {name: value for name, value in given.items() if name in KEYWORDS}
     if "slurm_time" in given:
         keywords["time_limit"] = BY_DEST["slurm_time"].read(given["slurm_time"], here)
     if "env" in given or "export" in given:
         keywords["env"] = _exported(given.get("export", ()), environ) | kinds.pairs(given.get("env", ()))
+    _take_slurm_sizes(given, keywords, here)
     _check_what_runs(command, cell, prog)
     spec = spec_of(command or None, cell, keywords, here)
-    # Beside the request: how to go on. What does not exist on this kind of line is not among the values.
+    # Apart from the request: how to proceed. Flags that do not exist on this kind of line have no value.
     ways = {name: BY_DEST[name].read(given[name], here) for name in WAYS if name in given}
     if ways.get("inputs"):
         check_cell(spec)
@@ -119,7 +144,9 @@ def parse(
 
 
 def written(values: Mapping[str, object]) -> str:
-    """Return flags as they are typed, from their values by keyword; None, False and blank text leave one out."""
+    """Return flags as they are typed, from their values by keyword; None, False and empty text leave one
+    out.
+    """
     words: list[str] = []
     for dest, value in values.items():
         name = BY_DEST[dest].names[0]
@@ -129,12 +156,16 @@ def written(values: Mapping[str, object]) -> str:
                 words.append(name)
             elif text:  # a value that begins with a dash would look like a flag
                 word = shlex.quote(text)
-                words += [f"{name}={word}"] if text.startswith("-") and name.startswith("--") else [name, word]
+                words += (
+                    [f"{name}={word}"] if text.startswith("-") and name.startswith("--") else [name, word]
+                )
     return " ".join(words)
 
 
 def split_command(parser: Parser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flags and the command, which begins after `--` or at the first word that is neither a flag nor a flag's value."""
+    """Return the flags and the command, which begins after `--` or at the first word that is neither a flag
+    nor a flag's value.
+    """
     words = list(argv)
     position = 0
     while position < len(words):
@@ -156,24 +187,75 @@ def _is_attached(parser: Parser, word: str) -> bool:
     return parser.takes_value(word[:2]) is True
 
 
+def _refuse_empty(given: Mapping[str, object]) -> None:
+    """Refuse a flag whose value is no text at all, as `-p $PARTITION` is where that is not set."""
+    for name, value in given.items():
+        flag = BY_DEST.get(name)
+        if flag is not None and flag.field and "" in (value if isinstance(value, list) else (value,)):
+            example = flag.example or ("2" if flag.value == "N" else "")
+            what = f"write it like {flag.names[0]} {example}" if example else "give its value"
+            raise InvalidRequest("empty", f"{flag.names[0]} is empty: {what}, or leave it out.")
+
+
 def _refuse_contradictions(given: Mapping[str, object]) -> None:
     if "interactive" in given and "background" in given:
-        raise InvalidRequest("contradiction", "--interactive and --background exclude each other: leave one out.")
+        raise InvalidRequest(
+            "contradiction", "--interactive and --background exclude each other: leave one out."
+        )
     many = "--array" if given.get("array") else "--sweep" if given.get("sweep") else ""
     if "interactive" in given and many:
-        raise InvalidRequest("contradiction", f"{many} is many jobs, which no one place can show: leave --interactive out.")
+        raise InvalidRequest(
+            "contradiction", f"{many} is many jobs, which no one place can show: leave --interactive out."
+        )
     if "json" in given and not (many or "background" in given or "dry_run" in given):
-        raise InvalidRequest("contradiction", "--json goes with --background; without it stdout is the job's own.")
+        raise InvalidRequest(
+            "contradiction", "--json goes with --background; without it stdout is the job's own."
+        )
     if "time_limit" in given and "slurm_time" in given:
         raise InvalidRequest("contradiction", "--time-limit and -t say the same: leave one out.")
+
+
+def _take_slurm_sizes(given: Mapping[str, object], keywords: dict[str, object], here: Here) -> None:
+    """Add what Slurm's `--gres`, `-n` and `-c` mean here; they count all processes, and CPUs of each."""
+    for name, value in slurm.gpus_of(str(given["gres"])).items() if "gres" in given else ():
+        _take(keywords, name, value, "--gres")
+    if "ntasks" in given:
+        tasks = int(str(BY_DEST["ntasks"].read(given["ntasks"], here)))
+        listed = BY_DEST["nodelist"].read(given["nodelist"], here) if "nodelist" in given else ()
+        nodes = int(str(BY_DEST["nodes"].read(given.get("nodes", "0"), here)))
+        nodes = nodes or (len(listed) if isinstance(listed, tuple) else 0) or 1
+        if tasks == 0:
+            raise InvalidRequest("bad-number", "-n 0 starts nothing: write how many processes, like -n 2.")
+        if tasks % nodes:
+            raise InvalidRequest(
+                "bad-number",
+                f"-n {tasks} on {nodes} nodes: each node has the same number of processes; write a multiple "
+                f"of {nodes}.",
+            )
+        _take(keywords, "ntasks_per_node", str(tasks // nodes), "-n")
+    if "cpus_per_task" in given:
+        each = int(str(BY_DEST["cpus_per_task"].read(given["cpus_per_task"], here)))
+        tasks = int(str(BY_DEST["ntasks_per_node"].read(keywords.get("ntasks_per_node", "1"), here)))
+        _take(keywords, "cpus", str(each * max(tasks, 1)), "-c")
+
+
+def _take(keywords: dict[str, object], name: str, value: str, flag: str) -> None:
+    if keywords.setdefault(name, value) != value:
+        raise InvalidRequest(
+            "contradiction", f"{BY_DEST[name].names[0]} and {flag} say the same: leave one out."
+        )
 
 
 def _check_what_runs(command: list[str], cell: str | None, prog: str) -> None:
     if cell is None:
         if not command:
-            raise InvalidRequest("no-command", f"Name the command after `--`, as in `{prog} --gpus 1 -- python train.py`.")
+            raise InvalidRequest(
+                "no-command", f"Name the command after `--`, as in `{prog} --gpus 1 -- python train.py`."
+            )
     elif command:
-        raise InvalidRequest("contradiction", f"The cell's body is what runs: take {command[0]!r} out of the first line.")
+        raise InvalidRequest(
+            "contradiction", f"The cell's body is what runs: take {command[0]!r} out of the first line."
+        )
     elif not cell.strip():
         raise InvalidRequest("no-command", "The cell has no body: write what is to run below the first line.")
 
@@ -182,6 +264,9 @@ def _exported(exports: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
     found: dict[str, str] = {}
     for name in (name for names in exports for name in kinds.names(names)):
         if name not in environ:
-            raise InvalidRequest("no-such-variable", f"--export {name}: it is not set here; set it, or give its value by --env {name}=…")
+            raise InvalidRequest(
+                "no-such-variable",
+                f"--export {name}: it is not set here; set it, or give its value by --env {name}=…",
+            )
         found[name] = environ[name]
     return found

@@ -1,4 +1,4 @@
-"""What `#SBATCH` flags mean here: words of Slurm in, words of `mgpu_srun` out, and one sentence for each that is not honoured. Pure."""
+"""Translates `#SBATCH` flags into those of `mgpu_srun`, with a sentence for each one left out. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 
-_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>\d+))?(?:\(S:[\d,-]+\))?")
+_GRES = re.compile(
+    r"(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>\d+))?(?:\(S:[\d,-]+\))?"
+)
 _TYPED = re.compile(r"(?:(?P<type>[A-Za-z][\w.-]*):)?(?P<count>\d+)")
 _RANGE = re.compile(r"(?P<before>[^\[\]]*)\[(?P<inside>[\d,-]+)\](?P<after>[^\[\]]*)")
+_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 MAX_NAMES = 10_000
+MAX_DIGITS = 40
 Words = list[str]
 
 
@@ -25,11 +29,11 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Translated(msgspec.Struct):
-    """What a line means here."""
+    """The translation of a line."""
 
     words: Words = []
     ignored: list[str] = []
-    """A sentence for each thing that is not honoured."""
+    """A sentence for each thing that is not supported."""
 
 
 SHORT = {
@@ -63,7 +67,18 @@ SHORT = {
     "-F": "--nodefile",
 }
 SWITCHES = frozenset(
-    ("--hold", "--requeue", "--no-requeue", "--exclusive", "--oversubscribe", "--overcommit", "--no-kill", "--quiet", "--verbose", "--wait")
+    (
+        "--hold",
+        "--requeue",
+        "--no-requeue",
+        "--exclusive",
+        "--oversubscribe",
+        "--overcommit",
+        "--no-kill",
+        "--quiet",
+        "--verbose",
+        "--wait",
+    )
 )
 """Flags that take no word after them (some take a value behind =)."""
 SAME = {
@@ -82,17 +97,15 @@ SAME = {
     "--ntasks-per-node": "--ntasks-per-node",
     "--priority": "--priority",
     "--signal": "--signal",
+    "--output": "--output",
+    "--error": "--error",
+    "--open-mode": "--open-mode",
 }
 """Flags whose value is taken over as it is."""
-KEPT_HERE = "its output is kept by mgpu, see `mgpu logs ID`"
 IGNORED = {
-    "--output": KEPT_HERE,
-    "--error": KEPT_HERE,
     "--input": "a batch job reads nothing; redirect from a file inside the script",
-    "--open-mode": KEPT_HERE,
     "--mail-type": "mgpu sends no mail; let the script send one",
     "--mail-user": "mgpu sends no mail; let the script send one",
-    "--exclusive": "GPUs are never shared, but nodes are; ask for all GPUs of a node to have it alone",
     "--oversubscribe": "GPUs are never shared; leave it out",
     "--overcommit": "CPUs are never given twice; leave it out",
     "--comment": "there are no comments on jobs; use --name",
@@ -119,7 +132,7 @@ IGNORED = {
     "--ntasks-per-gpu": "give --ntasks-per-node",
     "--propagate": "limits are those of the node; leave it out",
 }
-"""Flags that sbatch knows and mgpu does not honour, and what to do instead."""
+"""Flags of sbatch that mgpu does not support, and what to do instead."""
 
 
 def is_known(flag: str) -> bool:
@@ -128,7 +141,7 @@ def is_known(flag: str) -> bool:
 
 
 def translate(words: Sequence[str]) -> Translated:
-    """Return what the words of one `#SBATCH` line mean here."""
+    """Return the translation of the words of one `#SBATCH` line."""
     result = Translated([], [])
     for option in options(words):
         if option.flag in IGNORED:
@@ -138,7 +151,10 @@ def translate(words: Sequence[str]) -> Translated:
         elif option.flag in SAME:
             result.words += [SAME[option.flag], _value(option)]
         else:
-            raise InvalidRequest("unknown-flag", f"There is no flag {option.flag} of sbatch that mgpu knows: {_nearest(option.flag)}.")
+            raise InvalidRequest(
+                "unknown-flag",
+                f"There is no flag {option.flag} of sbatch that mgpu knows: {_nearest(option.flag)}.",
+            )
     return result
 
 
@@ -150,11 +166,15 @@ def options(words: Sequence[str]) -> list[Option]:
         word = left.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("-") or word in ("-", "--"):
-            raise InvalidRequest("bad-directive", f"{word!r} is no flag: write it like #SBATCH --job-name=train.")
+            raise InvalidRequest(
+                "bad-directive", f"{word!r} is no flag: write it like #SBATCH --job-name=train."
+            )
         if not name.startswith("--"):
             name, equals, value = word[:2], "=" if len(word) > 2 else "", word[2:].removeprefix("=")
             if name not in SHORT:
-                raise InvalidRequest("unknown-flag", f"There is no flag {name} of sbatch that mgpu knows: use the long name.")
+                raise InvalidRequest(
+                    "unknown-flag", f"There is no flag {name} of sbatch that mgpu knows: use the long name."
+                )
             name = SHORT[name]
         if equals:
             found.append(Option(name, value))
@@ -166,24 +186,36 @@ def options(words: Sequence[str]) -> list[Option]:
 
 
 def names(text: str) -> str:
-    """Return a list of nodes with ranges written out: n[1-3,7],gpu1."""
+    """Return a list of nodes with ranges expanded: n[1-3,7],gpu1."""
     found: list[str] = []
+    if _BRACKETS.sub("", text) != re.sub(r"[\[\]]", "", _BRACKETS.sub("", text)):
+        raise InvalidRequest("bad-nodes", f"{text} is no list of nodes: write it like n[1-3,7].")
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         match = _RANGE.fullmatch(part)
         if match is None:
             found.append(part)
             continue
         for piece in match["inside"].split(","):
-            first, _, last = piece.partition("-")
-            if not first.isdigit() or (last and not last.isdigit()) or int(last or first) - int(first) > MAX_NAMES:
+            first, dash, last = piece.partition("-")
+            if (
+                not first.isdigit()
+                or (dash and not last.isdigit())
+                or len(piece) > MAX_DIGITS
+                or not 0 <= int(last or first) - int(first) < MAX_NAMES - len(found)
+            ):
                 raise InvalidRequest("bad-nodes", f"{part} is no list of nodes: write it like n[1-3,7].")
-            found += [f"{match['before']}{str(n).zfill(len(first))}{match['after']}" for n in range(int(first), int(last or first) + 1)]
+            found += [
+                f"{match['before']}{str(n).zfill(len(first))}{match['after']}"
+                for n in range(int(first), int(last or first) + 1)
+            ]
     return ",".join(found)
 
 
 def _value(option: Option) -> str:
     if not option.value:
-        raise InvalidRequest("bad-directive", f"{option.flag} needs a value: write it like #SBATCH {option.flag}=….")
+        raise InvalidRequest(
+            "bad-directive", f"{option.flag} needs a value: write it like #SBATCH {option.flag}=…."
+        )
     return option.value
 
 
@@ -198,14 +230,18 @@ def _nearest(flag: str) -> str:
 def _nodes(option: Option, result: Translated) -> None:
     least, dash, most = _value(option).partition("-")
     if dash and most != least:
-        result.ignored.append(f"#SBATCH --nodes={option.value} is honoured as {least}: mgpu starts a job on a fixed number of nodes.")
+        result.ignored.append(
+            f"#SBATCH --nodes={option.value} is honoured as {least}: mgpu starts a job on a fixed number of "
+            f"nodes."
+        )
     result.words += ["--nodes", least]
 
 
 def _ntasks(option: Option, result: Translated) -> None:
     if _value(option) != "1":
         result.ignored.append(
-            f"#SBATCH --ntasks={option.value} is not honoured: give --nodes and --ntasks-per-node, which say where the processes are."
+            f"#SBATCH --ntasks={option.value} is not honoured: give --nodes and --ntasks-per-node, which "
+            f"say where the processes are."
         )
 
 
@@ -213,7 +249,9 @@ def _typed_gpus(flag: str) -> Callable[[Option, Translated], None]:
     def take(option: Option, result: Translated) -> None:
         match = _TYPED.fullmatch(_value(option))
         if match is None:
-            raise InvalidRequest("bad-gpus", f"{option.flag}={option.value}: write a number of GPUs, like 2 or a100:2.")
+            raise InvalidRequest(
+                "bad-gpus", f"{option.flag}={option.value}: write a number of GPUs, like 2 or a100:2."
+            )
         result.words += [flag, match["count"], *(["--gpu-type", match["type"]] if match["type"] else [])]
 
     return take
@@ -223,9 +261,26 @@ def _gres(option: Option, result: Translated) -> None:
     for part in _value(option).split(","):
         match = _GRES.fullmatch(part)
         if match is None:
-            result.ignored.append(f"#SBATCH --gres={part} is not honoured: only GPUs are handed out; leave it out.")
+            result.ignored.append(
+                f"#SBATCH --gres={part} is not honoured: only GPUs are handed out; leave it out."
+            )
             continue
-        result.words += ["--gpus-per-node", match["count"] or "1", *(["--gpu-type", match["type"]] if match["type"] else [])]
+        result.words += [
+            "--gpus-per-node",
+            match["count"] or "1",
+            *(["--gpu-type", match["type"]] if match["type"] else []),
+        ]
+
+
+def gpus_of(text: str) -> dict[str, str]:
+    """Return the keywords that `--gres` means on a line of `mgpu_srun`."""
+    match = _GRES.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(
+            "bad-gpus", f"--gres {text}: only GPUs are handed out; write it like --gres gpu:a100:2."
+        )
+    found = {"gpus_per_node": match["count"] or "1"}
+    return found | {"gpu_type": match["type"]} if match["type"] else found
 
 
 def _nodelist(flag: str) -> Callable[[Option, Translated], None]:
@@ -239,7 +294,8 @@ def _export(option: Option, result: Translated) -> None:
     for part in _value(option).split(","):
         if part == "ALL":
             result.ignored.append(
-                "#SBATCH --export=ALL is not honoured: a job has the node's environment; name what it needs, like --export=A,B."
+                "#SBATCH --export=ALL is not honoured: a job has the node's environment; name what it "
+                "needs, like --export=A,B."
             )
         elif "=" in part:
             result.words += ["--env", part]
@@ -261,8 +317,20 @@ def _switch(*words: str) -> Callable[[Option, Translated], None]:
     return take
 
 
+def _exclusive(option: Option, result: Translated) -> None:
+    if option.value is not None:
+        result.ignored.append(
+            f"#SBATCH --exclusive={option.value} is honoured as --exclusive: nobody else's and none of your "
+            f"own jobs is placed beside it."
+        )
+    result.words += ["--exclusive"]
+
+
 def _gpu_memory(option: Option, result: Translated) -> None:
-    result.ignored.append(f"#SBATCH {option.flag} is not honoured: it is the host's memory; give --mem, which is for the whole node.")
+    result.ignored.append(
+        f"#SBATCH {option.flag} is not honoured: it is the host's memory; give --mem, which is for the "
+        f"whole node."
+    )
 
 
 _OTHERS: dict[str, Callable[[Option, Translated], None]] = {
@@ -279,5 +347,6 @@ _OTHERS: dict[str, Callable[[Option, Translated], None]] = {
     "--export": _export,
     "--nice": _nice,
     "--hold": _switch("--hold"),
+    "--exclusive": _exclusive,
     "--no-requeue": _switch("--no-requeue"),
 }

@@ -1,7 +1,8 @@
-"""Sends what somebody types, or pipes, to a job: exactly once, whatever connections do. Shows nothing.
+"""Sends typed or piped input to a job: exactly once, whatever happens to connections. Shows nothing.
 
-A thread of its own holds one WebSocket. It reads its source only as far ahead of the job as the window allows, keeps what the job has
-not read, and after a break goes on from where the job is. While it lives, the server knows that the job's client is there.
+A thread of its own holds one WebSocket. It reads its source only as far ahead of the job as the window
+allows, keeps what the job has not read, and after a break continues from where the job is. While it lives,
+the server knows that the job's client is there.
 """
 
 from __future__ import annotations
@@ -18,9 +19,15 @@ from typing import Protocol
 import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.api import models
-from mgpu_jupyter.api.input import INPUT_WINDOW_BYTES, ResizeFrame, StdinAckFrame, StdinFrame
-from mgpu_jupyter.client.call import RETRIED, Caller, Patience, error_of
+from mgpu_jupyter.api.frames import (
+    INPUT_WINDOW_BYTES,
+    EndFrame,
+    JobSocketFrame,
+    ResizeFrame,
+    StdinAckFrame,
+    StdinFrame,
+)
+from mgpu_jupyter.client.call import RETRIED, Caller, RetryPause, error_of
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.client.websocket import SWITCHED, ConnectionLost, WebSocket
 from mgpu_jupyter.model.job import MAX_NODES
@@ -28,7 +35,7 @@ from mgpu_jupyter.model.job import MAX_NODES
 CHUNK_BYTES = 32 * 1024
 LOOK_S = 0.5
 ASK_AGAIN_S = 2.0
-_frames: msgspec.json.Decoder[models.JobSocketFrame] = msgspec.json.Decoder(models.JobSocketFrame)
+_frames: msgspec.json.Decoder[JobSocketFrame] = msgspec.json.Decoder(JobSocketFrame)
 
 
 class Source(Protocol):
@@ -38,21 +45,21 @@ class Source(Protocol):
         """Return the descriptor to wait for; -1 when there is nothing to read now."""
 
     def read(self, size: int) -> bytes | None:
-        """Return what is there; none at the end, and None for nothing that is for the job."""
+        """Return what is there; empty at the end, and None when nothing of it is for the job."""
 
     def rewind(self) -> bool:
-        """Begin again for a job that runs anew; tell whether that is possible."""
+        """Start over for a job that runs again; tell whether that is possible."""
 
 
 class StdinSender:
-    """One source on its way to one job."""
+    """Sends one source to one job."""
 
     def __init__(self, caller: Caller, job_id: str, source: Source, on_lost: Callable[[], None]) -> None:
         self._caller = caller
         self._job_id = job_id
         self._source = source
         self._on_lost = on_lost
-        """Called when the job runs anew and what it was given cannot be given again."""
+        """Called when the job runs again and its earlier input cannot be repeated."""
         self._writer = secrets.token_hex(8)
         self._attempt = 0
         self._kept = bytearray()
@@ -67,7 +74,7 @@ class StdinSender:
         self._thread = threading.Thread(target=self._run, name="mgpu-typing", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def resize(self, rows: int, columns: int) -> None:
@@ -76,7 +83,7 @@ class StdinSender:
         self._stir()
 
     def close(self) -> None:
-        """End; what the job has not read by now it never will."""
+        """End; what the job has not read by now is lost."""
         self._closing.set()
         self._stir()
         if self._thread.is_alive():
@@ -89,28 +96,30 @@ class StdinSender:
     # --- the thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        patience = Patience(self._caller.timeouts, self._caller.timeouts.resume_s)
+        retry = RetryPause(self._caller.timeouts, self._caller.timeouts.resume_s)
         while not self._closing.is_set():
             try:
                 socket = self._open()
                 try:
-                    patience.renew()
+                    retry.renew()
                     if self._serve(socket):
                         return
                 finally:
                     socket.close()
             except ConnectionLost as lost:
                 try:
-                    patience.pause(lost)
+                    retry.pause(lost)
                 except MgpuError:
-                    return  # whoever follows the job says so
+                    return  # the part that follows the job reports it
             except MgpuError:
                 return
 
     def _open(self) -> WebSocket:
         # A rank that no job has: this connection carries no output.
         query = {"rank": str(MAX_NODES), "input": self._writer}
-        status, body, socket = self._caller.transport.upgrade(Request(path=f"jobs/{self._job_id}/stream", query=query))
+        status, body, socket = self._caller.transport.upgrade(
+            Request(path=f"jobs/{self._job_id}/stream", query=query)
+        )
         if socket is not None:
             return socket
         error = error_of(status, body)
@@ -119,7 +128,7 @@ class StdinSender:
         raise error
 
     def _serve(self, socket: WebSocket) -> bool:
-        """Speak over one connection; tell whether all is over."""
+        """Serve one connection; tell whether all is over."""
         is_ready = False
         heard_at = time.monotonic()
         self._told_size = None
@@ -131,7 +140,7 @@ class StdinSender:
             if socket.has_data or socket.fileno() in ready:
                 heard_at = now
                 for frame in self._received(socket):
-                    if isinstance(frame, models.EndFrame):
+                    if isinstance(frame, EndFrame):
                         return True
                     if isinstance(frame, StdinAckFrame):
                         if not self._take(frame, is_first=not is_ready):
@@ -147,11 +156,17 @@ class StdinSender:
 
     def _wait(self, socket: WebSocket, *, may_read: bool) -> list[int]:
         wanted = [socket.fileno(), self._wake]
-        if may_read and not self._has_ended and not self._is_closed and len(self._kept) < INPUT_WINDOW_BYTES and self._source.fileno() >= 0:
+        if (
+            may_read
+            and not self._has_ended
+            and not self._is_closed
+            and len(self._kept) < INPUT_WINDOW_BYTES
+            and self._source.fileno() >= 0
+        ):
             wanted.append(self._source.fileno())
         return select.select(wanted, [], [], LOOK_S)[0]
 
-    def _received(self, socket: WebSocket) -> list[models.JobSocketFrame]:
+    def _received(self, socket: WebSocket) -> list[JobSocketFrame]:
         messages = socket.receive()
         if messages is None:
             raise ConnectionLost("no-answer", "The mgpu server closed the connection.")
@@ -162,7 +177,7 @@ class StdinSender:
         return frames
 
     def _take(self, ack: StdinAckFrame, *, is_first: bool) -> bool:
-        """Note how far the job is; False when it can go no further."""
+        """Note how far the job is; False when it accepts no more."""
         if ack.attempt != self._attempt:
             if self._attempt and not self._begin_again():
                 self._on_lost()
@@ -181,7 +196,7 @@ class StdinSender:
         return True
 
     def _begin_again(self) -> bool:
-        """Start the input anew for a new attempt."""
+        """Start the input again for a new attempt."""
         if (self._base or self._kept or self._has_ended) and not self._source.rewind():
             return False
         self._kept.clear()
@@ -215,8 +230,10 @@ class StdinSender:
             self._end_sent = True
             self._moved_at = now
             _say(socket, StdinFrame(offset=end, attempt=self._attempt, eof=True))
-        elif (self._sent > self._base or (self._end_sent and not self._end_known)) and now - self._moved_at > ASK_AGAIN_S:
-            # Without data it is a question; what was lost on the way is asked for again in the answer.
+        elif (
+            self._sent > self._base or (self._end_sent and not self._end_known)
+        ) and now - self._moved_at > ASK_AGAIN_S:
+            # Without data it is a question; the answer asks again for what was lost.
             self._moved_at = now
             _say(socket, StdinFrame(offset=end, attempt=self._attempt, eof=self._end_sent))
 

@@ -1,4 +1,4 @@
-"""What became of the jobs of a sweep or array: one row each. Asks for the last lines of those that are over, once, when they are wanted."""
+"""The results of a sweep or array, one row for each job. Asks for their last lines once, when needed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.api.variables import ValueList
+from mgpu_jupyter.api.files import ValueList
+from mgpu_jupyter.client.fetching import bring
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.lines import Tail
-from mgpu_jupyter.client.outputs import bring
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.client.transport import Request
 from mgpu_jupyter.client.words import duration, exit_status, ran_for
@@ -21,20 +21,21 @@ HEADINGS = {"job": "Job", "state": "State", "seconds": "Time", "exit_code": "Exi
 _WORDS = {"True": True, "False": False, "None": None}
 SHOWN_CHARS = 80
 LAST_LINES = 5
-"""So many lines are looked through for one that is not empty."""
+"""How many lines are searched for one that is not empty."""
 
 
 class SweepTable:
-    """Rows of a sweep: values, state, seconds, exit code, and the last line that was printed or the variables of `--out`.
+    """Rows of a sweep: values, state, seconds, exit code, and the last line printed or variables of `--out`.
 
-    A table where it is shown; `to_dicts()` and `to_pandas()` for what comes next.
+    Shown as a table; `to_dicts()` and `to_pandas()` are for further work.
     """
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.jobs = tuple(jobs)
         self._rows: list[dict[str, object]] | None = None
+        """Kept once all of them are over."""
         self.problems: list[str] = []
-        """Why variables of jobs that completed are not here, in words."""
+        """Why variables of completed jobs are missing, in words."""
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -49,19 +50,24 @@ class SweepTable:
 
     def to_dicts(self) -> list[dict[str, object]]:
         """Return the rows; values of the sweep are numbers where they are written so."""
-        if self._rows is None or any(job.snapshot is None or not job.snapshot.state.is_final for job in self.jobs):
+        rows = self._rows
+        if rows is None:
             names = self._outputs()
             self.problems.clear()
-            self._rows = [_row(job) | (self._left(job, names) if names else _said(job)) for job in self.jobs]
-        return [dict(row) for row in self._rows]
+            rows = [_row(job) | (self._left(job, names) if names else _said(job)) for job in self.jobs]
+            if all(JobState(str(row["state"])).is_final for row in rows):
+                self._rows = rows
+        return [dict(row) for row in rows]
 
     def variables(self) -> dict[str, list[object]]:
-        """Return what `--out` names: of each name a list in the order of the jobs, with None for those that left none."""
+        """Return the variables of `--out`: for each a list in the order of the jobs, None where it is
+        missing.
+        """
         names, rows = self._outputs(), self.to_dicts()
         return {name: [row[name] for row in rows] for name in names}
 
     def _left(self, job: Job, names: Sequence[str]) -> dict[str, object]:
-        """Return the variables that a job left; None for those it did not."""
+        """Return the variables that a job returned; None for missing ones."""
         found: dict[str, object] = dict.fromkeys(names)
         if job.info.state is JobState.COMPLETED:
             brought = bring(job.caller, job.id)
@@ -74,7 +80,7 @@ class SweepTable:
         try:
             job = self.jobs[0]
             return job.caller.call(Request(path=f"jobs/{job.id}/values"), ValueList).outputs
-        except (IndexError, MgpuError):  # a master of before variables; nothing to show of them then
+        except (IndexError, MgpuError):  # a master without variables: there are none to show
             return ()
 
     def to_pandas(self) -> Any:
@@ -82,7 +88,9 @@ class SweepTable:
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
-            raise MgpuError("no-pandas", "pandas is not installed here: `pip install pandas`, or take `.to_dicts()`.") from None
+            raise MgpuError(
+                "no-pandas", "pandas is not installed here: `pip install pandas`, or take `.to_dicts()`."
+            ) from None
         return pandas.DataFrame(self.to_dicts())
 
     def table(self) -> Table:
@@ -103,7 +111,7 @@ class SweepTable:
 
 
 def value_of(text: str) -> object:
-    """Return a value of a sweep as a Python cell finds it: a number where it is written as one, else the text."""
+    """Return a value of a sweep as a Python cell has it: a number where it is one, else the text."""
     if text in _WORDS:
         return _WORDS[text]
     for kind in (int, float):
@@ -133,7 +141,7 @@ def _said(job: Job) -> dict[str, object]:
     seen = Tail()
     try:
         seen.feed(0, job.tail(LAST_LINES))
-    except MgpuError:  # its output may be gone; the rest of the table is worth having
+    except MgpuError:  # its output may be gone; the rest of the table is still useful
         return {LAST_LINE: ""}
     return {LAST_LINE: "".join(seen.last_lines(0, 1))}
 

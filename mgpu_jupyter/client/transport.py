@@ -1,9 +1,10 @@
-"""Requests and answers over HTTP/1.1 with connections that are kept. Knows nothing of jobs and decides nothing about retries.
+"""Requests and answers over HTTP/1.1 with persistent connections. Knows nothing of jobs and decides nothing
+about retries.
 
     Transport.send   one request, one whole answer
     Transport.open   one request, an answer that is read as it comes
 
-A connection that went stale while it lay idle is replaced at once; every other failure is `ConnectionLost`.
+A connection that was closed while idle is replaced at once; every other failure is `ConnectionLost`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
+from mgpu_jupyter.client.connecting import (
+    UnixConnection,
+    WrongCertificate,
+    pinned_context,
+    socket_path,
+    wrong_certificate,
+)
 from mgpu_jupyter.client.discovery import Address, Locator
-from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
-from mgpu_jupyter.client.timeouts import Timeouts
-from mgpu_jupyter.client.unix import UnixConnection, socket_path
 from mgpu_jupyter.client.websocket import ConnectionLost, WebSocket, new_key, shake_hands
 
 MAX_IDLE_CONNECTIONS = 4
@@ -39,11 +44,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     body: bytes | memoryview | None = None
     into: memoryview | None = None
-    """Where the body of a good answer goes, if the transport can do that; the answer is empty then."""
+    """Where the body of a successful answer goes, if the transport can do that; the answer is empty then."""
 
     @property
     def target(self) -> str:
-        """Return path and query as they stand in the request line."""
+        """Return path and query for the request line."""
         return quote(self.path) + ("?" + urlencode(self.query) if self.query else "")
 
 
@@ -53,7 +58,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     body: bytes = b""
     location: str = ""
-    """Which server gave it, for error messages."""
+    """The server that sent it, for error messages."""
     retry_after_s: float = 0.0
     """When the server wants to be asked again, if it says so."""
 
@@ -69,11 +74,11 @@ class Stream(Protocol):
         """Return the next bytes, or none at the end; raise `ConnectionLost` or `TimeoutError`."""
 
     def close(self) -> None:
-        """Let go of the connection; a second time is no error."""
+        """Close the connection; a second time is no error."""
 
 
 class Transport(Protocol):
-    """The whole seam between the client and a server."""
+    """The whole interface between the client and a server."""
 
     def send(self, request: Request) -> Answer:
         """Send `request` and return the whole answer."""
@@ -82,10 +87,10 @@ class Transport(Protocol):
         """Send `request` and return the answer to be read as it comes."""
 
     def upgrade(self, request: Request) -> tuple[int, bytes, WebSocket | None]:
-        """Ask for a WebSocket; return the status, and the socket or the body of what was answered instead."""
+        """Ask for a WebSocket; return the status, and the socket or the body of another answer."""
 
     def close(self) -> None:
-        """Close what is open; the transport opens anew when it is used again."""
+        """Close all connections; later use opens new ones."""
 
 
 class HttpTransport:
@@ -95,12 +100,12 @@ class HttpTransport:
         self._locator = locator
         self.timeouts = timeouts
         self._pool = _Pool()
-        # Clients are dropped without a thought in notebooks: the sockets must not wait for the interpreter's end.
+        # Notebooks drop clients without closing them: sockets must not stay until the interpreter ends.
         self._finalizer = weakref.finalize(self, self._pool.close)
 
     @property
     def place(self) -> str:
-        """Return which server it speaks to, and as whom; for comparisons."""
+        """Return the server and user that it speaks to and as; for comparisons."""
         address = self._locator.address()
         return f"{address.url} {address.token}"
 
@@ -124,7 +129,9 @@ class HttpTransport:
         self._pool.give_back(connection, response)
         after = response.headers.get("Retry-After", "")
         after_s = min(float(after), MAX_RETRY_AFTER_S) if after.isascii() and after.isdecimal() else 0.0
-        return Answer(status=response.status, body=body, location=self._locator.address().url, retry_after_s=after_s)
+        return Answer(
+            status=response.status, body=body, location=self._locator.address().url, retry_after_s=after_s
+        )
 
     def open(self, request: Request) -> Stream:
         """Send `request` and return the answer to be read as it comes."""
@@ -135,7 +142,7 @@ class HttpTransport:
         return _HttpStream(connection, response)
 
     def upgrade(self, request: Request) -> tuple[int, bytes, WebSocket | None]:
-        """Ask for a WebSocket; return the status, and the socket or the body of what was answered instead."""
+        """Ask for a WebSocket; return the status, and the socket or the body of another answer."""
         answer = self._upgrade(request)
         if answer[0] == UNAUTHORISED and self._locator.renew_token():
             return self._upgrade(request)
@@ -152,7 +159,12 @@ class HttpTransport:
             raise self._lost(error) from error
         key, parts = new_key(), urlsplit(address.url)
         host = "localhost" if socket_path(address.url) is not None else parts.netloc.rpartition("@")[2]
-        head = [f"GET {parts.path}{PREFIX}/{request.target} HTTP/1.1", f"Host: {host}", "Connection: Upgrade", "Upgrade: websocket"]
+        head = [
+            f"GET {parts.path}{PREFIX}/{request.target} HTTP/1.1",
+            f"Host: {host}",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+        ]
         head += ["Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}"]
         if address.token:
             head.append(f"Authorization: mgpu {address.token}")
@@ -183,7 +195,7 @@ class HttpTransport:
                 except WrongCertificate as error:
                     raise wrong_certificate(address.url) from error
                 except OSError as error:
-                    # The server may be back on another port; then the runtime file tells where.
+                    # The server may be back on another port; then the runtime file has it.
                     if self._locator.look_again():
                         continue
                     raise self._lost(error) from error
@@ -208,9 +220,11 @@ class HttpTransport:
         connection = (
             UnixConnection(path, timeout=self.timeouts.connect_s)
             if path is not None
-            # The pin is compared at the end of the handshake, which is before the request with its token.
+            # The pin is compared at the end of the handshake, before the request with its token is sent.
             else http.client.HTTPSConnection(
-                *where, timeout=self.timeouts.connect_s, context=pinned_context(address.pin) if address.pin else None
+                *where,
+                timeout=self.timeouts.connect_s,
+                context=pinned_context(address.pin) if address.pin else None,
             )
             if parts.scheme == "https"
             else http.client.HTTPConnection(*where, timeout=self.timeouts.connect_s)
@@ -223,13 +237,20 @@ class HttpTransport:
         connection.sock.settimeout(self.timeouts.request_s)
         return connection
 
-    def _ask(self, connection: http.client.HTTPConnection, address: Address, request: Request) -> http.client.HTTPResponse:
+    def _ask(
+        self, connection: http.client.HTTPConnection, address: Address, request: Request
+    ) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", **request.headers}
         if address.token:
             headers["Authorization"] = f"mgpu {address.token}"
         if request.body is not None:
             headers.setdefault("Content-Type", "application/json")
-        connection.request(request.method, f"{urlsplit(address.url).path}{PREFIX}/{request.target}", body=request.body, headers=headers)
+        connection.request(
+            request.method,
+            f"{urlsplit(address.url).path}{PREFIX}/{request.target}",
+            body=request.body,
+            headers=headers,
+        )
         return connection.getresponse()
 
     def _lost(self, error: Exception) -> ConnectionLost:
@@ -242,7 +263,7 @@ class HttpTransport:
 
 
 def _read(response: http.client.HTTPResponse, into: memoryview | None) -> bytes:
-    """Return what is left of an answer once as much as fits of a good one was put where the asker wants it."""
+    """Read as much of a successful answer into the given memory as fits, and return the rest."""
     if into is not None and response.status < 300:
         while into and (read := response.readinto(into)):
             into = into[read:]
@@ -269,7 +290,9 @@ class _HttpStream:
         except TimeoutError:
             raise
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise ConnectionLost("no-answer", f"The connection to the mgpu server broke ({_in_words(error)}).") from error
+            raise ConnectionLost(
+                "no-answer", f"The connection to the mgpu server broke ({_in_words(error)})."
+            ) from error
 
     def close(self) -> None:
         self._response.close()
@@ -277,7 +300,7 @@ class _HttpStream:
 
 
 class _Pool:
-    """Idle connections to one address. After a fork the child starts with none: the parent still speaks over them."""
+    """Idle connections to one address. After a fork the child has none: the parent still uses them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -316,4 +339,26 @@ def _in_words(error: Exception) -> str:
         return "connection refused"
     if isinstance(error, http.client.IncompleteRead | http.client.RemoteDisconnected):
         return "connection closed"
-    return getattr(error, "strerror", None) or type(error).__name__
+    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the client waits for what."""
+
+    connect_s: float = 5.0
+    request_s: float = 60.0
+    """For one answer; a submit is answered after its commit, which takes milliseconds."""
+    retry_s: float = 30.0
+    """A server that restarts is back within this; until then a request is sent again, with the same key."""
+    slowed_s: float = 300.0
+    """How long a request waits in all because the server limits the rate."""
+    stream_idle_s: float = 30.0
+    """The server sends something every 10 s, so a silence of three times that means a dead connection."""
+    resume_s: float = 300.0
+    """How long a stream waits for the server to come back."""
+    cancel_wait_s: float = 30.0
+    """Twice the kill grace: how long an interrupted job is watched to its end."""
+    withdraw_s: float = 2.0
+    """How long to try to withdraw a submit that was interrupted before its answer came."""
+    backoff_base_s: float = 0.05
+    backoff_cap_s: float = 2.0

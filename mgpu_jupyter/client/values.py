@@ -1,4 +1,6 @@
-"""Kinds of values that flags and keywords take: text in, value out, or one sentence with an example. Knows no clock and no request."""
+"""Kinds of values of flags and keywords: from text to a value, or to one sentence with an example. Knows no
+clock and no request.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,13 @@ class count:  # noqa: N801 - reads as a function where it is used
 
     def __call__(self, text: str) -> int:
         """Read it."""
-        if not _WHOLE.fullmatch(text):
-            raise InvalidRequest("bad-number", f"{self._flag} {text}: write a whole number.")
-        return int(text)
+        if _WHOLE.fullmatch(text):
+            return int(text)
+        if _WHOLE.fullmatch(text.removeprefix("-")):
+            raise InvalidRequest(
+                "bad-number", f"{self._flag} {text}: it cannot be below 0; write it like {self._flag} 2."
+            )
+        raise InvalidRequest("bad-number", f"{self._flag} {text}: write a whole number, like {self._flag} 2.")
 
 
 def identifier(text: str) -> str:
@@ -49,14 +55,21 @@ def identifier(text: str) -> str:
 
 
 def variable_names(names: Sequence[str], flag: str) -> tuple[str, ...]:
-    """Return these names of variables, or refuse what is none."""
+    """Return these names of variables, or refuse one that is invalid."""
     for position, name in enumerate(names):
         if not name.isidentifier():
-            raise InvalidRequest("bad-name", f"{flag} {name!r}: it is no name of a variable; write them like {flag} a,b.")
+            raise InvalidRequest(
+                "bad-name", f"{flag} {name!r}: it is no name of a variable; write them like {flag} a,b."
+            )
         if keyword.iskeyword(name):
-            raise InvalidRequest("bad-name", f"{flag} {name}: it is a word of Python, and no variable can be called that.")
+            raise InvalidRequest(
+                "bad-name", f"{flag} {name}: it is a word of Python, and no variable can be called that."
+            )
         if not name.isascii():
-            raise InvalidRequest("bad-name", f"{flag} {name}: give the variable a name in plain letters, digits and underscores.")
+            raise InvalidRequest(
+                "bad-name",
+                f"{flag} {name}: give the variable a name in plain letters, digits and underscores.",
+            )
         if name in names[:position]:
             raise InvalidRequest("bad-name", f"{flag} names {name} twice: once is enough.")
     return tuple(names)
@@ -67,8 +80,13 @@ def pairs(lines: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         name, equals, value = line.partition("=")
-        if not equals or not name:
-            raise InvalidRequest("bad-request", f"--env {line}: write it as NAME=VALUE, or use --export {line} to copy it from here.")
+        if not name:
+            raise InvalidRequest("bad-request", f"--env {line}: write it as NAME=VALUE.")
+        if not equals:
+            raise InvalidRequest(
+                "bad-request",
+                f"--env {line}: write it as NAME=VALUE, or use --export {line} to copy it from here.",
+            )
         found[name] = value
     return found
 
@@ -78,7 +96,9 @@ def priority(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidRequest("bad-number", f"--priority {text}: write a whole number; higher goes first.") from None
+        raise InvalidRequest(
+            "bad-number", f"--priority {text}: write a whole number; higher goes first."
+        ) from None
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -86,8 +106,27 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name for name in (part.strip() for part in text.split(",")) if name)
 
 
+def node_names(text: str, flag: str) -> tuple[str, ...]:
+    """Return the names in a list of nodes, at least one."""
+    found = names(text)
+    if not found:
+        raise InvalidRequest(
+            "no-names", f"{flag} names no node: write it like {flag} node1,node2, or leave it out."
+        )
+    return found
+
+
+def file_name(text: str, flag: str) -> str:
+    """Return the name of a file, which is not empty."""
+    if not text:
+        raise InvalidRequest(
+            "no-names", f"{flag} names no file: write it like {flag} train-%j.out, or leave it out."
+        )
+    return text
+
+
 def sweep_limit(given: object) -> tuple[object, str]:
-    """Return the lines of a sweep without a `%8` at the end of the last one, and that limit of how many run at once."""
+    """Return the lines of a sweep without a final `%8`, and that limit on how many jobs run at once."""
     lines = [given] if isinstance(given, str) else given
     if not isinstance(lines, Sequence) or not lines or (found := _LIMIT.fullmatch(str(lines[-1]))) is None:
         return given, ""
@@ -97,14 +136,20 @@ def sweep_limit(given: object) -> tuple[object, str]:
 def sweep(given: object) -> dict[str, tuple[str, ...]]:
     """Read the values of a sweep: lines like `lr=0.1,0.01`, or a mapping of names to values."""
     if isinstance(given, Mapping):
-        pairs = [(str(name), tuple(map(str, (values,) if isinstance(values, str) else values))) for name, values in given.items()]
+        pairs = [
+            (str(name), tuple(map(str, (values,) if isinstance(values, str) else values)))
+            for name, values in given.items()
+        ]
     else:
         lines = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
         pairs = [_sweep_line(str(line)) for line in lines]
     found: dict[str, tuple[str, ...]] = {}
     for name, values in pairs:
         if name in found:
-            raise InvalidRequest("bad-sweep", f"--sweep {name} is there twice: write all its values in one place, like {name}=0.1,0.01.")
+            raise InvalidRequest(
+                "bad-sweep",
+                f"--sweep {name} is there twice: write all its values in one place, like {name}=0.1,0.01.",
+            )
         found[name] = values
     return found
 
@@ -135,29 +180,44 @@ def node_gpu_ids(text: str) -> dict[str, tuple[int, ...]]:
         name, colon, indices = (piece.strip() for piece in part.partition(":"))
         ids = _indices(indices)
         if not name or not colon or ids is None:
-            raise InvalidRequest("bad-gpus", f'--node-gpu-ids {text}: write nodes with indices of their GPUs, like "node1:0,1;node2:2".')
+            raise InvalidRequest(
+                "bad-gpus",
+                f'--node-gpu-ids {text}: write nodes with indices of their GPUs, like "node1:0,1;node2:2".',
+            )
         if name in found:
-            raise InvalidRequest("bad-gpus", f"--node-gpu-ids {text}: {name} is there twice; write its GPUs in one place, like {name}:0,1.")
+            raise InvalidRequest(
+                "bad-gpus",
+                f"--node-gpu-ids {text}: {name} is there twice; write its GPUs in one place, like "
+                f"{name}:0,1.",
+            )
         found[name] = ids
     if not found:
-        raise InvalidRequest("bad-gpus", '--node-gpu-ids is empty: write nodes with indices of their GPUs, like "node1:0,1;node2:2".')
+        raise InvalidRequest(
+            "bad-gpus",
+            '--node-gpu-ids is empty: write nodes with indices of their GPUs, like "node1:0,1;node2:2".',
+        )
     return found
 
 
 def size(text: str, flag: str) -> int:
-    """Read an amount of memory in bytes: `20G`, `1.5TiB`, or a plain number of megabytes; all are powers of 1024, as in Slurm."""
+    """Read an amount of memory in bytes: `20G`, `1.5TiB`, or a plain number of megabytes; all are powers of
+    1024, as in Slurm.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise InvalidRequest("bad-size", f"{flag} {text}: write an amount of memory, like 20G, or a plain number of MB.")
+        raise InvalidRequest(
+            "bad-size", f"{flag} {text}: write an amount of memory, like 20G, or a plain number of MB."
+        )
     return round(float(match[1]) * (_UNITS[match[2].upper()] if match[2] else MEGABYTE))
 
 
 def gpu_megabytes(text: str) -> int:
-    """Read the number of megabytes that `--mem` means: memory of GPUs, where a unit would look like the host's."""
+    """Read the number of megabytes of `--mem`: memory of GPUs, where a unit would look like the host's."""
     if not _WHOLE.fullmatch(text):
         raise InvalidRequest(
             "bad-size",
-            f"--mem {text}: it is free GPU memory in MB, like --mem 20480; with a unit write --gpu-mem 20G, or --mem-per-node 64G for "
+            f"--mem {text}: it is free GPU memory in MB, like --mem 20480; with a unit write --gpu-mem 20G, "
+            f"or --mem-per-node 64G for "
             "the host's memory.",
         )
     return int(text) * MEGABYTE
@@ -184,7 +244,9 @@ def seconds(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
-        raise InvalidRequest("bad-time", f"--time-limit {text}: this flag takes seconds; otherwise {TIME_HINT}.") from None
+        raise InvalidRequest(
+            "bad-time", f"--time-limit {text}: this flag takes seconds; otherwise {TIME_HINT}."
+        ) from None
     if not 0 < found < float("inf"):
         raise InvalidRequest("bad-time", f"--time-limit {text}: write a number of seconds above 0.")
     return found
@@ -194,7 +256,9 @@ def slurm_time(text: str) -> float:
     """Read MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
     days, dash, clock = text.rpartition("-")
     parts = clock.split(":")
-    if len(parts) > 3 or not all(part.isascii() and part.isdecimal() for part in (*parts, *([days] if dash else []))):
+    if len(parts) > 3 or not all(
+        part.isascii() and part.isdecimal() for part in (*parts, *([days] if dash else []))
+    ):
         raise InvalidRequest("bad-time", f"-t {text} is not a time: {TIME_HINT}.")
     numbers = [int(part) for part in parts]
     if dash:
@@ -203,6 +267,10 @@ def slurm_time(text: str) -> float:
         hours, minutes, rest = numbers
     else:
         hours, minutes, rest = 0, *(*numbers, 0)[:2]
+    if any(part > 59 for part in numbers[1:]):
+        raise InvalidRequest(
+            "bad-time", f"-t {text}: minutes and seconds after a colon go up to 59; {TIME_HINT}."
+        )
     total = int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + rest
     if total <= 0:
         raise InvalidRequest("bad-time", f"-t {text}: a limit of nothing lets nothing run; {TIME_HINT}.")
@@ -210,7 +278,9 @@ def slurm_time(text: str) -> float:
 
 
 def begin_time(text: str, now: float) -> float:
-    """Return seconds since 1970 for a time as Slurm writes it, on this machine's clock: `now+1hour`, `18:30`, `tomorrow`, a date."""
+    """Return seconds since 1970 for a time as Slurm writes it, on this machine's clock: `now+1hour`, `18:30`,
+    `tomorrow`, a date.
+    """
     word = text.strip().lower()
     if delay := _DELAY.fullmatch(word):
         return now + int(delay[1] or 0) * _DELAYS[delay[2]]

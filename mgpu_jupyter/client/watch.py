@@ -1,6 +1,7 @@
-"""Runs a job in front of someone: submit, show what comes, and on an interrupt cancel and see it end.
+"""Runs a job for a watching user: submits it, shows what comes, and on an interrupt cancels it and shows its
+end.
 
-Owns the order of things; what it looks like is the viewer's.
+Owns the order of steps; the viewer decides how they look.
 """
 
 from __future__ import annotations
@@ -13,66 +14,61 @@ import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.frames import EndFrame, GapFrame, JobFrame, JobStreamFrame, OutputFrame, PingFrame
 from mgpu_jupyter.client.client import Client, new_key
-from mgpu_jupyter.client.follow import Follow
+from mgpu_jupyter.client.follow import Follow, Pump
 from mgpu_jupyter.client.job import Job
-from mgpu_jupyter.client.pump import Pump
 from mgpu_jupyter.model.job import JobSpec
 
 
-class Viewer(Protocol):
-    """Shows a running job to someone."""
+class Viewer:
+    """Shows a running job to a user. This one shows nothing: subclasses override what they show."""
+
+    pace_s = 0.0
+    """The longest time without a `tick`; 0 for no ticks."""
 
     def submitted(self, job: Job) -> None:
-        """Take note that the job is saved."""
+        """Note that the job is saved."""
 
     def changed(self, job: models.Job) -> None:
         """Show the job's new state."""
 
-    def output(self, frame: models.OutputFrame) -> None:
-        """Show what a rank printed."""
+    def output(self, frame: OutputFrame) -> None:
+        """Show output of a rank."""
 
-    def gap(self, frame: models.GapFrame) -> None:
-        """Say that output is missing."""
+    def gap(self, frame: GapFrame) -> None:
+        """Show that output is missing."""
 
     def interrupted(self, job: Job) -> None:
-        """Say that the job is being cancelled."""
-
-
-class Ticking(Viewer, Protocol):
-    """A viewer that also shows how time goes by, and what ranks display."""
-
-    pace_s: float
-    """How long it may be left alone."""
+        """Show that the job is being cancelled."""
 
     def tick(self) -> None:
-        """Bring what is shown up to date; nothing came for a while."""
+        """Update the display, because nothing came for a while."""
 
     def keyed(self, key: str) -> None:
-        """Take the key of what this job displays; empty when it is another's, or displays nothing."""
+        """Take the key of this job's displays; empty when it is another's, or displays nothing."""
 
 
 class Beside(Protocol):
-    """What goes to the job while it is watched."""
+    """What is sent to the job while it is watched."""
 
-    @property
-    def detached(self) -> bool:
-        """Whether the user left; the job goes on. Asked after an interrupt."""
+    def has_left(self) -> bool:
+        """Tell, after an interrupt, whether the user left a job that goes on; may take a moment."""
 
     def begin(self, job: Job) -> None:
         """Start with a job that is saved."""
 
     def end(self) -> None:
-        """Stop; called however it ends, and before anything else is said."""
+        """Stop; always called, and before anything else is shown."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How it ended for the one who watched."""
+    """The result for the watching user."""
 
     job: models.Job
     interrupted: bool = False
     detached: bool = False
-    """The user left a job that goes on."""
+    """Whether the user left a job that goes on."""
 
 
 def run(client: Client, spec: JobSpec, viewer: Viewer, beside: Beside | None = None) -> Outcome:
@@ -86,11 +82,13 @@ def run(client: Client, spec: JobSpec, viewer: Viewer, beside: Beside | None = N
     return watch(client, job, viewer, beside, is_new=True)
 
 
-def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None, *, is_new: bool = False) -> Outcome:
+def watch(
+    client: Client, job: Job, viewer: Viewer, beside: Beside | None = None, *, is_new: bool = False
+) -> Outcome:
     """Show a job to its end; an interrupt cancels it, a second one stops watching."""
-    frames: Follow | Pump | None = None
+    frames: Follow | Pump[JobStreamFrame] | None = None
     try:
-        # An interrupt may come before anything is shown: the job is there already, and must not go on unseen.
+        # An interrupt may come before anything is shown: the job exists already, and must not go on unseen.
         if is_new:
             viewer.submitted(job)
         frames = frames_for(job, viewer)
@@ -100,7 +98,7 @@ def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None
     except KeyboardInterrupt:
         if beside is not None:
             beside.end()
-            if beside.detached:
+            if beside.has_left():
                 return Outcome(job=job.info, detached=True)
         viewer.interrupted(job)
         frames = frames or frames_for(job, viewer)
@@ -116,7 +114,7 @@ def watch(client: Client, job: Job, viewer: Viewer, beside: Beside | None = None
 
 
 def attach(job: Job, viewer: Viewer, beside: Beside, rank: int | None = None) -> Outcome:
-    """Show a job that was submitted before, from its first byte to its end; an interrupt leaves it, and it goes on."""
+    """Show a job that was submitted before, from its first byte; an interrupt leaves it running."""
     frames = frames_for(job, viewer, rank)
     try:
         beside.begin(job)
@@ -129,39 +127,36 @@ def attach(job: Job, viewer: Viewer, beside: Beside, rank: int | None = None) ->
         frames.close()
 
 
-def frames_for(job: Job, viewer: Viewer, rank: int | None = None) -> Follow | Pump:
-    """Return the frames of a job, at the pace that a ticking viewer wants."""
+def frames_for(job: Job, viewer: Viewer, rank: int | None = None) -> Follow | Pump[JobStreamFrame]:
+    """Return the frames of a job, at the pace that a ticking viewer needs."""
     frames = job.follow(rank=rank)
-    pace_s: float = getattr(viewer, "pace_s", 0.0)
-    return Pump(frames, pace_s) if pace_s else frames
+    return Pump(frames, viewer.pace_s) if viewer.pace_s else frames
 
 
-def show(frames: Iterable[models.JobStreamFrame | None], viewer: Viewer) -> models.Job:
-    """Show all frames and return the job as it ended."""
-    tick = getattr(viewer, "tick", None)
-    keyed = getattr(viewer, "keyed", None)
+def show(frames: Iterable[JobStreamFrame | None], viewer: Viewer) -> models.Job:
+    """Show all frames and return the ended job."""
     for frame in frames:
         match frame:
             case None:
-                if tick is not None:
-                    tick()
-            case models.OutputFrame():
+                viewer.tick()
+            case OutputFrame():
                 viewer.output(frame)
-            case models.JobFrame():
-                if keyed is not None:
-                    keyed(frame.display_key)
+            case JobFrame():
+                viewer.keyed(frame.display_key)
                 viewer.changed(frame.job)
-            case models.GapFrame():
+            case GapFrame():
                 viewer.gap(frame)
-            case models.EndFrame():
+            case EndFrame():
                 viewer.changed(frame.job)
                 return frame.job
-            case models.PingFrame():
+            case PingFrame():
                 pass
     raise AssertionError("a stream ends with its end frame")
 
 
-def cancel_and_see(client: Client, job: Job, frames: Follow | Pump, viewer: Viewer) -> models.Job:
+def cancel_and_see(
+    client: Client, job: Job, frames: Follow | Pump[JobStreamFrame], viewer: Viewer
+) -> models.Job:
     """Cancel the job and show the rest, as long as a kill may take."""
     job.cancel()
     frames.deadline = time.monotonic() + client.timeouts.cancel_wait_s

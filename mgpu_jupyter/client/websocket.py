@@ -1,4 +1,4 @@
-"""The client's side of a WebSocket (RFC 6455) over a connection that is open already. Knows nothing of jobs; Python has none of its own."""
+"""The client's side of a WebSocket (RFC 6455) over an open connection. Knows nothing of jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FINAL = 0x80
 
 
 class ConnectionLost(Unavailable):
-    """No answer, or half of one: the same request may be sent again."""
+    """No answer, or a partial one: the same request may be sent again."""
 
 
 def new_key() -> str:
@@ -33,7 +33,7 @@ def new_key() -> str:
 
 
 def shake_hands(connection: socket.socket, head: bytes, key: str) -> tuple[int, bytes, WebSocket | None]:
-    """Send a request for an upgrade; return the status, and the socket or the body of what was answered instead."""
+    """Ask for an upgrade; return the status, and the socket or the body of another answer."""
     connection.sendall(head)
     received = bytearray()
     while (end := received.find(b"\r\n\r\n")) < 0:
@@ -70,17 +70,17 @@ class WebSocket:
 
     @property
     def has_data(self) -> bool:
-        """Tell whether something is here already that no wait would tell of."""
-        return bool(self._received) or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
+        """Tell whether data has been read already, so that waiting for the descriptor would miss it."""
+        return self._frame() is not None or self._is_held_back()
 
     def send(self, text: bytes) -> None:
         """Send one text message."""
         self._send(_TEXT, text)
 
     def receive(self) -> list[bytes] | None:
-        """Return the messages that are here, or None when the other side closed; call it when there is something to read."""
+        """Return the messages that are here, None after a close; call it when there is something to read."""
         try:
-            if not self._received or select.select([self._socket], [], [], 0)[0] or self.has_data:
+            if self._frame() is None or self._is_held_back() or select.select([self._socket], [], [], 0)[0]:
                 self._read()
         except (OSError, ValueError) as error:
             raise ConnectionLost("no-answer", "The connection to the mgpu server broke.") from error
@@ -101,7 +101,7 @@ class WebSocket:
         return messages
 
     def close(self) -> None:
-        """Say goodbye and let go of the connection."""
+        """Close the WebSocket and its connection."""
         with contextlib.suppress(ConnectionLost):
             self._send(_CLOSE, struct.pack(">H", 1000))
         self._socket.close()
@@ -112,11 +112,15 @@ class WebSocket:
             if not data:
                 raise OSError("closed")
             self._received += data
-            if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
+            if not self._is_held_back():
                 return
 
-    def _cut(self) -> tuple[bool, int, bytes] | None:
-        """Take one whole frame off what was received."""
+    def _is_held_back(self) -> bool:
+        """Tell whether TLS has buffered data."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _frame(self) -> tuple[int, int] | None:
+        """Return where the content of the first frame begins and ends; None while the frame is incomplete."""
         buffer = self._received
         if len(buffer) < 2:
             return None
@@ -131,10 +135,15 @@ class WebSocket:
             (length,), start = struct.unpack_from(">Q", buffer, 2), 10
         if length > MAX_MESSAGE_BYTES or buffer[1] & 0x80:  # a server never masks
             raise ConnectionLost("no-answer", "The mgpu server sent a frame that is none.")
-        if len(buffer) < start + length:
+        return None if len(buffer) < start + length else (start, start + length)
+
+    def _cut(self) -> tuple[bool, int, bytes] | None:
+        """Remove one whole frame from the buffer and return it."""
+        place = self._frame()
+        if place is None:
             return None
-        first, data = buffer[0], bytes(buffer[start : start + length])
-        del buffer[: start + length]
+        first, data = self._received[0], bytes(self._received[slice(*place)])
+        del self._received[: place[1]]
         return bool(first & _FINAL), first & 0x0F, data
 
     def _send(self, kind: int, data: bytes) -> None:
@@ -148,7 +157,9 @@ class WebSocket:
         mask = os.urandom(4)
         head += mask
         repeated = mask * (len(data) // 4 + 1)
-        masked = (int.from_bytes(data, "big") ^ int.from_bytes(repeated[: len(data)], "big")).to_bytes(len(data), "big")
+        masked = (int.from_bytes(data, "big") ^ int.from_bytes(repeated[: len(data)], "big")).to_bytes(
+            len(data), "big"
+        )
         try:
             self._socket.sendall(head + masked)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What is made for sites beside the package itself: single files of the programs, and the versions that a release was tested with.
+"""What is made for sites beside the package: programs as single files, and the tested versions of a release.
 
 Nothing of mgpu imports it.
 """

@@ -1,4 +1,4 @@
-"""Finds the notebooks that come with mgpu: in a clone where they are written, else in the installed package. Runs nothing."""
+"""Finds the notebooks that come with mgpu: in a clone at its top, else in the package. Runs nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DEFAULT = "quickstart"
 
 
 def names() -> list[str]:
-    """Return what notebooks there are."""
+    """Return the names of the notebooks."""
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 
 
 def notebook(name: str, copies: Path) -> Path:
-    """Return a notebook that can be changed: that of the clone itself, or a copy of the installed one, which stays as it is left."""
+    """Return a notebook that can be changed: the clone's own, or a kept copy of the installed one."""
     source = _folder() / f"{name}.ipynb"
     if name not in names():
         raise NotFound("no-notebook", f"There is no notebook {name}: it is one of {', '.join(names())}.")

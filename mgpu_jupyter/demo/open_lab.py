@@ -1,6 +1,6 @@
 """JupyterLab with a master, local agents and a notebook that shows them, until it is stopped.
 
-On a machine without NVIDIA GPUs it is a demo cluster, which ends with it. With real GPUs, jobs that still run go on.
+On a machine without NVIDIA GPUs it is a demo cluster, which ends with it. With real GPUs, running jobs go on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,16 @@ from pathlib import Path
 from mgpu_agent.protocol.errors import Conflict
 from mgpu_agent.protocol.places import is_on_network, make_private_dir
 from mgpu_agent.protocol.text import tell
-from mgpu_jupyter.demo.leftovers import describe, processes_of
 from mgpu_jupyter.demo.notebooks import notebook
-from mgpu_jupyter.demo.program import AGENTS_LIMIT_S, SIMULATED, JupyterProgram, StopRequested, end_on_signals
+from mgpu_jupyter.demo.program import (
+    AGENTS_LIMIT_S,
+    SIMULATED,
+    JupyterProgram,
+    StopRequested,
+    describe,
+    end_on_signals,
+    processes_of,
+)
 
 GRACE_S = 5.0
 
@@ -32,8 +39,10 @@ def open_lab(name: str, state: Path | None, arguments: Sequence[str]) -> int:
         tell(f"No NVIDIA GPU here: starting a demo cluster of {SIMULATED} simulated GPUs.", flush=True)
     code = 0
     end_on_signals()
-    # Jobs of a simulated cluster are ended anyway: whoever pressed Ctrl-C need not wait until they end by themselves.
-    lab = JupyterProgram([*command, *arguments], state, end_jobs=simulated, grace_s=GRACE_S if simulated else AGENTS_LIMIT_S)
+    # Jobs of a simulated cluster are ended: after Ctrl-C nobody should wait until they end by themselves.
+    lab = JupyterProgram(
+        [*command, *arguments], state, end_jobs=simulated, grace_s=GRACE_S if simulated else AGENTS_LIMIT_S
+    )
     try:
         with lab:
             code = lab.wait()
@@ -42,7 +51,11 @@ def open_lab(name: str, state: Path | None, arguments: Sequence[str]) -> int:
     if lab.leftovers and simulated:
         tell(f"The demo cluster was ended with {len(lab.leftovers)} processes still running.", flush=True)
     elif lab.leftovers:
-        tell("These go on by themselves, and the next `mgpu demo` finds them again:", *(f"  {line}" for line in lab.leftovers), flush=True)
+        tell(
+            "These go on by themselves, and the next `mgpu demo` finds them again:",
+            *(f"  {line}" for line in lab.leftovers),
+            flush=True,
+        )
     return code
 
 
@@ -58,7 +71,10 @@ def has_nvidia_gpus() -> bool:
 
 
 def _refuse_company(state: Path) -> None:
-    """What is in the directory at the end is ended: so nothing may be there before."""
+    """Refuse a directory in use, because everything in it is ended with the demo."""
     if others := processes_of(state):
-        text = f"{state} is in use ({describe(others[:1])}): stop what runs there, or name another directory with --state-dir."
+        text = (
+            f"{state} is in use ({describe(others[:1])}): stop what runs there, or name another "
+            f"directory with --state-dir."
+        )
         raise Conflict("in-use", text)

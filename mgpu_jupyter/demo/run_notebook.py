@@ -1,4 +1,4 @@
-"""Runs a notebook on a demo cluster without a browser, and says what each cell did.
+"""Runs a notebook on a demo cluster without a browser, and prints what each cell did.
 
 The exit code is 0 only when every cell ran and no process was left behind.
 """
@@ -23,7 +23,7 @@ from nbclient.exceptions import CellExecutionError
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.text import tell
 from mgpu_jupyter.client.client import Client
-from mgpu_jupyter.client.timeouts import Timeouts
+from mgpu_jupyter.client.transport import Timeouts
 from mgpu_jupyter.demo.notebooks import notebook
 from mgpu_jupyter.demo.program import SIMULATED, JupyterProgram, StopRequested, end_on_signals
 
@@ -56,24 +56,44 @@ def _run(path: Path, directory: Path) -> int:
             problem = _start_problem(server)
             if not problem:
                 took = time.monotonic() - started
-                tell(f"A Jupyter server with two agents of 4 simulated GPUs each is up ({took:.1f} s).", "", flush=True)
+                tell(
+                    f"A Jupyter server with two agents of 4 simulated GPUs each is up ({took:.1f} s).",
+                    "",
+                    flush=True,
+                )
                 _run_cells(path, server.env)
     except CellExecutionError as error:
         problem = str(error)
     except StopRequested as error:
-        problem = f"Stopped by {error}." if error.number != signal.SIGALRM else f"The demo took longer than {LIMIT_S} s."
+        problem = (
+            f"Stopped by {error}."
+            if error.number != signal.SIGALRM
+            else f"The demo took longer than {LIMIT_S} s."
+        )
     signal.alarm(0)
     if server.leftovers:
-        problem = "\n".join([problem, "These processes were left behind and had to be ended:", *server.leftovers])
+        problem = "\n".join(
+            [problem, "These processes were left behind and had to be ended:", *server.leftovers]
+        )
     if problem:
-        tell("", *ANSI.sub("", problem).split("\n"), "", f"--- {log.name}, last lines ---", *_tail(log), file=sys.stderr, flush=True)
+        tell(
+            "",
+            *ANSI.sub("", problem).split("\n"),
+            "",
+            f"--- {log.name}, last lines ---",
+            *_tail(log),
+            file=sys.stderr,
+            flush=True,
+        )
         return 1
-    tell("", f"{path.name} ran from top to bottom; the server has stopped and no process is left.", flush=True)
+    tell(
+        "", f"{path.name} ran from top to bottom; the server has stopped and no process is left.", flush=True
+    )
     return 0
 
 
 def _start_problem(server: JupyterProgram) -> str:
-    """Wait until both agents have joined; return why that did not happen."""
+    """Wait until both agents have joined; return why they have not, or an empty string."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -93,10 +113,12 @@ def _agents_online(env: Mapping[str, str]) -> int:
 
 
 def _run_cells(path: Path, env: Mapping[str, str]) -> None:
-    """Run every cell in order and print what it did."""
+    """Run every cell in order and print its output."""
     found = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    client = NotebookClient(found, timeout=CELL_LIMIT_S, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}})
-    # What the kernel itself warns about on stderr is no output of a cell.
+    client = NotebookClient(
+        found, timeout=CELL_LIMIT_S, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+    )
+    # Warnings of the kernel itself on stderr are not output of a cell.
     with client.setup_kernel(env=dict(env), stderr=subprocess.DEVNULL):
         for index, cell in enumerate(found.cells):
             if cell.cell_type != "code":
@@ -106,7 +128,11 @@ def _run_cells(path: Path, env: Mapping[str, str]) -> None:
                 client.execute_cell(cell, index)
             finally:
                 took = time.monotonic() - started
-                tell(f"[{took:5.1f} s] {cell.source.splitlines()[0]}", *(f"    | {line}" for line in _output_lines(cell)), flush=True)
+                tell(
+                    f"[{took:5.1f} s] {cell.source.splitlines()[0]}",
+                    *(f"    | {line}" for line in _output_lines(cell)),
+                    flush=True,
+                )
 
 
 def _output_lines(cell: nbformat.NotebookNode) -> list[str]:
@@ -124,7 +150,7 @@ def _output_lines(cell: nbformat.NotebookNode) -> list[str]:
 
 
 def _free_port() -> int:
-    """Return a port that is free now; the server takes the next one if somebody is faster."""
+    """Return a port that is free now; the server takes the next one if it is taken meanwhile."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,6 @@
-"""What the server may ask of the master: submit, cancel, change, look, write. Each runs inside a turn and is answered after its commit."""
+"""The server's calls to the master: submit, cancel, change, read, write. Each runs inside a turn and is
+answered after its commit.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import TypeVar
 from mgpu_agent.protocol.errors import Forbidden, MgpuError
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Input, Resize
-from mgpu_jupyter.api.input import Typed
+from mgpu_jupyter.api.frames import TypedInput
 from mgpu_jupyter.master.intake import Admitted, Item, take_in, targets
 from mgpu_jupyter.master.master import Call, Master
 from mgpu_jupyter.master.node_link import PassInput
@@ -37,7 +39,10 @@ def cancel(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]])
 
     def run(master: Master, turn: Turn) -> list[Job]:
         jobs = _own(master, turn, job_id, by, is_admin=is_admin)
-        return [_ordered(master, turn, job, CancelRequested(at=master.clock(), job_id=job.id, by=by)) for job in jobs]
+        return [
+            _ordered(master, turn, job, CancelRequested(at=master.clock(), job_id=job.id, by=by))
+            for job in jobs
+        ]
 
     return answering(run, answer)
 
@@ -48,14 +53,16 @@ def change(job_id: JobId, by: str, wanted: Change, *, is_admin: bool, answer: An
     def run(master: Master, turn: Turn) -> list[Job]:
         jobs = _own(master, turn, job_id, by, is_admin=is_admin)
         events = [(job, wanted(master.clock(), job.id, by)) for job in jobs]
-        fit = _those_that_may(events, lambda job, event: job_orders.check_change(master.state, job, event, is_admin=is_admin))
+        fit = _those_that_may(
+            events, lambda job, event: job_orders.check_change(master.state, job, event, is_admin=is_admin)
+        )
         return [_ordered(master, turn, job, event) for job, event in fit]
 
     return answering(run, answer)
 
 
 def requeue(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]) -> Call:
-    """Return a call that ends what runs of a job or array of `by`, and lets it wait again."""
+    """Return a call that ends what runs of a job or array of `by`, and queues it again."""
 
     def run(master: Master, turn: Turn) -> list[Job]:
         jobs = _own(master, turn, job_id, by, is_admin=is_admin)
@@ -66,15 +73,19 @@ def requeue(job_id: JobId, by: str, *, is_admin: bool, answer: Answer[list[Job]]
     return answering(run, answer)
 
 
-def type_in(job_id: JobId, typed: Typed, answer: Answer[bool]) -> Call:
-    """Return a call that sends on what somebody typed, to the attempt that they meant; one that is over hears of it no more."""
+def type_in(job_id: JobId, typed: TypedInput, answer: Answer[bool]) -> Call:
+    """Return a call that passes typed input on to the attempt that was meant; an attempt that is over gets
+    none.
+    """
 
     def run(master: Master, turn: Turn) -> bool:
         found = _first_process(master, job_id)
         if found is None or found[1].attempt != typed.attempt:
             return False
         node_id, key = found
-        message = Input(key=key, rank=0, writer=typed.writer, offset=typed.offset, data=typed.data, eof=typed.eof)
+        message = Input(
+            key=key, rank=0, writer=typed.writer, offset=typed.offset, data=typed.data, eof=typed.eof
+        )
         turn.sends.append(PassInput(node_id, message))
         return True
 
@@ -82,7 +93,7 @@ def type_in(job_id: JobId, typed: Typed, answer: Answer[bool]) -> Call:
 
 
 def resize(job_id: JobId, rows: int, columns: int, answer: Answer[bool]) -> Call:
-    """Return a call that tells a job the size of a terminal that shows it."""
+    """Return a call that tells a job the size of the terminal that shows it."""
 
     def run(master: Master, turn: Turn) -> bool:
         found = _first_process(master, job_id)
@@ -104,7 +115,7 @@ def _first_process(master: Master, job_id: JobId) -> tuple[NodeId, AttemptKey] |
 
 
 def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
-    """Return a call that looks at the state and changes nothing."""
+    """Return a call that reads the state and changes nothing."""
 
     def run(master: Master, turn: Turn) -> None:
         result = question(master.state)
@@ -114,12 +125,12 @@ def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
 
 
 def write(change: Callable[[Store], _T], answer: Answer[_T]) -> Call:
-    """Return a call that writes to the store beside the jobs, or is refused."""
+    """Return a call that writes to the store, apart from the jobs; it may be refused."""
     return answering(lambda master, _: change(master.store), answer)
 
 
 def forget(job_ids: Sequence[JobId], answer: Answer[int]) -> Call:
-    """Return a call that deletes all that is kept of jobs that are over; the answer is how many."""
+    """Return a call that deletes all records of jobs that are over; the answer is how many."""
 
     def run(master: Master, _: Turn) -> int:
         master.store.forget_jobs(job_ids)
@@ -130,7 +141,7 @@ def forget(job_ids: Sequence[JobId], answer: Answer[int]) -> Call:
 
 
 def answering(run: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
-    """Return a call whose result, or refusal, is told after the commit."""
+    """Return a call whose result, or error, is returned after the commit."""
 
     def call(master: Master, turn: Turn) -> None:
         result: _T | MgpuError
@@ -144,15 +155,17 @@ def answering(run: Callable[[Master, Turn], _T], answer: Answer[_T]) -> Call:
 
 
 def _own(master: Master, turn: Turn, job_id: JobId, by: str, *, is_admin: bool) -> list[Job]:
-    """Return the job, or the jobs of the array, that this user may order about."""
+    """Return the job, or the jobs of the array, that this user may give orders about."""
     jobs = targets(master, turn, job_id)
     if jobs[0].user != by and not is_admin:
-        raise Forbidden("not-yours", f"Job {job_id} belongs to {jobs[0].user}: ask them, or an administrator.")
+        raise Forbidden(
+            "not-yours", f"Job {job_id} belongs to {jobs[0].user}: ask them, or an administrator."
+        )
     return jobs
 
 
 def _those_that_may(events: list[tuple[Job, _E]], may: Callable[[Job, _E], None]) -> list[tuple[Job, _E]]:
-    """Return those that pass; of an array some may be too late, but when all are, the first refusal is told."""
+    """Return those that pass the check; if none of an array does, raise the error of the first."""
     fit: list[tuple[Job, _E]] = []
     refusals: list[MgpuError] = []
     for job, event in events:
@@ -168,7 +181,7 @@ def _those_that_may(events: list[tuple[Job, _E]], may: Callable[[Job, _E], None]
 
 
 def _ordered(master: Master, turn: Turn, job: Job, event: Event) -> Job:
-    """Let the scheduler decide about an order, and return the job as it is then."""
+    """Let the scheduler handle an order, and return the job afterwards."""
     master.apply(turn, event)
     saved = turn.batch.jobs.get(job.id)
     return saved.job if saved else job

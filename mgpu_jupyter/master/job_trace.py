@@ -1,39 +1,40 @@
-"""The way of a job put together from its record, its earlier attempts, the marks and the history of answers. Pure."""
+"""The trace of a job, built from its record, earlier attempts, marks and the history of answers. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.model import TaskStatus
 from mgpu_jupyter.api import traces as api
-from mgpu_jupyter.master.marks import Mark
-from mgpu_jupyter.master.marks import Step as Noted
+from mgpu_jupyter.master.ports import Mark
+from mgpu_jupyter.master.ports import MarkedStep as Noted
 from mgpu_jupyter.master.views import command_line
 from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.explain.history import merged
 from mgpu_jupyter.scheduler.model import Job, Placement
 
-SHORT_S = 1.0
-"""A wait that is shorter is the next pass, whatever jobs of its kind were told before."""
 NEXT_PASS = ("next-pass", "It waited for the next pass over the queue.")
 WITH_START = "with the start, since one node needs no other's word"
 
 
 class TraceSources(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is kept of a job's way."""
+    """All records about the steps of a job."""
 
     job: Job
     earlier: Sequence[Job] = ()
     marks: Sequence[Mark] = ()
-    records: Sequence[Record] = ()
+    own: Sequence[Record] = ()
+    """What it was told that is its own."""
+    shared: Sequence[Sequence[Record]] = ()
+    """What it was told with others, under each name that they share."""
 
 
 def trace_of(sources: TraceSources, now: float) -> api.Trace:
-    """Return the whole way of a job."""
+    """Return the whole trace of a job."""
     job = sources.job
     tries = [one for one in sources.earlier if one.attempt < job.attempt or job.state is JobState.QUEUED]
     attempts: list[api.AttemptTrace] = []
@@ -61,10 +62,12 @@ def trace_of(sources: TraceSources, now: float) -> api.Trace:
 
 
 def _attempt(sources: TraceSources, job: Job, queued_at: float, now: float) -> api.AttemptTrace:
-    """Return the way of one attempt that was given nodes."""
+    """Return the trace of one attempt that was given nodes."""
     marks = {(mark.step, mark.who): mark.at for mark in sources.marks if mark.attempt == job.attempt}
-    ranks = tuple(_rank(job, placement, rank, marks) for placement in job.placements for rank in placement.ranks)
-    waits = waits_of(sources.records, queued_at, job.placed_at, now)
+    ranks = tuple(
+        _rank(job, placement, rank, marks) for placement in job.placements for rank in placement.ranks
+    )
+    waits = waits_of(sources, queued_at, job.placed_at, now)
     return api.AttemptTrace(
         attempt=job.attempt,
         epoch=job.epoch,
@@ -80,9 +83,9 @@ def _attempt(sources: TraceSources, job: Job, queued_at: float, now: float) -> a
 
 
 def _waiting(sources: TraceSources, queued_at: float, now: float) -> api.AttemptTrace:
-    """Return what there is of an attempt that has no nodes yet, or of a job that ended without one."""
+    """Return the trace of an attempt that has no nodes yet, or of a job that ended without one."""
     job = sources.job
-    waits = waits_of(sources.records, queued_at, job.ended_at, now)
+    waits = waits_of(sources, queued_at, job.ended_at, now)
     steps = _first_steps(job, queued_at, waits, job.attempt + 1)
     if job.ended_at is not None:
         steps.append(("ended", job.ended_at, job.reason.text if job.reason else "", None))
@@ -97,23 +100,33 @@ def _waiting(sources: TraceSources, queued_at: float, now: float) -> api.Attempt
     )
 
 
-def waits_of(records: Iterable[Record], since: float, until: float | None, now: float) -> tuple[api.Wait, ...]:
+def waits_of(sources: TraceSources, since: float, until: float | None, now: float) -> tuple[api.Wait, ...]:
     """Return why it was in the queue, one entry for each answer that it was told meanwhile."""
     end = now if until is None else until
-    told = [(record.at, record.code, record.text) for record in merged(records, since, end)]
-    if end - since < SHORT_S:
-        told = [one for one in told if one[0] > since]
+    records = merged(sources.own, sources.shared, since, until)
+    told = [(record.at, record.code, record.text) for record in records]
     if not told or told[0][0] > since:
         told.insert(0, (since, *NEXT_PASS))
     waits = []
     for (at, code, text), after in zip(told, [*(one[0] for one in told[1:]), until], strict=True):
-        waits.append(api.Wait(since=at, until=after, seconds=max(0.0, (end if after is None else after) - at), code=code, text=text))
+        waits.append(
+            api.Wait(
+                since=at,
+                until=after,
+                seconds=max(0.0, (end if after is None else after) - at),
+                code=code,
+                text=text,
+            )
+        )
     return tuple(waits)
 
 
 def _rank(job: Job, placement: Placement, number: int, marks: dict[tuple[str, str], float]) -> api.RankTrace:
-    assigned = api.Place(node=placement.node_id, host=placement.host, address=placement.address, gpus=placement.gpus)
+    assigned = api.Place(
+        node=placement.node_id, host=placement.host, address=placement.address, gpus=placement.gpus
+    )
     task = next((task for task in job.tasks if task.rank == number), None)
+    gone = next((one for one in job.given_up if number in one.ranks), None)
     rank = api.RankTrace(
         rank=number,
         assigned=assigned,
@@ -122,13 +135,19 @@ def _rank(job: Job, placement: Placement, number: int, marks: dict[tuple[str, st
         output_at=marks.get((Noted.OUTPUT, str(number))),
         collected_at=marks.get((Noted.COLLECTED, str(number))),
     )
-    return rank if task is None else _with_task(rank, task)
+    if task is not None:
+        rank = _with_task(rank, task)
+    if gone is None:
+        return rank
+    return msgspec.structs.replace(rank, ended_at=gone.at, reason=gone.text)
 
 
 def _with_task(rank: api.RankTrace, task: TaskStatus) -> api.RankTrace:
     return msgspec.structs.replace(
         rank,
-        actual=api.Place(node=task.node_id, host=task.host, address=task.address, gpus=task.gpus, pid=task.pid),
+        actual=api.Place(
+            node=task.node_id, host=task.host, address=task.address, gpus=task.gpus, pid=task.pid
+        ),
         cwd=task.cwd,
         python=task.python,
         note=task.note,
@@ -148,7 +167,9 @@ def _first_steps(job: Job, queued_at: float, waits: Sequence[api.Wait], attempt:
     return [*steps, ("queued", queued_at, waits[-1].text if waits else "", None)]
 
 
-def _steps(job: Job, ranks: Sequence[api.RankTrace], waits: Sequence[api.Wait], queued_at: float) -> tuple[api.Step, ...]:
+def _steps(
+    job: Job, ranks: Sequence[api.RankTrace], waits: Sequence[api.Wait], queued_at: float
+) -> tuple[api.Step, ...]:
     several = len(ranks) > 1
     steps = _first_steps(job, queued_at, waits, job.attempt)
     nodes = ", ".join(f"{one.node_id}{_gpus(one.gpu_indices)}" for one in job.placements)
@@ -175,7 +196,7 @@ def _steps(job: Job, ranks: Sequence[api.RankTrace], waits: Sequence[api.Wait], 
 
 
 def _timed(steps: Sequence[_Raw]) -> tuple[api.Step, ...]:
-    """Return steps with the time since the one before; a node's clock that is behind makes none negative."""
+    """Return steps with the time since the one before, never negative even if a node's clock is behind."""
     timed: list[api.Step] = []
     before = steps[0][1]
     for step, at, text, rank in steps:
@@ -187,10 +208,16 @@ def _timed(steps: Sequence[_Raw]) -> tuple[api.Step, ...]:
 def _where(actual: api.Place, rank: api.RankTrace) -> str:
     gpus = f", {_uuids(actual.gpus)}" if actual.gpus else ""
     python = f", {rank.python}" if rank.python else ""
-    return f"node {actual.node}, host {actual.host}, address {actual.address}, pid {actual.pid}{gpus}, in {rank.cwd}{python}"
+    return (
+        f"node {actual.node}, host {actual.host}, address {actual.address}, pid {actual.pid}{gpus}, in "
+        f"{rank.cwd}{python}"
+    )
 
 
 def _ending(rank: api.RankTrace) -> str:
+    if rank.signal is None and rank.exit_code is None:
+        what = f"lost on {rank.assigned.node}" if rank.actual else f"not started on {rank.assigned.node}"
+        return f"{what}: {rank.reason}"
     how = f"signal {rank.signal}" if rank.signal is not None else f"exit code {rank.exit_code}"
     return f"{how} ({rank.reason})" if rank.reason else how
 

@@ -1,15 +1,18 @@
-"""The single owner of the cluster's state: a thread that takes events and calls, decides, commits, then sends and answers.
+"""The single owner of the cluster's state: a thread that takes events and calls, decides, commits, then sends
+and answers.
 
-Theory of operation. A turn takes all that is there (frames of agents, calls of the server), lets the scheduler decide, writes all
-of it in one commit, and only then sends launches and answers calls: that is the group commit, and durable before visible. When
-a turn fails (a bug in the core, a full disk) nothing of it was visible: the state is read from the store again, its callers are
-told to try again, and agents are asked to tell all again. The event that broke the core is logged and not tried again.
+Theory of operation. A turn takes all that has arrived (frames of agents, calls of the server), lets the
+scheduler decide, writes all of it in one commit, and only then sends launches and answers calls: that is the
+group commit, and durable before visible. When a turn fails (a bug in the core, a full disk) nothing of it was
+visible: the state is read from the store again, its callers are told to try again, and agents are asked to
+report everything again. The event that broke the core is logged and not tried again.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -18,12 +21,10 @@ from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import CellWish
-from mgpu_agent.protocol.text import printable
-from mgpu_jupyter.master.marks import MARKS_WAIT_S, Mark
-from mgpu_jupyter.master.node_link import Enrolment, Inbox, NodeLink, Reading
+from mgpu_jupyter.master.event_log import EventLog
+from mgpu_jupyter.master.node_link import Enrolment, Inbox, NewestReading, NodeLink, OnAnswer, OpenQuestions
 from mgpu_jupyter.master.node_views import NodeView, view_of
-from mgpu_jupyter.master.ports import ChangeSink, Store
-from mgpu_jupyter.master.questions import OnAnswer, Questions
+from mgpu_jupyter.master.ports import MARKS_WAIT_S, ChangeSink, Mark, Store
 from mgpu_jupyter.master.turn import Turn, new_turn
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import Event, PassDue, StateRecovered, TimePassed
@@ -31,6 +32,20 @@ from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.scheduler.placement.strategies import Strategy
 from mgpu_jupyter.scheduler.state import ClusterState
+
+
+class SteadyClock:
+    """Starts at the wall clock's time and continues with the monotonic one: a clock that is set ends no job
+    early.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return time.monotonic() + self._offset
+
 
 log = logging.getLogger("mgpu.master")
 
@@ -40,16 +55,16 @@ SEQ_PER_EPOCH = 1 << 28  # a run makes fewer changes than this, and epoch × thi
 FAILED_TURN_PAUSE_S = 0.2
 
 GONE_REMEMBERED = 1_000
-"""So many removals can still be told to those who come back."""
+"""How many removals are remembered for clients that come back."""
 
-NO_READING = Reading()
+NO_READING = NewestReading()
 
 Call = Callable[["Master", Turn], None]
-"""Runs inside a turn; adds what answers it to the turn's replies."""
+"""Runs inside a turn; adds its answer to the turn's replies."""
 
 
 class Gone(NamedTuple):
-    """What was removed at once."""
+    """What was removed in one change."""
 
     seq: int
     nodes: tuple[NodeId, ...]
@@ -76,16 +91,17 @@ class Master:
         self.state = ClusterState(policy, strategies)
         self.epoch = epoch
         self.problem = ""
-        """Why the last turn failed; empty when all is well."""
+        """Why the last turn failed; empty when it did not."""
         self.link = link
         self.enrolment = enrolment
         self._sink = sink
         self._seq = epoch * SEQ_PER_EPOCH
         self._marks: list[Mark] = []
         """Steps of jobs that were seen and are not written yet."""
-        self._readings: dict[NodeId, Reading] = {}
-        """The newest of each node."""
-        self._questions = Questions()
+        self._readings: dict[NodeId, NewestReading] = {}
+        """The newest reading of each node."""
+        self._questions = OpenQuestions()
+        self._events = EventLog()
         self._calls: deque[tuple[Call, Callable[[MgpuError], None]]] = deque()
         self._nodes: dict[NodeId, NodeView] = {}
         self._shown_seq = self._jobs_seq = self._seq
@@ -101,13 +117,15 @@ class Master:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the turn that is under way, say goodbye to agents, close the store."""
+        """Finish the present turn, say goodbye to agents, close the store."""
         self._stopping.set()
         self.link.wake()
         self._thread.join()
 
     def post(self, call: Call, on_failure: Callable[[MgpuError], None]) -> None:
-        """Let `call` run inside the next turn; `on_failure` is called on the master's thread if that turn came to nothing."""
+        """Run `call` inside the next turn; `on_failure` is called on the master's thread if that turn
+        fails.
+        """
         if self._stopping.is_set():
             on_failure(Unavailable("stopping", "The server is stopping: try again when it is back."))
             return
@@ -116,7 +134,7 @@ class Master:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether turns are taken."""
+        """Tell whether turns are being taken."""
         return self._thread.is_alive()
 
     @property
@@ -126,13 +144,15 @@ class Master:
 
     @property
     def jobs_seq(self) -> int:
-        """A number that no change of a job is above; ask for `seq` first."""
+        """A number that no change of a job exceeds; read `seq` first."""
         return self._jobs_seq
 
     def gone_since(self, seq: int) -> list[Gone] | None:
-        """Return what was removed after `seq`, or None when that is not known any more."""
+        """Return what was removed after `seq`, or None when that is no longer known."""
         gone = self._gone
-        if not self.epoch * SEQ_PER_EPOCH <= seq <= self._seq or (len(gone) == GONE_REMEMBERED and gone[0].seq > seq):
+        if not self.epoch * SEQ_PER_EPOCH <= seq <= self._seq or (
+            len(gone) == GONE_REMEMBERED and gone[0].seq > seq
+        ):
             return None
         return [one for one in gone if one.seq > seq]
 
@@ -151,13 +171,20 @@ class Master:
         turn.take(self.state, handle(self.state, event), self._next_seq)
 
     def ask_node(
-        self, turn: Turn, node_id: NodeId, on_answer: OnAnswer, key: AttemptKey | None = None, cell: CellWish | None = None
+        self,
+        turn: Turn,
+        node_id: NodeId,
+        on_answer: OnAnswer,
+        key: AttemptKey | None = None,
+        cell: CellWish | None = None,
     ) -> None:
-        """Ask a node who it is and what is there of an attempt, with this turn; `on_answer` is called when it tells, or is away."""
+        """Ask a node, with this turn, who it is and for the state of an attempt; `on_answer` is called with
+        its answer, or when it is away.
+        """
         turn.sends.append(self._questions.ask(node_id, key, on_answer, cell))
 
     def note_gone(self, *, nodes: tuple[NodeId, ...] = (), jobs: tuple[JobId, ...] = ()) -> None:
-        """Remember what was removed, for those who watch."""
+        """Remember what was removed, for watching clients."""
         self._gone = (*self._gone, Gone(self._next_seq(), nodes, jobs))[-GONE_REMEMBERED:]
 
     def turn(self, timeout_s: float = 0.0) -> None:
@@ -187,14 +214,16 @@ class Master:
         self._carry_out(turn, set(inbox.readings))
 
     def _write(self, turn: Turn) -> None:
-        """Commit what a turn changed; marks go along, and wait a little when there is nothing to go along with."""
+        """Commit what a turn changed; marks are written with it, or a little later when nothing else
+        changed.
+        """
         if turn.batch or (self._marks and self.clock() - self._marks[0].at >= MARKS_WAIT_S):
             turn.batch.marks = self._marks
             self.store.commit(turn.batch)
             self._marks = []
 
     def _take_beside(self, inbox: Inbox) -> None:
-        """Take in what is no event; output is passed on at once, since it needs no commit."""
+        """Take what is not an event; output is announced at once, since it needs no commit."""
         self._marks += inbox.marks
         self._readings.update(inbox.readings)
         for answer in inbox.answers:
@@ -217,16 +246,13 @@ class Master:
         self.link.committed()
         for node_id, reason in turn.revoked.items():
             self.enrolment.revoke(node_id, reason)
-            log.warning("node_id=%s is refused from now on: %s", node_id, printable(reason))
         for node_id in turn.batch.removed:
             self.enrolment.forget(node_id)
             self._readings.pop(node_id, None)
-            log.warning("node_id=%s was removed", node_id)
         self.link.send(turn.sends)
         self.link.flush()
         reach("master.sent")
-        for mismatch in turn.mismatches:
-            log.error("job_id=%s mismatch: %s", mismatch.job.id, printable(mismatch.text))
+        self._events.write(turn, self.state, self.clock())
         if turn.batch.jobs:
             self._jobs_seq = self._seq
         self._show_nodes(turn.touched | sampled)
@@ -240,7 +266,15 @@ class Master:
             node = self.state.nodes.get(node_id)
             if node is not None:
                 reading, before = self._readings.get(node_id, NO_READING), self._nodes.get(node_id)
-                view = view_of(self.state, node, reading.samples, self._next_seq(), self.clock(), load=reading.load, before=before)
+                view = view_of(
+                    self.state,
+                    node,
+                    reading.samples,
+                    self._next_seq(),
+                    self.clock() if node.away_since is None else node.away_since,
+                    load=reading.load,
+                    before=before,
+                )
                 self._nodes[node_id] = view
             elif self._nodes.pop(node_id, None) is not None:
                 self.note_gone(nodes=(node_id,))
@@ -256,6 +290,7 @@ class Master:
         stopped = Unavailable("stopping", "The server is stopping: try again when it is back.")
         while self._calls:
             self._calls.popleft()[1](stopped)
+        self._events.flush(self.clock(), all_of_it=True)
         self._marks += self.link.close().marks
         self._write_last_marks()
         self.store.close()
@@ -286,16 +321,21 @@ class Master:
             ended=recovered.ended,
         )
         handle(self.state, event)
+        self._events.know(self.state)
         self._show_nodes(set(self.state.nodes))
 
     def _fail(self, error: Exception, event: Event | None, calls: list[Callable[[MgpuError], None]]) -> None:
         known = isinstance(error, MgpuError)
         log.error("a turn came to nothing, event=%s: %s", type(event).__name__, error, exc_info=not known)
-        self.problem = error.message if isinstance(error, MgpuError) else f"Internal error ({type(error).__name__}): see the server's log."
+        self.problem = (
+            error.message
+            if isinstance(error, MgpuError)
+            else f"Internal error ({type(error).__name__}): see the server's log."
+        )
         answer = error if isinstance(error, MgpuError) else Unavailable("internal", self.problem)
         for on_failure in calls:
             on_failure(answer)
-        # The thread stays usable for `stop` while the disk is full.
+        # `stop` must still work while the disk is full.
         self._stopping.wait(FAILED_TURN_PAUSE_S)
         self.state = ClusterState(self.state.policy, self.state.strategies)
         try:

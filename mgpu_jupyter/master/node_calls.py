@@ -1,6 +1,7 @@
-"""What administrators may ask of the master about nodes: keys for new machines, addresses, revoking, orders.
+"""Calls of administrators about nodes: keys for new machines, addresses, revoking, orders.
 
-Each runs inside a turn. A key or an address is durable by itself before it works; a node's key is unbound with the turn's commit.
+Each runs inside a turn. A key or an address is durable by itself before it works; a node's key is unbound
+with the turn's commit.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ ADDRESSES = "link_addresses"
 
 
 def kept_addresses(store: Store) -> tuple[str, ...]:
-    """Return the addresses beside loopback that the link listens on at every start."""
+    """Return the addresses apart from loopback that the link listens on at every start."""
     return msgspec.json.decode(store.setting(ADDRESSES) or "[]", type=tuple[str, ...])
 
 
 def listen(hosts: Sequence[str], answer: Answer[tuple[str, ...]]) -> Call:
-    """Return a call that lets the link listen on `hosts`, now and after every start, and answers with those that are new."""
+    """Return a call that makes the link listen on `hosts`, now and after every start; answers with the new
+    ones.
+    """
 
     def act(master: Master, turn: Turn) -> tuple[str, ...]:  # noqa: ARG001 - a call like the others
         new = tuple(host for host in hosts if master.enrolment.listen(host))
@@ -41,7 +44,7 @@ def listen(hosts: Sequence[str], answer: Answer[tuple[str, ...]]) -> Call:
 
 
 def admit(key: JoinKey, answer: Answer[JoinKey]) -> Call:
-    """Return a call that lets one node enrol under this key."""
+    """Return a call that allows one node to enrol under this key."""
 
     def act(master: Master, turn: Turn) -> JoinKey:  # noqa: ARG001 - a call like the others
         master.store.add_join_key(key)
@@ -52,7 +55,9 @@ def admit(key: JoinKey, answer: Answer[JoinKey]) -> Call:
 
 
 def revoke(node_id: NodeId, by: str, reason: str, answer: Answer[str]) -> Call:
-    """Return a call that unbinds a node's key and gives up what it runs; a second time changes only the reason."""
+    """Return a call that unbinds a node's key and gives up its work; a second time only changes the
+    reason.
+    """
 
     def act(master: Master, turn: Turn) -> str:
         if node_id not in master.state.nodes and not master.enrolment.knows(node_id):
@@ -65,7 +70,7 @@ def revoke(node_id: NodeId, by: str, reason: str, answer: Answer[str]) -> Call:
     return answering(act, answer)
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class OrderWish(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator wants of a node."""
 
     action: Order
@@ -75,8 +80,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str | None] = {}
 
 
-def order(node_id: NodeId, by: str, wish: Wish, answer: Answer[str]) -> Call:
-    """Return a call that carries out what an operator wants of a node and answers with what became of it."""
+def order(node_id: NodeId, by: str, wish: OrderWish, answer: Answer[str]) -> Call:
+    """Return a call that carries out an operator's order about a node and answers with the result."""
 
     def act(master: Master, turn: Turn) -> str:
         event = NodeOrdered(

@@ -1,12 +1,14 @@
-"""A node as others may see it: a copy of what the master knows, taken after a turn. Values only."""
+"""Nodes as others may see them: copies of what the master knows, taken after a turn. Values only."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_agent.protocol.model import GpuSample, GpuTrouble, NodeFacts
+from mgpu_agent.protocol.model import SUBMITTER, GpuSample, GpuTrouble, NodeFacts
 from mgpu_jupyter.scheduler.model import Load, Node, Placement
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -15,11 +17,11 @@ NO_LOAD = Load()
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as others may see it: a copy that nobody changes any more."""
+    """A node as others may see it: an immutable copy."""
 
     seq: int
     core_seq: int = 0
-    """The change with which more than its readings changed last."""
+    """The last change that concerned more than its readings."""
     id: NodeId
     facts: NodeFacts
     state: str
@@ -27,7 +29,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     holders: dict[GpuUuid, JobId]
     users: dict[GpuUuid, str]
     ranks: dict[GpuUuid, int] = {}
-    """The process that a held GPU is for, where that follows from their numbers."""
+    """The rank that a held GPU belongs to, where that follows from their numbers."""
     blocked: dict[GpuUuid, GpuTrouble] = {}
     samples: tuple[GpuSample, ...]
     heard_at: float | None
@@ -47,7 +49,7 @@ def view_of(
     load: Load = NO_LOAD,
     before: NodeView | None = None,
 ) -> NodeView:
-    """Copy what others may see of a node; `before` is what they saw last."""
+    """Copy what others may see of a node; `before` is the copy before."""
     ranks: dict[GpuUuid, int] = {}
     for job_id in set(node.holders.values()):
         for placement in state.jobs[job_id].placements:
@@ -71,11 +73,15 @@ def view_of(
         load=load,
         mismatch=node.mismatch,
     )
-    return replace(view, core_seq=before.core_seq) if before is not None and _differ_in_readings_only(before, view) else view
+    return (
+        replace(view, core_seq=before.core_seq)
+        if before is not None and _differ_in_readings_only(before, view)
+        else view
+    )
 
 
 def ranks_by_gpu(placement: Placement) -> dict[GpuUuid, int]:
-    """Return the process that each GPU of a placement is for: they share them in the order of their numbers."""
+    """Return the rank of each GPU of a placement: GPUs are shared out in the order of ranks."""
     gpus, tasks = len(placement.gpus), placement.tasks
     if tasks > gpus:
         return {}
@@ -83,7 +89,7 @@ def ranks_by_gpu(placement: Placement) -> dict[GpuUuid, int]:
 
 
 def _differ_in_readings_only(before: NodeView, after: NodeView) -> bool:
-    # Facts are the same object until the agent says Hello again, so that most comparisons are of addresses.
+    # Facts are the same object until the agent says Hello again, so most comparisons are by identity.
     return (
         (before.facts is after.facts or before.facts == after.facts)
         and (before.state, before.reason, before.mismatch) == (after.state, after.reason, after.mismatch)
@@ -99,3 +105,35 @@ def _differ_in_readings_only(before: NodeView, after: NodeView) -> bool:
 
 def _processes(view: NodeView) -> list[tuple[int, str | None, bool]]:
     return [(one.pid, one.user, one.outside) for sample in view.samples for one in sample.processes]
+
+
+NAMED = 5
+_NOBODY_YET = (
+    "An agent that is not told to run jobs as their users runs all as its own: all who may use "
+    "such a node trust each other."
+)
+
+
+def runs_as_words(facts: NodeFacts) -> str:
+    """Return the account that one node runs jobs as, in words."""
+    if facts.runs_as == SUBMITTER:
+        return "each job as its user"
+    return f"every job as {facts.runs_as or 'the user of its agent'}"
+
+
+def notice(nodes: Sequence[tuple[str, NodeFacts]]) -> str:
+    """Return the notice for all users about which accounts jobs run as on these nodes."""
+    if not nodes:
+        return _NOBODY_YET
+    shared = [(node_id, facts) for node_id, facts in nodes if facts.runs_as != SUBMITTER]
+    if not shared:
+        return "Every node runs each job as its user."
+    names = ", ".join(
+        f"{node_id} (as {facts.runs_as or 'its own user'})" for node_id, facts in shared[:NAMED]
+    )
+    more = f" and {len(shared) - NAMED} more" if len(shared) > NAMED else ""
+    own = "" if len(shared) == len(nodes) else " The other nodes run each job as its user."
+    return (
+        f"Jobs of all users run as one account on {names}{more}: all who may use such a node trust each "
+        f"other.{own}"
+    )

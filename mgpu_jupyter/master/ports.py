@@ -1,4 +1,5 @@
-"""What the master needs of what is kept, as roles: store, output, and who hears of changes. Adapters play them; only the server wires them.
+"""What the master needs of durable state, as roles: store, output, and the receiver of changes. Adapters play
+them; only the server wires them.
 
 What it needs of nodes is in `node_link.py`.
 """
@@ -6,6 +7,7 @@ What it needs of nodes is in `node_link.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -13,22 +15,47 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import InputAck
 from mgpu_agent.protocol.model import NodeFacts
-from mgpu_jupyter.master.marks import Mark
 from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
 
-JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
-"""How long the store can still say of a join key that it was used or has expired."""
+ATTEMPTS_REMEMBERED = 50
+"""For how many attempts of one job the store keeps record and marks, beside the current one."""
+MARKS_WAIT_S = 1.0
+"""A mark without another change is written after this long, so that it costs no commit of its own."""
 
+
+class MarkedStep(StrEnum):
+    """The steps that are noted: a node is prepared, a rank wrote its first output, all of its output is kept
+    here.
+    """
+
+    PREPARED = "prepared"
+    OUTPUT = "output"
+    COLLECTED = "collected"
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """When a step was seen; only the first time counts."""
+
+    job_id: JobId
+    attempt: int
+    step: str
+    who: str
+    """The node's name, or the number of the rank."""
+    at: float
+
+
+JOIN_KEYS_REMEMBERED_S = 30 * 86_400.0
+"""How long the store can still tell that a join key was used or has expired."""
 
 ANSWERS_REMEMBERED = 50
 """How many changes of an answer are kept under one name."""
 ALL_ANSWERS_REMEMBERED = 200_000
-"""How many are kept in all; the oldest go first."""
+"""How many are kept in all; the oldest are deleted first."""
 ENDED_REMEMBERED = 1_000
-"""How many jobs that are over a new master learns from."""
+"""How many ended jobs a new master learns from."""
 
 
 class SavedJob(msgspec.Struct, frozen=True):
@@ -37,18 +64,25 @@ class SavedJob(msgspec.Struct, frozen=True):
     job: Job
     seq: int
     values_dropped: bool = False
-    """The values of its `--env` are gone; their names are there."""
+    """Whether the values of its `--env` are deleted; their names are there."""
+
+
+class SavedState(NamedTuple):
+    """The state of a job, and its exit code."""
+
+    state: JobState
+    exit_code: int | None
 
 
 class NodeNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a node beside its own words: what operators ordered, and how starts went."""
+    """What the master noted about a node: orders of operators, and the results of starts."""
 
     orders: NodeOrders = NodeOrders()
     health: NodeHealth = NodeHealth()
 
 
 class SavedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a node: the key it is bound to, what it last said about itself, and what others noted about it."""
+    """What is kept of a node: its key, what it last said about itself, and the master's notes."""
 
     id: NodeId
     public_key: str | None
@@ -77,14 +111,14 @@ class Batch(msgspec.Struct, kw_only=True):
 
     jobs: dict[JobId, SavedJob] = {}
     new: set[JobId] = set()
-    """Those of `jobs` that the store has never seen."""
+    """Those of `jobs` that are new to the store."""
     attempts: list[Job] = []
     nodes: dict[NodeId, NodeFacts] = {}
     notes: dict[NodeId, NodeNotes] = {}
     revoked: dict[NodeId, str] = {}
     """Nodes whose key is unbound, and why."""
     removed: set[NodeId] = set()
-    """Nodes that are forgotten, after all else was written."""
+    """Nodes to forget, after everything else is written."""
     memos: dict[str, str] = {}
     """Small facts that decisions depend on, by name."""
     answers: list[tuple[str, Record]] = []
@@ -95,11 +129,13 @@ class Batch(msgspec.Struct, kw_only=True):
 
     def __bool__(self) -> bool:
         told = self.memos or self.answers or self.marks
-        return bool(self.jobs or self.attempts or self.nodes or self.notes or self.revoked or self.removed or told)
+        return bool(
+            self.jobs or self.attempts or self.nodes or self.notes or self.revoked or self.removed or told
+        )
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store held at the start."""
+    """The content of the store at the start."""
 
     jobs: tuple[Job, ...]
     nodes: tuple[SavedNode, ...]
@@ -108,17 +144,18 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     join_keys: tuple[JoinKey, ...] = ()
     memos: dict[str, str] = {}
     ended: tuple[Job, ...] = ()
-    """The newest jobs that are over, oldest first: expectations are learnt from them."""
+    """The newest ended jobs, oldest first: expected durations are learnt from them."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs a list should have; newest first, `before` is the number where the page before ended."""
+    """Which jobs a list has; newest first, `before` is the number at which the page before ended."""
 
     states: tuple[JobState, ...] = ()
     user: str | None = None
     name: str | None = None
     since: float | None = None
     array: str | None = None
+    ids: tuple[JobId, ...] = ()
     notebook: str | None = None
     before: int | None = None
     limit: int = 100
@@ -135,7 +172,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOCAL_SCOPE = "local"
-"""Scope of the token of the programs on the master's own machine: it is a file there, and goes with no user."""
+"""Scope of the token for programs on the master's machine: a file there, which belongs to no user."""
 USER_SCOPE = "user"
 
 
@@ -149,16 +186,16 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """The one writer of durable state. Every call returns only when what it wrote is safe."""
+    """The one writer of durable state. Every call returns only when its data is safe."""
 
     def recover(self) -> Recovered:
-        """Read all that a new master must know."""
+        """Return all that a new master must know."""
 
     def next_master_epoch(self) -> int:
         """Raise the master epoch and return it."""
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch whole."""
+        """Write a batch as a whole."""
 
     def find_job(self, job_id: JobId) -> Job | None:
         """Return one job."""
@@ -167,25 +204,27 @@ class Store(Protocol):
         """Return the job that this user submitted under this idempotency key."""
 
     def find_array(self, array_id: str) -> list[Job]:
-        """Return the jobs of an array, in the order of their numbers; none for an id that is no array's."""
+        """Return the jobs of an array, in the order of their numbers; empty for an id that is no array's."""
 
     def forget_jobs(self, job_ids: Sequence[JobId]) -> None:
-        """Delete all that is kept of jobs that are over; their numbers are never given again."""
+        """Delete all records of jobs that are over; their numbers are never used again."""
 
     def drop_values(self, ended_before: float, after: int = 0) -> tuple[int, int]:
-        """Drop values of `--env` of jobs that ended before then, a page; return how many, and where to go on (0 at the end)."""
+        """Delete `--env` values of jobs that ended before then, one page; return how many, and where to
+        continue (0 at the end).
+        """
 
     def assigned_nodes(self, key: AttemptKey) -> frozenset[NodeId]:
         """Return the nodes that this attempt was placed on, now or in the past."""
 
     def bind_node_key(self, node_id: NodeId, public_key: str, join_key: str | None = None) -> None:
-        """Bind a public key to a node id in place of the one before; the join key that it came by is used up with it."""
+        """Bind a public key to a node id in place of the one before; this uses up the join key."""
 
     def add_join_key(self, key: JoinKey) -> None:
-        """Keep a key for one enrolment; those that are long over are forgotten."""
+        """Keep a key for one enrolment; those that expired long ago are forgotten."""
 
     def setting(self, name: str) -> str | None:
-        """Return a value that was kept under this name."""
+        """Return the value kept under this name."""
 
     def set_setting(self, name: str, value: str) -> None:
         """Keep a value under this name."""
@@ -200,17 +239,20 @@ class Store(Protocol):
         """Forget a user and all tokens they were given, at once."""
 
     def reader(self) -> Reader:
-        """Return a view for those who only look."""
+        """Return a view for reading."""
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close everything."""
 
 
 class Reader(Protocol):
-    """Committed state for those who look; never blocks the writer. One thread at a time."""
+    """Committed state for readers; never blocks the writer. One thread at a time."""
 
     def job(self, job_id: JobId) -> SavedJob | None:
         """Return one job."""
+
+    def states_of(self, job_ids: Sequence[JobId]) -> dict[JobId, SavedState]:
+        """Return the state of each of these jobs; unknown ones are left out."""
 
     def jobs(self, wanted: JobFilter) -> list[SavedJob]:
         """Return a page, newest first."""
@@ -222,7 +264,7 @@ class Reader(Protocol):
         """Return how many jobs are in each state that is not final."""
 
     def oldest_ended(self, after: int, limit: int) -> list[SavedJob]:
-        """Return jobs that are over with numbers above `after`, the first submitted first."""
+        """Return ended jobs with numbers larger than `after`, the first submitted first."""
 
     def count_ended(self) -> int:
         """Return how many jobs are over."""
@@ -246,11 +288,11 @@ class Reader(Protocol):
         """Return one user."""
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close everything."""
 
 
 class LogKey(NamedTuple):
-    """Names the output of one rank of one attempt."""
+    """The output of one rank of one attempt."""
 
     job_id: JobId
     attempt: int
@@ -261,28 +303,32 @@ class OutputLog(Protocol):
     """Where output is kept. Used by the master's thread."""
 
     def append(self, key: LogKey, stream: int, offset: int, data: bytes) -> int:
-        """Write what is new of a chunk and return how far this stream is received; a gap writes nothing."""
+        """Write the new part of a chunk and return how far this stream is received; a gap writes nothing."""
 
     def received(self, key: LogKey) -> dict[int, int]:
-        """Return how far each stream is known."""
+        """Return how far each stream is received."""
 
     def detach(self, key: LogKey) -> Callable[[], None]:
-        """Let go of the files; the call that is returned brings them to disk, on any thread."""
+        """Close the files; the returned function syncs them to disk, on any thread."""
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close everything."""
 
 
 class ChangeSink(Protocol):
-    """Hears of every committed batch, on the master's thread; must return at once."""
+    """Receives every committed batch, on the master's thread; must return at once."""
 
-    def publish(self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]) -> None:
+    def publish(
+        self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]
+    ) -> None:
         """Pass on replies to requests, changed jobs, and jobs whose output grew."""
 
     def typed(self, acks: Sequence[InputAck]) -> None:
-        """Pass on how much of what was typed was read."""
+        """Pass on how much of the typed input was read."""
 
 
 def assigned_in(jobs: Iterable[Job], key: AttemptKey) -> frozenset[NodeId]:
-    """Return the nodes of those records that are of this attempt."""
-    return frozenset(placement.node_id for job in jobs if job.attempt_key == key for placement in job.placements)
+    """Return the nodes of those records that belong to this attempt."""
+    return frozenset(
+        placement.node_id for job in jobs if job.attempt_key == key for placement in job.placements
+    )

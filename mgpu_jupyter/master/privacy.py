@@ -1,7 +1,9 @@
-"""What users see of the jobs of others, decided in one place for every answer and frame: full, names or none. Pure.
+"""What users see of the jobs of others, decided in one place for every answer and frame: full, names or none.
+Pure.
 
-`full` shows what a queue shows: names, the first 200 characters of commands, directories, pids. `names` leaves user, name, state, size
-and times. `none` leaves that somebody's job is there. Administrators see all, and everybody sees all of their own.
+`full` shows what a queue shows: names, the first 200 characters of commands, directories, pids. `names`
+leaves user, name, state, size and times. `none` leaves only that there is a job. Administrators see all, and
+all users see everything of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import live, models, results, traces
+from mgpu_jupyter.api import frames, histories, models, traces
 from mgpu_jupyter.model.explanations import Ahead, Excluded, Explanation, Record, UnitAnswer
 from mgpu_jupyter.model.job import NodeState
 
@@ -30,7 +32,7 @@ _WORDS = {"quota": "A quota keeps it waiting.", "delayed": "A start failed; it i
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """Who looks, and how far the site lets them see."""
+    """Who looks, and how much the site lets them see."""
 
     privacy: Privacy
     user: str
@@ -39,16 +41,16 @@ class Sight(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is hidden from this one."""
+        """Whether nothing is hidden from this user."""
         return self.privacy == "full" or self.is_admin
 
     def user_shown(self, user: str) -> str:
-        """Return a user as this one may know them."""
+        """Return the name under which this user may know another."""
         return user if self.privacy != "none" or user == self.user else SOMEBODY
 
 
 def shown(body: object, sight: Sight) -> object:  # noqa: PLR0911 - one line for each kind of answer
-    """Return an answer or frame as this one may see it."""
+    """Return an answer or frame as this user may see it."""
     if sight.is_whole:
         return body
     match body:
@@ -56,23 +58,23 @@ def shown(body: object, sight: Sight) -> object:  # noqa: PLR0911 - one line for
             return replace(body, jobs=tuple(_job(job, sight) for job in body.jobs))
         case models.Job():
             return _job(body, sight)
-        case models.JobFrame():
+        case frames.JobFrame():
             return replace(body, job=_job(body.job, sight))
         case models.NodeList():
             return replace(body, nodes=tuple(_node(node, sight) for node in body.nodes))
         case models.Node():
             return _node(body, sight)
-        case models.NodeFrame():
+        case frames.NodeFrame():
             return replace(body, node=_node(body.node, sight))
-        case live.QueueFrame():
+        case frames.QueueFrame():
             return replace(body, reasons={number: _why(why) for number, why in body.reasons.items()})
-        case live.JobUsage() if sight.owner_of(body.job_id) != sight.user:
+        case histories.JobUsage() if sight.owner_of(body.job_id) != sight.user:
             return replace(body, hint="", message="")
         case Explanation():
             return _explanation(body, sight)
         case traces.Trace():
             return _trace(body, sight)
-        case results.Summary() if body.user != sight.user:
+        case traces.Summary() if body.user != sight.user:
             return replace(body, reason="", user=sight.user_shown(body.user), name=_name(body.name, sight))
         case models.ErrorBody(code="not-yours") if sight.privacy == "none":
             return replace(body, message=NOT_YOURS, details={})
@@ -103,8 +105,17 @@ def _job(job: models.Job, sight: Sight) -> models.Job:
 
 
 def _node(node: models.Node, sight: Sight) -> models.Node:
-    reason = "Starts failed there; administrators see why." if node.state is NodeState.UNHEALTHY and node.reason else _plain(node.reason)
-    return replace(node, reason=reason, gpus=tuple(_gpu(gpu, sight) for gpu in node.gpus), warnings=tuple(map(_plain, node.warnings)))
+    reason = (
+        "Starts failed there; administrators see why."
+        if node.state is NodeState.UNHEALTHY and node.reason
+        else _plain(node.reason)
+    )
+    return replace(
+        node,
+        reason=reason,
+        gpus=tuple(_gpu(gpu, sight) for gpu in node.gpus),
+        warnings=tuple(map(_plain, node.warnings)),
+    )
 
 
 def _gpu(gpu: models.Gpu, sight: Sight) -> models.Gpu:
@@ -112,23 +123,34 @@ def _gpu(gpu: models.Gpu, sight: Sight) -> models.Gpu:
         gpu,
         user=None if gpu.user is None else sight.user_shown(gpu.user),
         reason=_plain(gpu.reason),
-        processes=tuple(_process(one, sight) for one in gpu.processes) if gpu.user != sight.user else gpu.processes,
+        processes=tuple(_process(one, sight) for one in gpu.processes)
+        if gpu.user != sight.user
+        else gpu.processes,
     )
 
 
 def _process(process: models.GpuProcess, sight: Sight) -> models.GpuProcess:
     if process.user == sight.user:
         return process
-    return replace(process, pid=0, name="", user=None if process.user is None else sight.user_shown(process.user))
+    return replace(
+        process, pid=0, name="", user=None if process.user is None else sight.user_shown(process.user)
+    )
 
 
-def _why(why: live.Why) -> live.Why:
-    """Return a reason without what only its job's owner may read: jobs share them, so it is not known whose it is."""
-    return live.Why(why.code, _plain(why.text) if why.code in _PUBLIC_REASONS else _WORDS.get(why.code, "It waits."))
+def _why(why: frames.Why) -> frames.Why:
+    """Return a reason without what only the owner of its job may read: jobs share reasons, so the owner is
+    not known.
+    """
+    return frames.Why(
+        why.code, _plain(why.text) if why.code in _PUBLIC_REASONS else _WORDS.get(why.code, "It waits.")
+    )
 
 
 def _explanation(answer: Explanation, sight: Sight) -> Explanation:
-    ahead = tuple(Ahead(job_id=one.job_id, user=sight.user_shown(one.user), gpus=one.gpus, priority=one.priority) for one in answer.ahead)
+    ahead = tuple(
+        Ahead(job_id=one.job_id, user=sight.user_shown(one.user), gpus=one.gpus, priority=one.priority)
+        for one in answer.ahead
+    )
     if answer.job_id is not None and sight.owner_of(answer.job_id) != sight.user:
         return replace(answer, text="", where=(), units=(), ahead=ahead, terms=(), offers=(), history=())
     return replace(
@@ -175,7 +197,9 @@ def _attempt(attempt: traces.AttemptTrace) -> traces.AttemptTrace:
 
 def _rank(rank: traces.RankTrace) -> traces.RankTrace:
     actual = None if rank.actual is None else replace(rank.actual, pid=None)
-    return replace(rank, assigned=replace(rank.assigned, pid=None), actual=actual, cwd="", python="", note="", reason="")
+    return replace(
+        rank, assigned=replace(rank.assigned, pid=None), actual=actual, cwd="", python="", note="", reason=""
+    )
 
 
 def _plain(text: str) -> str:

@@ -1,7 +1,9 @@
-"""The whole queue at one moment: who stands where, why each waits, who was promised a start. Reads the state once, changes nothing.
+"""The whole queue at one moment: the place of each job, why it waits, which are promised a start. Reads the
+state once, changes nothing.
 
-Jobs share their reasons: what keeps one from starting keeps all of its lane, so that a reason is found once and named by a key. The key
-stays the same while its words change ("gpu-04 has 3 free"), which is how a change of words costs one line and not one for each job.
+Jobs share their reasons: what keeps one from starting keeps all of its lane, so that a reason is computed
+once and named by a key. The key stays the same while its words change ("gpu-04 has 3 free"), so that a change
+of words costs one line and not one for each job.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from mgpu_jupyter.scheduler.state import ClusterState
 
 
 class QueueSnapshot(NamedTuple):
-    """What was seen."""
+    """The queue and its reasons."""
 
     order: list[JobId]
     keys: list[Hashable]
@@ -26,7 +28,7 @@ class QueueSnapshot(NamedTuple):
 
 
 def queue_snapshot(state: ClusterState, at: float) -> QueueSnapshot:
-    """Look at all that waits in order."""
+    """Return all waiting jobs, in order."""
     fresh = {id(entry) for entry in state.planner.fresh}
     promises = [(promise.at, promise.job_id) for promise in state.planner.promises]
     known: Known = {}
@@ -63,4 +65,6 @@ def queue_snapshot(state: ClusterState, at: float) -> QueueSnapshot:
         if key not in reasons:
             reasons[key] = why(state, entry.lane.shape, end, known)
     waits = set(order)
-    return QueueSnapshot(order, keys, reasons, {job_id: start for start, job_id in promises if job_id in waits})
+    return QueueSnapshot(
+        order, keys, reasons, {job_id: start for start, job_id in promises if job_id in waits}
+    )

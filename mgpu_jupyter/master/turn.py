@@ -1,4 +1,6 @@
-"""One turn of the master: what a batch of events wants to save, send and answer. Nothing of it is visible before the commit."""
+"""One turn of the master: what a batch of events saves, sends and answers. Nothing of it is visible before
+the commit.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,24 @@ class Turn(msgspec.Struct):
     revoked: dict[NodeId, str] = {}
     """Nodes that are refused from now on, and why."""
     touched: set[NodeId] = set()
-    """Nodes whose look changed."""
+    """Nodes whose view changed."""
 
     def take(self, state: ClusterState, commands: list[Command], next_seq: Callable[[], int]) -> None:
-        """Sort commands into what is saved and what is sent; a job saved twice is written once."""
+        """Sort commands into saves and sends; a job saved twice is written once."""
         for command in commands:
             match command:
                 case SaveJob(job):
                     self.batch.jobs[job.id] = SavedJob(job, next_seq())
                     self.touched.update(placement.node_id for placement in job.placements)
-                case LaunchTask() | PrepareTask() | MeetTask() | StartTask() | StopTask() | WarnTask() | ProbeNode():
+                case (
+                    LaunchTask()
+                    | PrepareTask()
+                    | MeetTask()
+                    | StartTask()
+                    | StopTask()
+                    | WarnTask()
+                    | ProbeNode()
+                ):
                     self.sends.append(command)
                 case SaveNode(node_id):
                     self.touched.add(node_id)
@@ -81,10 +91,23 @@ class Turn(msgspec.Struct):
         self.batch.revoked[node_id] = self.revoked[node_id] = reason
 
     def added(self, job_id: JobId) -> None:
-        """Note a job that the store has never seen."""
+        """Note a job that is new to the store."""
         self.batch.new.add(job_id)
 
 
 def new_turn() -> Turn:
     """Return an empty turn."""
-    return Turn(Batch(jobs={}, new=set(), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}, answers=[], marks=[]))
+    return Turn(
+        Batch(
+            jobs={},
+            new=set(),
+            attempts=[],
+            nodes={},
+            notes={},
+            revoked={},
+            removed=set(),
+            memos={},
+            answers=[],
+            marks=[],
+        )
+    )

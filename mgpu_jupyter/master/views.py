@@ -6,16 +6,15 @@ import msgspec
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import GpuUuid
-from mgpu_agent.protocol.model import GpuInfo, GpuSample, Trouble
-from mgpu_jupyter.api import models
+from mgpu_agent.protocol.model import GpuInfo, GpuSample, TaskStatus, Trouble
+from mgpu_jupyter.api import models, traces
 from mgpu_jupyter.api.administration import PartitionInfo, QosInfo, QuotaInfo
-from mgpu_jupyter.master.node_views import NodeView
+from mgpu_jupyter.master.node_views import NodeView, runs_as_words
 from mgpu_jupyter.master.ports import SavedJob
-from mgpu_jupyter.master.trust import runs_as_words
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.launchers import meets
 from mgpu_jupyter.model.settings import Quota
 from mgpu_jupyter.model.sweep import combination, words_of
-from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.explain.waiting import Waiting
 from mgpu_jupyter.scheduler.model import Job, Placement
@@ -25,7 +24,11 @@ from mgpu_jupyter.scheduler.standing import NodeOrders
 
 COMMAND_CHARS = 200
 _NO_SAMPLE = GpuSample(uuid=GpuUuid(""))
-_STATES: dict[str, models.GpuState] = {Trouble.OUTSIDE: "outside", Trouble.MEMORY: "settling", Trouble.UNREAD: "settling"}
+_STATES: dict[str, models.GpuState] = {
+    Trouble.OUTSIDE: "outside",
+    Trouble.MEMORY: "settling",
+    Trouble.UNREAD: "settling",
+}
 
 
 def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
@@ -53,7 +56,9 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         nodes_wanted=len(units),
         place=waiting.place if waiting else None,
         expected_start_at=waiting.expected_at if waiting else None,
-        placements=tuple(_task_view(job, placement, rank) for placement in job.placements for rank in placement.ranks),
+        placements=tuple(
+            _task_view(job, placement, rank) for placement in job.placements for rank in placement.ranks
+        ),
         seq=saved.seq,
         array_id=job.array.id if job.array else None,
         array_index=job.array.index if job.array else None,
@@ -66,12 +71,14 @@ def job_view(saved: SavedJob, waiting: Waiting | None = None) -> models.Job:
         mismatches=job.mismatches,
         origin=job.spec.origin,
         sweep=combination(job.spec.sweep, job.array.index) if job.spec.sweep and job.array else {},
+        distributed=job.spec.distributed,
+        master_node=job.placements[0].node_id if job.placements else None,
         kill_at=job.kill_at if job.state is JobState.STOPPING else None,
     )
 
 
 def site_view(cluster: models.Cluster, site: Site, user: str) -> models.Cluster:
-    """Return the pool in numbers with what its site lets this user ask for."""
+    """Return the pool in numbers, with what its site lets this user ask for."""
     settings = site.settings
     accounts = tuple(name for name, one in settings.accounts.items() if not one.users or user in one.users)
     account = site.account_of(user, JobSpec())
@@ -174,7 +181,9 @@ def _gpu_view(node: NodeView, gpu: GpuInfo, sample: GpuSample) -> models.Gpu:
         state=state,
         reason=trouble.text if trouble is not None and state != "held" else "",
         processes=tuple(
-            models.GpuProcess(pid=one.pid, user=one.user, memory_bytes=one.memory_bytes, outside=one.outside, name=one.name)
+            models.GpuProcess(
+                pid=one.pid, user=one.user, memory_bytes=one.memory_bytes, outside=one.outside, name=one.name
+            )
             for one in sample.processes
         ),
         mig_parent=gpu.mig_parent,
@@ -183,11 +192,13 @@ def _gpu_view(node: NodeView, gpu: GpuInfo, sample: GpuSample) -> models.Gpu:
 
 
 def command_line(spec: JobSpec, index: int | None = None) -> str:
-    """Return one line to recognise a job by; of an array, its own."""
+    """Return one line by which to recognise a job; for an array, its own."""
     words = words_of(spec, index)
     if spec.script is not None:
         lines = [line.strip() for line in spec.script.splitlines()]
-        text = next((line for line in lines if line and not line.startswith("#")), "") or "(an empty cell)"
+        code = [line for line in lines if line and not line.startswith("#")]
+        telling = (line for line in code if not line.startswith(("import ", "from ")))
+        text = next(telling, code[0] if code else "(an empty cell)")
     elif words[:2] == ("bash", "-lc") and len(words) == 3:
         text = words[2]
     else:
@@ -234,3 +245,65 @@ def _start_step(job: Job, placement: Placement, rank: int) -> models.StartStep:
     if placement.rank not in job.prepared:
         return "asked"
     return "meeting" if meets(job.spec) and len(job.prepared) == len(job.placements) else "ready"
+
+
+def summary_of(job: Job, now: float) -> traces.Summary:
+    """Return the summary of a job's newest attempt; of a running one, up to now."""
+    units = units_of(job.spec)
+    until = job.ended_at or now
+    ran_s = None if job.started_at is None else max(0.0, until - job.started_at)
+    nodes = tuple(_node(job, placement) for placement in job.placements)
+    loads = [node.gpu_utilisation_percent for node in nodes if node.gpu_utilisation_percent is not None]
+    limit = job.time_limit_s
+    return traces.Summary(
+        job_id=job.id,
+        name=job.spec.name,
+        user=job.user,
+        state=job.state,
+        attempt=job.attempt,
+        exit_code=job.exit_code,
+        reason=job.reason.text if job.reason else "",
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        waited_s=None if job.started_at is None else max(0.0, job.started_at - job.submitted_at),
+        ran_s=ran_s,
+        gpus_requested=sum(unit.gpus for unit in units),
+        nodes_requested=len(units),
+        time_limit_s=limit,
+        time_used_percent=None if limit is None or ran_s is None else round(100.0 * ran_s / limit, 1),
+        gpu_memory_requested_bytes=job.spec.gpu_mem_bytes,
+        gpu_memory_peak_bytes=max(
+            (node.gpu_memory_peak_bytes for node in nodes if node.gpu_memory_peak_bytes is not None),
+            default=None,
+        ),
+        gpu_utilisation_percent=round(sum(loads) / len(loads), 1) if loads else None,
+        gpu_s=round((ran_s or 0.0) * sum(node.gpus for node in nodes), 3),
+        nodes=nodes,
+        ranks=tuple(_rank(task) for task in job.tasks),
+    )
+
+
+def _node(job: Job, placement: Placement) -> traces.NodeUse:
+    tasks = [task for task in job.tasks if task.node_id == placement.node_id]
+    peaks = [task.gpu_memory_peak_bytes for task in tasks if task.gpu_memory_peak_bytes is not None]
+    loads = [task.gpu_utilisation_percent for task in tasks if task.gpu_utilisation_percent is not None]
+    return traces.NodeUse(
+        node=placement.node_id,
+        gpus=len(placement.gpus),
+        gpu_indices=placement.gpu_indices,
+        gpu_memory_peak_bytes=max(peaks, default=None),
+        gpu_utilisation_percent=max(loads, default=None),
+    )
+
+
+def _rank(task: TaskStatus) -> traces.RankSummary:
+    return traces.RankSummary(
+        rank=task.rank,
+        node=task.node_id,
+        gpus=len(task.gpus),
+        started_at=task.started_at,
+        ended_at=task.ended_at,
+        exit_code=task.exit_code,
+        signal=task.signal,
+    )

@@ -1,1 +1,1 @@
-"""What a job is and what states things have: the words that scheduler, API and client share."""
+"""What a job is and what states things have: the vocabulary that scheduler, API and client share."""

@@ -1,4 +1,6 @@
-"""Label expressions: `a100&(rack=r1|!old)` from text to a value that can be asked of a node's labels. Pure."""
+"""Label expressions: `a100&(rack=r1|!old)` from text to a value that can be asked of a node's labels.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
 
-_TOKEN = re.compile(r"\s*(?:([&|!()])|([A-Za-z0-9_][A-Za-z0-9_./-]*)\s*(?:=\s*([A-Za-z0-9_.][A-Za-z0-9_./:-]*))?)")
+_TOKEN = re.compile(
+    r"\s*(?:([&|!()])|([A-Za-z0-9_][A-Za-z0-9_./-]*)\s*(?:=\s*([A-Za-z0-9_.][A-Za-z0-9_./:-]*))?)"
+)
 _MAX_DEPTH = 50
 
 
@@ -90,7 +94,10 @@ class _Reader:
 
     def _one(self, depth: int) -> Expression:
         if depth > _MAX_DEPTH:
-            raise InvalidRequest("bad-constraint", f"--constraint goes more than {_MAX_DEPTH} brackets or ! deep: write it flatter.")
+            raise InvalidRequest(
+                "bad-constraint",
+                f"--constraint goes more than {_MAX_DEPTH} brackets or ! deep: write it flatter.",
+            )
         if self._take("!"):
             return Not(self._one(depth + 1))
         if self._take("("):

@@ -1,4 +1,6 @@
-"""The answer to "why?", as the scheduler gives it and as clients read it. Values only; it may grow new fields."""
+"""The answer to "why?", as the scheduler gives it and as clients read it. Values only; it may grow new
+fields.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from mgpu_agent.protocol.ids import JobId, NodeId
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that one check keeps a unit from, and what is missing there."""
+    """Nodes that fail one check for a unit, and what is missing there."""
 
     check: str
     text: str
     never: bool
-    """No change of load can help."""
+    """Whether no change of load can help."""
     count: int
     nodes: tuple[NodeId, ...]
     """The first eight of them."""
@@ -24,7 +26,7 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Units of a job that need the same (a unit is what one node must give), and how the nodes answer them."""
+    """Units of a job that need the same (a unit is what one node must give), and the nodes' answers."""
 
     first: int
     """Number of the first of them."""
@@ -40,7 +42,7 @@ class UnitAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that comes before in the order."""
+    """A job that is ahead in the queue."""
 
     job_id: JobId
     user: str
@@ -57,7 +59,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):
-    """One summand of a priority: what it counts, how much of it there is, and what that is worth, in hours of waiting."""
+    """One summand of a priority: what it counts, how much of it there is, and its value in hours of
+    waiting.
+    """
 
     name: str
     amount: float
@@ -65,13 +69,13 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """When a job is expected to start, if all others end as expected; nothing is set when nobody can say."""
+    """When a job is expected to start, if all others end as expected; nothing is set when that is unknown."""
 
     at: float | None = None
     promised: bool = False
-    """Nobody who comes later may delay it."""
+    """Whether no later job may delay it."""
     later_than: float | None = None
-    """It was looked ahead as far as this without finding its start."""
+    """The forecast reached this far without finding its start."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,15 +84,17 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     job_id: JobId
     """Empty for a request that is not submitted."""
     nodes: tuple[NodeId, ...]
-    """Those of them that matter here, eight at most for all jobs together."""
+    """Those of them that matter here, at most eight for all jobs together."""
     start_at: float | None = None
-    """None for one that has them already."""
+    """None for a job that has them already."""
     end_at: float | None = None
-    """None for one that nothing ends."""
+    """None for a job without an expected end."""
 
 
 class NodeOutlook(msgspec.Struct, frozen=True, kw_only=True):
-    """Who waits and is expected on a node, if all others end as expected and nobody comes; as far as it was looked ahead."""
+    """The waiting jobs that are expected on a node, if all others end as expected and no new ones come; as
+    far as the forecast goes.
+    """
 
     node: NodeId
     jobs: tuple[Planned, ...] = ()
@@ -96,7 +102,9 @@ class NodeOutlook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the request with which it would start now. For a job that waits: cancel it and submit the changed request."""
+    """A change of the request with which it would start now. For a job that waits: cancel it and submit the
+    changed request.
+    """
 
     text: str
     flags: tuple[str, ...]
@@ -107,7 +115,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job was told from a time on."""
+    """What a job was told from some time on."""
 
     at: float
     code: str
@@ -117,10 +125,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job waits, or what would become of a request."""
+    """Why a job waits, or what would happen to a request."""
 
     verdict: Literal["now", "not_now", "never", "started", "over"]
-    """`now`: it would start. `not_now`, `never`: whether a change of load can help. `started`, `over`: it does not wait any more."""
+    """`now`: it would start. `not_now`, `never`: whether a change of load can help. `started`, `over`: it
+    does not wait any more.
+    """
     code: str
     text: str
     """The answer in one sentence."""

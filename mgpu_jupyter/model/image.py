@@ -1,8 +1,10 @@
-"""Container images: the words that run a job's command inside one, with what the node has for that. Pure: nothing is run here.
+"""Container images: the command that runs a job's command inside one, with what the node has for that. Pure:
+runs nothing.
 
-The words are a small bash program for the node. It takes the first of podman, docker and apptainer that is there, hands it the job's
-GPUs, directory, network and variables, and says in one sentence when there is none. A cell or job file goes by the command line of its
-interpreter, since its file is not in the container.
+The command is a small bash program for the node. It takes the first of podman, docker and apptainer that is
+installed, gives it the job's GPUs, directory, network and variables, and prints one sentence when there is
+none. A cell or job file is passed on the command line of its interpreter, since its file is not in the
+container.
 """
 
 from __future__ import annotations
@@ -65,16 +67,19 @@ exit 127
 
 
 def check_image(spec: JobSpec) -> None:
-    """Refuse what is no reference to an image, or a script that cannot go by a command line."""
+    """Refuse what is not a reference to an image, or a script that cannot be passed on a command line."""
     if not spec.image:
         return
     if not _REFERENCE.fullmatch(spec.image):
-        raise InvalidRequest("bad-image", f"--image {spec.image} is no image: write it like pytorch/pytorch:2.5.1 or ghcr.io/me/train:1.")
+        raise InvalidRequest(
+            "bad-image",
+            f"--image {spec.image} is no image: write it like pytorch/pytorch:2.5.1 or ghcr.io/me/train:1.",
+        )
     _words(spec, ())
 
 
 def in_container(spec: JobSpec, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that run `words`, or the script of the request, inside its image."""
+    """Return the command that runs `words`, or the script of the request, inside its image."""
     return ("bash", "-c", PROGRAM, "mgpu-image", spec.image, *_words(spec, words))
 
 
@@ -83,9 +88,12 @@ def _words(spec: JobSpec, words: tuple[str, ...]) -> tuple[str, ...]:
         return words
     first = spec.script.partition("\n")[0]
     interpreter = tuple(first[2:].split()) if first.startswith("#!") else ("python3", "-u")
-    program = next((word for word in reversed(interpreter) if not word.startswith("-")), "").rpartition("/")[2]
+    program = next((word for word in reversed(interpreter) if not word.startswith("-")), "").rpartition("/")[
+        2
+    ]
     if program in _SHELLS or re.fullmatch(r"python[\d.]*", program):
         return (*interpreter, "-c", spec.script)
     raise InvalidRequest(
-        "bad-image", f"{program or 'This interpreter'} takes no script from its command line: give a command with --image."
+        "bad-image",
+        f"{program or 'This interpreter'} takes no script from its command line: give a command with --image.",
     )

@@ -1,4 +1,6 @@
-"""Whether a command starts the ranks of its node by itself (torchrun, accelerate, deepspeed), so that one on each node is enough. Pure."""
+"""How many processes a request means on each node, and whether its command starts the ranks of its node by
+itself (torchrun, accelerate, deepspeed), so that one on each node is enough. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,16 @@ from enum import StrEnum
 from itertools import pairwise
 
 from mgpu_jupyter.model.job import JobSpec
+from mgpu_jupyter.model.units import groups_of_request
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh"))
 _OPERATORS = frozenset((";", "&&", "||", "|", "&", "(", ")", "\n"))
 _BEFORE = frozenset(("exec", "time", "nohup", "env", "command"))
-_IN_TEXT = re.compile(r"(?<![\w-])(accelerate\s+launch|accelerate-launch|-m\s+accelerate\.commands\.launch)(?![\w.-])")
+_IN_TEXT = re.compile(
+    r"(?<![\w-])(accelerate\s+launch|accelerate-launch|-m\s+accelerate\.commands\.launch)(?![\w.-])"
+)
 _MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -42,13 +47,19 @@ def launcher_of(spec: JobSpec) -> Launcher | None:
 
 
 def with_flags(command: tuple[str, ...], flags: Sequence[str]) -> tuple[str, ...]:
-    """Return a command that runs `accelerate launch` with these flags put before those that it has, which so go before them."""
+    """Return a command that runs `accelerate launch` with these flags before its own, so that its own take
+    precedence.
+    """
     for position, word in enumerate(command):
         if is_launch(command[: position + 1]):
             return (*command[: position + 1], *flags, *command[position + 1 :])
         found = _IN_TEXT.search(word) if " " in word else None
         if found is not None:
-            return (*command[:position], f"{word[: found.end()]} {shlex.join(flags)}{word[found.end() :]}", *command[position + 1 :])
+            return (
+                *command[:position],
+                f"{word[: found.end()]} {shlex.join(flags)}{word[found.end() :]}",
+                *command[position + 1 :],
+            )
     return command
 
 
@@ -57,7 +68,9 @@ def is_launch(words: Sequence[str]) -> bool:
     before, last = words[-2] if len(words) > 1 else "", words[-1]
     if posixpath.basename(last) == "accelerate-launch":
         return True
-    return (last == "launch" and posixpath.basename(before) == "accelerate") or (last == "accelerate.commands.launch" and before == "-m")
+    return (last == "launch" and posixpath.basename(before) == "accelerate") or (
+        last == "accelerate.commands.launch" and before == "-m"
+    )
 
 
 def _of_words(words: Sequence[str]) -> Launcher | None:
@@ -79,7 +92,7 @@ def _of_words(words: Sequence[str]) -> Launcher | None:
 
 
 def _of_python(words: Sequence[str]) -> Launcher | None:
-    """Look for `-m MODULE` before the first word that is no option."""
+    """Look for `-m MODULE` before the first word that is not an option."""
     for position, word in enumerate(words):
         if word == "-m":
             module = words[position + 1] if position + 1 < len(words) else ""
@@ -105,6 +118,32 @@ def _of_shell(words: Sequence[str]) -> Launcher | None:
             if (found := _of_words(command)) is not None:
                 return found
             command = []
-    except ValueError:  # a quote that never ends: the shell will say so
+    except ValueError:  # an unclosed quote: the shell will say so
         return None
     return None
+
+
+def tasks_on(spec: JobSpec, gpus: int) -> int:
+    """Return how many processes mgpu starts on a node that gives this many GPUs."""
+    if spec.mpi or (spec.distributed and launcher_of(spec) is not None):
+        return 1
+    return workers_on(spec, gpus)
+
+
+def workers_on(spec: JobSpec, gpus: int) -> int:
+    """Return how many ranks work on a node that gives this many GPUs, whoever starts them."""
+    if spec.ntasks_per_node is not None:
+        return spec.ntasks_per_node
+    return max(gpus, 1) if spec.distributed or spec.mpi else 1
+
+
+def meets(spec: JobSpec) -> bool:
+    """Tell whether the processes of a request must find each other, so that its nodes meet before anything
+    starts.
+    """
+    return spec.distributed or spec.mpi
+
+
+def tasks_of(spec: JobSpec) -> int:
+    """Return how many processes mgpu starts for a request on all its nodes."""
+    return sum(tasks_on(spec, group.need.gpus) * group.count for group in groups_of_request(spec))

@@ -19,7 +19,7 @@ POLICIES: dict[str, Planning] = {
     "conservative": Planning(weights=_ARRIVAL, reservations=10),
     "sjf": Planning(weights=_SHORTEST, reservations=0),
     "sjf-strict": Planning(weights=_SHORTEST, overtake=False),
-    # So much that a lead of one percent in use weighs more than weeks of waiting.
+    # So much that one percent less use outweighs weeks of waiting.
     "fair-share": Planning(weights=Weights(duration=0.0, fair_share=100_000.0)),
 }
 """Each name and what it means."""
@@ -38,10 +38,12 @@ MEANINGS: dict[str, str] = {
 
 
 def planning_of(name: str) -> Planning:
-    """Return what a policy's name means, or refuse one that nobody knows."""
+    """Return what a policy's name means, or refuse an unknown one."""
     found = POLICIES.get(name)
     if found is None:
         near = get_close_matches(name, POLICIES, 1, 0.6)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise InvalidRequest("unknown-policy", f"There is no policy {name}{hint}: it is one of {', '.join(POLICIES)}.")
+        raise InvalidRequest(
+            "unknown-policy", f"There is no policy {name}{hint}: it is one of {', '.join(POLICIES)}."
+        )
     return found

@@ -1,4 +1,6 @@
-"""What a site decides about scheduling (partitions, accounts, QoS, quotas, weights, backfill, retries) and nodes. Values only; pure."""
+"""What a site decides about scheduling (partitions, accounts, QoS, quotas, weights, backfill, retries),
+nodes, and how much one user may ask at once. Values only; pure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MAX_RESERVATIONS = 100
 
 
 class Lists(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Who may use something. An empty `allow` lets in everybody; `deny` goes before `allow`."""
+    """Who may use something. An empty `allow` admits everybody; `deny` takes precedence over `allow`."""
 
     allow_users: tuple[str, ...] = ()
     deny_users: tuple[str, ...] = ()
@@ -42,17 +44,23 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     nodes: tuple[str, ...] = ()
     """Node ids, `*` within them for anything; empty for all nodes."""
     default: bool = False
-    """Where jobs go that name no partition."""
+    """Whether jobs that name no partition go here."""
     policy: Word = ""
     """Strategy that picks nodes here; empty for the cluster's."""
     max_time_s: Positive | None = None
+    """Longest time limit of one job."""
     max_nodes: Annotated[int, Meta(ge=1)] | None = None
+    """Most nodes of one job."""
     max_gpus: Count | None = None
     """Most GPUs of one job."""
     allow_users: tuple[str, ...] = ()
+    """Who may use it; empty, with `allow_accounts`, for all."""
     deny_users: tuple[str, ...] = ()
+    """Who may not, whatever is allowed."""
     allow_accounts: tuple[str, ...] = ()
+    """Accounts that may use it."""
     deny_accounts: tuple[str, ...] = ()
+    """Accounts that may not."""
 
     @property
     def lists(self) -> Lists:
@@ -82,13 +90,16 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     users: tuple[str, ...] = ()
     """Who may use it; empty for all."""
     shares: Positive = 1.0
+    """Its fair share, against those of other accounts."""
     quota: Quota = Quota()
+    """What all its jobs may have together."""
 
 
 class Qos(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A class of service."""
 
     priority: float = 0.0
+    """Points added to its jobs' priority, each worth an hour of waiting."""
     preemptible: bool = False
     """Its jobs may be ended and queued again for a job of a QoS with a higher priority."""
     grace_s: NotNegative | None = None
@@ -100,19 +111,22 @@ class Qos(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What counts how much in a job's priority. The unit is hours of waiting: each hour in the queue is worth `age` points."""
+    """The weights of a job's priority. The unit is hours of waiting: each hour in the queue is worth `age`
+    points.
+    """
 
     age: NotNegative = 1.0
+    """Added for each hour of waiting."""
     duration: float = 3.0
-    """Taken off for each hour it is expected to run."""
+    """Subtracted for each hour it is expected to run."""
     duration_cap_h: NotNegative = 24.0
-    """Hours beyond this count no more, so that no job falls behind for ever."""
+    """Hours beyond this do not count, so that no job falls behind for ever."""
     work: float = 0.0
-    """Taken off for each GPU-hour it is expected to use."""
+    """Subtracted for each GPU-hour it is expected to use."""
     size: float = 0.0
     """Added for each GPU."""
     fair_share: NotNegative = 12.0
-    """Added whole to one who used nothing, half to one who used exactly their share."""
+    """Added in full for a user without use, half for one who used exactly their share."""
     priority: NotNegative = 1_000.0
     """For each step of --priority."""
     qos: NotNegative = 1.0
@@ -123,45 +137,61 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """The order of the queue and who may overtake whom."""
 
     weights: Weights = Weights()
+    """The weights of the order."""
     overtake: bool = True
-    """False: nobody starts before the one ahead of them has (FIFO)."""
+    """Whether a job may start before one ahead of it has; False is FIFO."""
     reservations: Annotated[int, Meta(ge=0, le=MAX_RESERVATIONS)] = 1
-    """How many waiting jobs at the head keep a promised start: 0 none (skipping), 1 EASY, more conservative."""
+    """How many waiting jobs at the head keep a promised start: 0 none (skipping), 1 EASY, more
+    conservative.
+    """
     spare: bool = True
-    """On nodes with several GPUs, let a job run past the head's start on GPUs that the head will not need; else by time alone."""
+    """On nodes with several GPUs, let a job run past the head's start on GPUs that the head will not need;
+    else by time alone.
+    """
     sticky: bool = False
-    """Who has the promise keeps it, even when another comes before them in the order."""
+    """Whether a promise stays with its job, even when another comes before it in the order."""
     learn: bool = True
-    """Expect what this user's jobs of this name took before, where no limit is given or it is far off."""
+    """Expect the durations of this user's earlier jobs of the same name, where no limit is set or it is far
+    off.
+    """
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Starts that fail, and nodes on which they do."""
 
     max_failed_starts: Annotated[int, Meta(ge=1)] = 5
+    """How often a job may fail to start before it is given up."""
     backoff_base_s: NotNegative = 1.0
+    """The pause after a first failed start; doubled each time."""
     backoff_cap_s: NotNegative = 30.0
+    """The longest such pause."""
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
-    """Delays are spread by this part of themselves to both sides."""
+    """Delays vary by this fraction in both directions."""
     node_failures: Annotated[int, Meta(ge=1)] = 3
-    """So many failed starts in a row make a node unhealthy."""
+    """How many failed starts in a row make a node unhealthy."""
     probe_after_s: Positive = 30.0
     """When an unhealthy node is tried again; doubled each time it fails, up to `probe_cap_s`."""
     probe_cap_s: Positive = 1800.0
+    """The longest time between two trials."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What nodes are looked after for; what fails takes the node or the GPU out, and brings it back when it passes."""
+    """The health checks of nodes; a failed one takes the node or the GPU out, and a passed one takes it
+    back.
+    """
 
     every_s: Positive = 30.0
-    """How often a node looks."""
+    """How often a node runs its checks."""
     min_free_mb: NotNegative = 16.0
-    """Megabytes that should be free on the disk of a node's state."""
+    """MiB that should be free on the disk of a node's state."""
     clock_skew_s: Positive = 60.0
     """How far a node's clock may be from the master's."""
     program: tuple[str, ...] = ()
-    """A program of the site's own, run on every node, as words: exit code 0 is well; else what it prints is the reason."""
+    """A program of the site's own, run on every node, as words: exit code 0 means healthy; else its output is
+    the reason.
+    """
     program_timeout_s: Positive = 30.0
+    """How long that program may take."""
 
 
 class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,14 +206,20 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """All of it."""
+    """All settings about scheduling."""
 
     strategy: Word = "fill_first"
+    """How nodes are picked: `MgpuApp.default_policy`."""
     planning: Planning = Planning()
+    """The order of the queue and who may overtake whom."""
     retries: Retries = Retries()
+    """Starts that fail, and nodes on which they do."""
     partitions: dict[str, Partition] = {}
+    """As `MgpuApp.partitions`."""
     accounts: dict[str, Account] = {}
+    """As `MgpuApp.accounts`."""
     qos: dict[str, Qos] = {}
+    """As `MgpuApp.qos`."""
     quota: Quota = Quota()
     """For each user."""
     quotas: dict[str, Quota] = {}
@@ -191,13 +227,50 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     shares: dict[str, Annotated[float, Meta(gt=0)]] = {}
     """Shares of single users; 1 for all others."""
     half_life_s: Positive = 7 * 86_400.0
-    """After this time, what was used counts half."""
+    """After this time, past use counts half."""
     reorder_s: NotNegative = 60.0
-    """How often priorities that change with time are computed anew."""
+    """How often priorities that change with time are recomputed."""
     default_time_s: Positive = 3600.0
-    """How long a job is expected to run of which nothing is known."""
+    """The expected duration of a job of which nothing is known."""
     max_time_s: Positive | None = None
     """No job runs longer than this."""
     queued_bytes: Count = 256 * 1024**2
-    """What all requests of one user that wait may have together; 0 for no limit."""
+    """The most bytes of all waiting requests of one user; 0 for no limit."""
     preemption: bool = False
+    """Whether jobs of a preemptible QoS are ended for others."""
+
+
+GIB = 1024**3
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What exceeds one is refused with 429 and a sentence. 0 bytes mean no limit."""
+
+    at_once: AtLeastOne = 64
+    """Requests that are handled at a time; of one user half of them. Others wait, and users take turns."""
+    heavy_at_once: AtLeastOne = 16
+    """The same for those that compute long or ask nodes."""
+    waiting: AtLeastOne = 1000
+    """Requests of one user that may wait for their turn."""
+    requests_per_s: Positive = 2000.0
+    """Requests of one user in a second."""
+    heavy_per_s: Positive = 20.0
+    """Of these, those that compute long or ask nodes."""
+    burst_s: Positive = 5.0
+    """How many seconds' worth of requests may come at once."""
+    streams: AtLeastOne = 256
+    """WebSockets, followed output and file transfers of one user."""
+    body_mb: AtLeastOne = 64
+    """The bodies of one user's requests that are being handled."""
+    folder_bytes: Count = 20 * GIB
+    """One folder (--sync) when it is laid out on a node, and the variables (--in) of one cell."""
+    results_bytes: Count = 20 * GIB
+    """The results of one attempt on one node, files (--results) and variables (--out) together."""
+    user_folders_bytes: Count | None = None
+    """Folders and variables of one user that are kept; half of `folders_cap` if not set."""
+    user_output_bytes: Count | None = None
+    """Output of all jobs of one user; a quarter of the disk if not set."""
+    user_results_bytes: Count | None = None
+    """Results of all jobs of one user; a quarter of the disk if not set."""
+    user_queued_bytes: Count = 256 * 1024**2
+    """All requests of one user that wait, with their scripts and environments."""

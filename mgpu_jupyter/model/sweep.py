@@ -1,4 +1,6 @@
-"""Sweeps: an array whose jobs each have one combination of values. Job i of it has the i-th, the last name varying fastest. Pure."""
+"""Sweeps: an array whose jobs each have one combination of values. Job i of it has the i-th, the last name
+varying fastest. Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,17 @@ def size_of(sweep: Mapping[str, Sequence[str]]) -> int:
 
 
 def array_of(sweep: Mapping[str, Sequence[str]], throttle: str) -> str:
-    """Return the array that a sweep is; `throttle` is empty or like `%8`."""
+    """Return the array of a sweep; `throttle` is empty or like `%8`."""
     if throttle and not throttle.startswith("%"):
-        raise InvalidRequest("contradiction", "--sweep makes the array: leave --array out, or write --array %8 for 8 at once.")
+        raise InvalidRequest(
+            "contradiction", "--sweep makes the array: leave --array out, or write --array %8 for 8 at once."
+        )
     count = size_of(sweep)
     if count > MAX_ARRAY:
-        raise InvalidRequest("bad-sweep", f"--sweep has {count} combinations: at most {MAX_ARRAY} are taken; leave some values out.")
+        raise InvalidRequest(
+            "bad-sweep",
+            f"--sweep has {count} combinations: at most {MAX_ARRAY} are taken; leave some values out.",
+        )
     return f"0-{count - 1}{throttle}" if count > 1 else f"0{throttle}"
 
 
@@ -34,7 +41,10 @@ def check_sweep(spec: JobSpec) -> None:
         return
     array = parse_array(spec.array)
     if array is None or array.indices[-1] >= size_of(spec.sweep):
-        raise InvalidRequest("bad-sweep", f"A sweep of {size_of(spec.sweep)} combinations needs an array of 0-{size_of(spec.sweep) - 1}.")
+        raise InvalidRequest(
+            "bad-sweep",
+            f"A sweep of {size_of(spec.sweep)} combinations needs an array of 0-{size_of(spec.sweep) - 1}.",
+        )
 
 
 def combination(sweep: Mapping[str, Sequence[str]], index: int) -> dict[str, str]:
@@ -58,7 +68,7 @@ def words_of(spec: JobSpec, index: int | None) -> tuple[str, ...]:
 
 
 def variables_of(spec: JobSpec, index: int | None) -> dict[str, str]:
-    """Return what a job finds in its environment."""
+    """Return the variables of a job's environment."""
     if not spec.sweep or index is None:
         return {}
     return {f"{VARIABLE}{name}": value for name, value in combination(spec.sweep, index).items()}

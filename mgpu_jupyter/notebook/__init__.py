@@ -1,4 +1,4 @@
-"""What lives in the kernel: magics, and how a job looks in a cell. Reaches the master only through the client."""
+"""The kernel's part: magics, and how a job looks in a cell. Reaches the master only through the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Jobs that were submitted before, in front of someone again: attached to, their output read, and which of them this notebook has."""
+"""Jobs that were submitted before: attaching to them, reading their output, and listing those of this
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from mgpu_jupyter.client.reasons import clock
 from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.notebook.errors import failure, shorten
+from mgpu_jupyter.notebook.errors import shorten
 from mgpu_jupyter.notebook.leaving import Leaving
 from mgpu_jupyter.notebook.stream import CellViewer
 
@@ -35,11 +37,15 @@ def find(client: Client, job_id: str) -> Job:
 
 
 def attach(
-    job: Job, rank: int | None, viewer_of: Callable[[int], CellViewer], *, cancel: Callable[[], bool] = lambda: False
+    job: Job,
+    rank: int | None,
+    viewer_of: Callable[[int], CellViewer],
+    *,
+    cancel: Callable[[], bool] = lambda: False,
 ) -> SweepTable | None:
-    """Show a job to its end, or the jobs of an array; an interrupt leaves it, and it goes on.
+    """Show a job to its end, or the jobs of an array; an interrupt leaves it running.
 
-    Of an array that was submitted just now, `cancel` tells whether the interrupt means it.
+    For an array that was submitted just now, `cancel` tells whether the interrupt cancels it.
     """
     if isinstance(job, JobArray):
         try:
@@ -60,18 +66,20 @@ def attach(
     if outcome.detached:
         raise shorten(KeyboardInterrupt(left(job.id))) from None
     if outcome.job.state is not JobState.COMPLETED:
-        raise failure(outcome.job, viewer.last_lines(outcome.job))
+        raise viewer.failure(outcome.job)
     viewer.done(outcome.job)
     return None
 
 
 def left(job_id: str) -> str:
-    """Return what is said when somebody leaves a job that goes on."""
-    return f"Left {job_id}; it goes on. `%mgpu_attach {job_id}` shows it again, `%mgpu_cancel {job_id}` ends it."
+    """Return the sentence for a user who leaves a job that goes on."""
+    return (
+        f"Left {job_id}; it goes on. `%mgpu_attach {job_id}` shows it again, `%mgpu_cancel {job_id}` ends it."
+    )
 
 
 def logs(client: Client, job_id: str | None, rank: int | None, tail: int | None) -> str:
-    """Return what a job printed so far."""
+    """Return the output of a job so far."""
     if not job_id:
         raise InvalidRequest("usage", "Name the job, as in `%mgpu_logs R4T8W2ZB`.")
     job = find(client, job_id)
@@ -87,11 +95,17 @@ def jobs_of(client: Client, notebook: str) -> Table:
     """Return the jobs of a notebook, newest first; where none is known, the user's own newest ones."""
     if notebook:
         found = [job.snapshot for job in client.jobs(notebook=notebook, limit=LISTED) if job.snapshot]
-        caption, empty = "Jobs of this notebook; `%mgpu_attach ID` shows one:", "No job came from this notebook."
+        caption, empty = (
+            "Jobs of this notebook; `%mgpu_attach ID` shows one:",
+            "No job came from this notebook.",
+        )
     else:
         user = client.cluster().user
         found = [job.snapshot for job in client.jobs(user=user, limit=LISTED) if job.snapshot]
-        caption, empty = "This front end does not say which notebook it is. Your newest jobs:", "You have no jobs."
+        caption, empty = (
+            "This front end does not say which notebook it is. Your newest jobs:",
+            "You have no jobs.",
+        )
     rows = [
         (
             info.id if info.array_id is None else f"{info.id} of {info.array_id}",

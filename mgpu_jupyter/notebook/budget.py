@@ -1,8 +1,12 @@
-"""How much of a job's output is put into a cell before it would choke a browser; counts what is left out, keeps the end. Prints nothing."""
+"""How much of a job's output is put into a cell before it would choke a browser; counts what is left out,
+keeps the end. Prints nothing.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+
+from mgpu_agent.protocol.wording import size
 
 MAX_LINES = 5_000
 MAX_CHARS = 2_000_000
@@ -21,14 +25,14 @@ class Budget:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew: all that was shown is gone."""
+        """Start over, because all that was shown is gone."""
         self._lines, self._chars = self._most
         self.left_out_lines = 0
         self.left_out_chars = 0
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def take(self, text: str) -> str:
-        """Return as much of `text` as may be shown."""
+        """Return the part of `text` that may be shown."""
         if not self._limited or not text:
             return text
         if self._lines <= 0:
@@ -42,28 +46,34 @@ class Budget:
         cut = self._cut(text)
         self._lines = 0
         self._drop(text[cut:])
-        return text[:cut] + ("\x1b[0m" if "\x1b[" in text[:cut] else "") + ("" if text[:cut].endswith("\n") else "\n")
+        return (
+            text[:cut]
+            + ("\x1b[0m" if "\x1b[" in text[:cut] else "")
+            + ("" if text[:cut].endswith("\n") else "\n")
+        )
 
     def take_display(self) -> bool:
-        """Tell whether one more may be displayed."""
+        """Tell whether one more display may be shown."""
         if self._limited:
             self._displays -= 1
         return self._displays >= 0
 
     def note(self, job_id: str) -> str:
-        """Return the line that says what is left out and how to get it; nothing when all was shown."""
+        """Return the line that says what is left out and how to get it; empty when all was shown."""
         parts = []
         if self.left_out_chars:
             lines = max(self.left_out_lines, 1)
             verb = "is" if lines == 1 else "are"
-            size = self.left_out_chars / 1e6
-            parts.append(f"{lines:,} more line{'' if lines == 1 else 's'} ({size:.1f} MB) {verb} left out here")
+            parts.append(
+                f"{lines:,} more line{'' if lines == 1 else 's'} ({size(self.left_out_chars)}) {verb} "
+                f"left out here"
+            )
         if self._displays < 0:
             parts.append(f"{-self._displays:,} more displays are left out")
         return f"{' and '.join(parts)}: %mgpu_logs {job_id} shows the whole output." if parts else ""
 
     def tail(self) -> str:
-        """Return the last of what was left out."""
+        """Return the last part of what was left out."""
         return "".join(self._tail)
 
     def _cut(self, text: str) -> int:

@@ -1,7 +1,8 @@
-"""What the header of a job knows beyond the job itself: its place in the queue, and what its GPUs do. Asks for nothing each time.
+"""What the header of a job shows beyond the job itself: its place in the queue, and the load of its GPUs.
+Sends no request for a reading.
 
-All headers and panels of a kernel share one live mirror of the cluster (`client/live.py`). A reading costs as much as the job has GPUs,
-however large cluster and queue are.
+All headers and panels of a kernel share one live mirror of the cluster (`client/live.py`). The cost of a
+reading depends on the job's GPUs, not on the size of cluster and queue.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.live import LiveState, Reader, View, mirror_of
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.notebook.header import Load, Waits
+from mgpu_jupyter.notebook.header_text import Load, Waits
 from mgpu_jupyter.notebook.style import POINTS
 
 MIB = 1024 * 1024
 EVERY_S = 0.9
-"""Readings come once a second; more would draw the same one twice."""
+"""Readings come once a second; more often would draw the same one twice."""
 
 
 class Gauges(Protocol):
     """Figures about one job."""
 
     def waits(self, job: models.Job) -> Waits:
-        """Return where it stands in the queue."""
+        """Return its place in the queue."""
 
     def load(self, job: models.Job) -> Load:
-        """Return what its GPUs did lately."""
+        """Return the recent load of its GPUs."""
 
     def close(self) -> None:
-        """Need nothing more."""
+        """Release the resources."""
 
 
 class NoGauges:
@@ -44,7 +45,7 @@ class NoGauges:
         return Waits(place=job.place, reason=job.reason, expected_at=job.expected_start_at)
 
     def load(self, job: models.Job) -> Load:  # noqa: ARG002 - nothing is known
-        """Return nothing."""
+        """Return that nothing is known."""
         return Load()
 
     def close(self) -> None:
@@ -52,9 +53,11 @@ class NoGauges:
 
 
 class LiveGauges:
-    """What the live mirror of the cluster tells; until it is live, what the job itself does."""
+    """What the live mirror of the cluster tells; until it is live, what the job itself tells."""
 
-    def __init__(self, open_reader: Callable[[], Reader], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, open_reader: Callable[[], Reader], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._open_reader = open_reader
         self._clock = clock
         self._reader: Reader | None = None
@@ -71,7 +74,7 @@ class LiveGauges:
         return self._reader.view
 
     def waits(self, job: models.Job) -> Waits:
-        """Return where it stands now; what the mirror has not heard of yet the job tells itself."""
+        """Return its present place; while the mirror does not know the job, what the job itself tells."""
         now = self._view.waiting(job.id)
         if now is None:
             return NoGauges().waits(job)
@@ -83,7 +86,7 @@ class LiveGauges:
         )
 
     def load(self, job: models.Job) -> Load:
-        """Return what its GPUs did lately, one reading a second since somebody looks."""
+        """Return the recent load of its GPUs, one reading a second since the first call."""
         now = self._clock()
         if job.attempt != self._attempt:
             self._attempt = job.attempt
@@ -97,7 +100,7 @@ class LiveGauges:
         return Load(busy=tuple(self._busy), memory=tuple(self._memory), memory_total=self._total)
 
     def close(self) -> None:
-        """Let go of the mirror; the last one who does stops it."""
+        """Release the mirror; the last reader stops it."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
@@ -118,11 +121,15 @@ class LiveGauges:
         if not self._total and job.nodes:
             known = view.nodes.get(job.nodes[0])
             mine = wanted.get(job.nodes[0], set())
-            self._total = next((gpu.memory_bytes for gpu in known.gpus if gpu.index in mine), 0) if known is not None else 0
+            self._total = (
+                next((gpu.memory_bytes for gpu in known.gpus if gpu.index in mine), 0)
+                if known is not None
+                else 0
+            )
         self._busy.append(sum(busy) / len(busy) if busy else None)
         self._memory.append(sum(used) / len(used) if used else None)
 
 
 def gauges_of(client: Client) -> LiveGauges:
-    """Return the figures of one job of this client; nothing is asked for before they are wanted."""
+    """Return the gauges of one job of this client; no request is sent before they are used."""
     return LiveGauges(lambda: mirror_of(client).reader())

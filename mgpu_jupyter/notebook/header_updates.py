@@ -1,6 +1,8 @@
-"""What stands above a job's output, while somebody looks: gathers the facts, brings the header up to date once a second.
+"""Updates the header over a job's output while it is watched: gathers the facts and refreshes it once a
+second.
 
-The same for a cell that watches its job (`stream.py`) and for a job that is the value of a cell (`live_job.py`). Draws nothing itself.
+Shared by a cell that watches its job (`stream.py`) and a job that is the value of a cell (`live_job.py`).
+Draws nothing itself.
 """
 
 from __future__ import annotations
@@ -10,29 +12,29 @@ from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.live import JobUsage
+from mgpu_jupyter.api.histories import JobUsage
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.reasons import as_lines
 from mgpu_jupyter.client.words import first_to_fail
 from mgpu_jupyter.model.explanations import Offer
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
-from mgpu_jupyter.notebook.header import Facts, Waits
+from mgpu_jupyter.notebook.header_text import Facts, Waits
 from mgpu_jupyter.notebook.screen import Header
 
 SHOWN_LINES = 8
 OTHER_LINES, OTHER_RANKS = 5, 16
 HEADER_S = 1.0
-"""The header is brought up to date so often while a job runs."""
+"""How often the header is updated while a job runs."""
 LONG_WAIT_S = 1.0
-"""Who waits longer than this is told what would start now."""
+"""After this long a waiting user is told what would start now."""
 FULL = 0.9
-"""Memory that was filled so far may be what a job failed of."""
+"""Memory that was this full may be why a job failed."""
 LinesOf = Callable[[int, int], tuple[str, ...]]
 
 
 class HeaderUpdates:
-    """The header of one job, and what its buttons do."""
+    """The header of one job, and the actions of its buttons."""
 
     def __init__(
         self,
@@ -40,17 +42,19 @@ class HeaderUpdates:
         gauges: Gauges | None = None,
         *,
         is_rich: bool,
-        lines_of: LinesOf,
+        lines_of: LinesOf | None = None,
         stop: str = "",
         run_again: str = "",
     ) -> None:
-        """`lines_of` returns the last lines of a rank; `stop` says what the stop button does, `run_again` names a command."""
+        """`lines_of` returns the last lines of a rank, where nothing else shows them; `stop` says what the
+        stop button does, `run_again` names a command.
+        """
         self.header = made(self)
         self.job: Job | None = None
         self.info: models.Job | None = None
         self.cancelling = False
         self.trouble = ""
-        """No connection, in words; may be set by any thread."""
+        """The lost connection, in words; may be set by any thread."""
         self.stop = stop
         self.run_again = run_again
         self._gauges = gauges or NoGauges()
@@ -70,7 +74,7 @@ class HeaderUpdates:
         self.show()
 
     def bring_up_to_date(self) -> bool:
-        """Show what time changes, if it is time; tell whether it was."""
+        """Show what changes with time, if that is due; tell whether it was."""
         self.header.settle()
         if self.info is None or self.info.state.is_final or time.monotonic() - self._shown_at < HEADER_S:
             return False
@@ -78,24 +82,24 @@ class HeaderUpdates:
         return True
 
     def show(self) -> None:
-        """Show it as it is now."""
+        """Show the present state."""
         assert self.info is not None
         self._shown_at = time.monotonic()
         self.header.show(self._facts(self.info))
 
     def end(self) -> None:
-        """Need nothing more; what is shown stays."""
+        """Release the resources; what is shown stays."""
         self._gauges.close()
         self.header.end()
 
     def close(self) -> None:
-        """Need nothing more; the header of a job that is not over is taken away."""
+        """Release the resources; the header of a job that is not over is removed."""
         self.end()
         if self.info is None or not self.info.state.is_final:
             self.header.remove()
 
     def cancel(self) -> None:
-        """Cancel the job, on the thread of a click; whoever watches sees it end."""
+        """Cancel the job, on the thread of a click; the watching cell sees it end."""
         self.cancelling = True
         try:
             if self.job is not None:
@@ -105,13 +109,13 @@ class HeaderUpdates:
             self.trouble = error.message
 
     def why(self) -> None:
-        """Show at length why it waits, or stop to, on the thread of a click; the next moment shows it."""
+        """Show in full why it waits, or hide that, on the thread of a click; the next update shows it."""
         if self._explained or self.job is None:
             self._explained = ()
         else:
             try:
                 told = tuple(filter(None, as_lines(self.job.explain(), time.time())))
-                self._explained = told[1:] or told  # the first sentence stands there already
+                self._explained = told[1:] or told  # the first sentence is shown already
             except MgpuError as error:
                 self.trouble = error.message
         self._shown_at = 0.0
@@ -120,7 +124,11 @@ class HeaderUpdates:
         waits = Waits()
         if job.state is JobState.QUEUED:
             waits = self._gauges.waits(job)
-            if self._is_rich and self._offers is None and time.monotonic() - self._waiting_since >= LONG_WAIT_S:
+            if (
+                self._is_rich
+                and self._offers is None
+                and time.monotonic() - self._waiting_since >= LONG_WAIT_S
+            ):
                 self._offers = self._ask_for_offers()
         facts = Facts(
             job=job,
@@ -139,6 +147,8 @@ class HeaderUpdates:
 
     def _failed(self, facts: Facts) -> Facts:
         job = facts.job
+        if self._lines_of is None:
+            return Facts(job=job, now=facts.now, run_again=self.run_again, is_short=True)
         culprit = first_to_fail(job)
         rank = culprit.rank if culprit else 0
         others = [one.rank for one in job.placements if one.rank != rank][:OTHER_RANKS]
@@ -148,7 +158,14 @@ class HeaderUpdates:
             run_again=self.run_again,
             last_lines=self._lines_of(rank, SHOWN_LINES),
             other_lines=tuple((other, self._lines_of(other, OTHER_LINES)) for other in others),
-            hint=memory_hint(self._usage(), rank) if self._is_rich and job.gpus else "",
+            hint=self.hint(job),
+        )
+
+    def hint(self, job: models.Job) -> str:
+        """Return what the GPUs' memory says about a job that failed."""
+        culprit = first_to_fail(job)
+        return (
+            memory_hint(self._usage(), culprit.rank if culprit else 0) if self._is_rich and job.gpus else ""
         )
 
     def _usage(self) -> JobUsage | None:
@@ -165,9 +182,16 @@ class HeaderUpdates:
 
 
 def memory_hint(usage: JobUsage | None, rank: int) -> str:
-    """Return what the memory of the GPUs says about a rank that failed; nothing where they were not full."""
-    told = [one for one in (usage.gpus if usage else ()) if one.memory_mib and one.memory_peak_mib is not None and one.rank in (rank, None)]
+    """Return a hint about GPU memory for a rank that failed; empty where it was not full."""
+    told = [
+        one
+        for one in (usage.gpus if usage else ())
+        if one.memory_mib and one.memory_peak_mib is not None and one.rank in (rank, None)
+    ]
     shares = [(one.memory_peak_mib or 0) / one.memory_mib for one in told]
     if not shares or max(shares) < FULL:
         return ""
-    return f"A GPU of rank {rank} was at {min(100, round(100 * max(shares)))} % of its memory. Try a smaller batch, or more GPUs."
+    return (
+        f"A GPU of rank {rank} was at {min(100, round(100 * max(shares)))} % of its memory. Try a "
+        f"smaller batch, or more GPUs."
+    )

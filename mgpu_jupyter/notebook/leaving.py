@@ -1,6 +1,8 @@
-"""Tells a kernel that is about to end from a user who pressed stop: both interrupt the running cell, only the second means the job.
+"""Tells a kernel that is about to end from a user who pressed stop: both interrupt the running cell, only the
+second is meant to cancel the job.
 
-Jupyter interrupts a kernel before it shuts it down or restarts it, and its request for that follows at once, on another thread.
+Jupyter interrupts a kernel before it shuts it down or restarts it, and its request for that follows at once,
+on another thread.
 """
 
 from __future__ import annotations
@@ -10,18 +12,19 @@ import time
 from mgpu_jupyter.client.job import Job
 
 NOTICE_S = 0.5
-"""How long after an interrupt a kernel hears that it is to end; a job is cancelled so much later."""
+"""How long after an interrupt a kernel learns that it is to end; cancelling a job waits this long."""
 PAUSE_S = 0.01
 
 
 class Leaving:
-    """What a cell that watches a job has beside it: nothing is typed, and whoever ends the kernel leaves the job."""
+    """The `Beside` of a cell that watches a job: sends no input, and ending the kernel leaves the job
+    running.
+    """
 
     def __init__(self, shell: object) -> None:
         self._shell = shell
 
-    @property
-    def detached(self) -> bool:
+    def has_left(self) -> bool:
         """Tell, after an interrupt, whether the kernel is about to end."""
         if getattr(self._shell, "kernel", None) is None:
             return False

@@ -1,7 +1,8 @@
-"""A job as the value of a cell: the header that cells have above their output, live while the kernel does something else.
+"""A job as the value of a cell: the same header as over a cell's output, live while the kernel does something
+else.
 
-The updates come from a thread and go by the display's id: JupyterLab shows them at any time, other front ends keep what they had
-when the cell ended. A terminal gets a line once. An array is one bar.
+The updates come from a thread and use the display's id: JupyterLab shows them at any time, other front ends
+keep what they had when the cell ended. A terminal gets a line once. An array is one bar.
 """
 
 from __future__ import annotations
@@ -13,30 +14,30 @@ from typing import Any
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.text import printable, tell
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api.frames import EndFrame, JobFrame
 from mgpu_jupyter.client.array import JobArray
+from mgpu_jupyter.client.follow import Pump
 from mgpu_jupyter.client.gather import tally_of
 from mgpu_jupyter.client.job import NO_RANK, Job
-from mgpu_jupyter.client.pump import Pump
 from mgpu_jupyter.client.words import first_to_fail
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.actions import RUN_JOB
 from mgpu_jupyter.notebook.front import bar_html, show_bundle
 from mgpu_jupyter.notebook.gauges import Gauges, NoGauges
-from mgpu_jupyter.notebook.header import Facts, text_of
+from mgpu_jupyter.notebook.header_text import Facts, text_of
 from mgpu_jupyter.notebook.header_updates import HeaderUpdates
 from mgpu_jupyter.notebook.remember import mark
 from mgpu_jupyter.notebook.screen import RichHeader
 
 MAX_LIVE = 32
-"""So many jobs are followed at once; the others are shown as they were."""
+"""How many jobs are followed at once; others are shown once."""
 ARRAY_PAUSE_S = 1.0
 PACE_S = 0.5
 _live: set[int] = set()
 
 
 def line_of(job: Job) -> str:
-    """Return a job as one line, as it was seen last."""
+    """Return a job as one line, by its last known state."""
     if isinstance(job, JobArray):
         return f"mgpu {job.id}: {tally_of(job.jobs).text()}"
     info = job.snapshot
@@ -58,7 +59,7 @@ class LiveJobs:
         self._gauges_of = gauges_of
 
     def show(self, job: Job) -> None:
-        """Show a job; in a kernel it goes on by itself."""
+        """Show a job; in a kernel it is updated by itself."""
         try:
             job.refresh()
         except MgpuError as error:
@@ -84,7 +85,9 @@ class LiveJobs:
 
 
 def _start(job: Job, follow: Callable[[], None], *, is_over: bool) -> bool:
-    """Follow a job on a thread of its own, if it goes on and not too many are followed; the thread keeps its troubles to itself."""
+    """Follow a job in a thread of its own, if it is not over and not too many are followed; errors of the
+    thread are not shown.
+    """
     if is_over or len(_live) >= MAX_LIVE:
         return False
 
@@ -103,11 +106,11 @@ def _start(job: Job, follow: Callable[[], None], *, is_over: bool) -> bool:
 
 
 def _follow(job: Job, updates: HeaderUpdates) -> None:
-    """Bring the header up to date until the job is over."""
+    """Update the header until the job is over."""
     frames = Pump(job.follow(rank=NO_RANK), PACE_S)
     try:
         for frame in frames:
-            if isinstance(frame, models.JobFrame | models.EndFrame):
+            if isinstance(frame, JobFrame | EndFrame):
                 job.snapshot = frame.job
                 updates.changed(frame.job)
                 if frame.job.state.is_final:
@@ -127,7 +130,9 @@ def _follow_array(array: JobArray, handle: Any) -> None:
 
 
 def _last_lines(job: Job, rank: int, count: int) -> tuple[str, ...]:
-    """Return the last lines of the rank that failed first, as the server kept them; of others nothing is fetched."""
+    """Return the last lines of the rank that failed first, as the server kept them; none for others, which
+    are not fetched.
+    """
     culprit = first_to_fail(job.snapshot) if job.snapshot is not None else None
     if culprit is not None and rank != culprit.rank:
         return ()
@@ -135,7 +140,9 @@ def _last_lines(job: Job, rank: int, count: int) -> tuple[str, ...]:
         told = job.refresh()
     except MgpuError:
         return ()
-    return told.failure.last_lines[-count:] if told.state is JobState.FAILED and told.failure is not None else ()
+    return (
+        told.failure.last_lines[-count:] if told.state is JobState.FAILED and told.failure is not None else ()
+    )
 
 
 def _is_over(array: JobArray) -> bool:

@@ -1,7 +1,7 @@
-"""The magics: a line of a notebook becomes a call of the client, and what comes back is shown in the cell.
+"""The magics: turn a line of a notebook into a call of the client, and show the result in the cell.
 
-`%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_explain` says why, `%mgpu_trace` where,
-`%mgpu_cancel` ends. How lines are read is in `client/line.py`.
+`%mgpu_srun` and `%%mgpu_srun` run, `%mgpu_queue` and `%mgpu_nodes` look, `%mgpu_explain` says why,
+`%mgpu_trace` where, `%mgpu_cancel` ends. How lines are read is in `client/line.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.text import tell
-from mgpu_jupyter.client import choice, front, trace_lines, watch
+from mgpu_jupyter.client import choice, front, reports, watch
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.line import read_line, split_words, variables
@@ -30,11 +30,11 @@ from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.display import with_display
 from mgpu_jupyter.model.job import JobSpec, JobState
-from mgpu_jupyter.model.tasks import tasks_of
+from mgpu_jupyter.model.launchers import tasks_of
 from mgpu_jupyter.notebook import panel, parsers
 from mgpu_jupyter.notebook.attaching import attach, find, jobs_of, left, logs
 from mgpu_jupyter.notebook.completing import install
-from mgpu_jupyter.notebook.errors import failure, interruption, shorten
+from mgpu_jupyter.notebook.errors import interruption, shorten
 from mgpu_jupyter.notebook.front import NotebookFront, show_bundle
 from mgpu_jupyter.notebook.gauges import gauges_of
 from mgpu_jupyter.notebook.leaving import Leaving
@@ -66,7 +66,9 @@ def load(ipython: Shell) -> None:
     """Register the magics with a shell."""
     magics = MgpuMagics(ipython)
     for name in parsers.PARSERS:
-        ipython.register_magic_function(helped(getattr(magics, name), name), "line_cell" if name == "mgpu_srun" else "line", name)
+        ipython.register_magic_function(
+            helped(getattr(magics, name), name), "line_cell" if name == "mgpu_srun" else "line", name
+        )
     magics.install()
 
 
@@ -86,7 +88,7 @@ def _short(magic: Callable[P, T]) -> Callable[P, T]:
 
 
 def helped(magic: Callable[P, T], name: str) -> Callable[P, T]:
-    """Return a magic of which `?` shows examples and all flags."""
+    """Give a magic a docstring with examples and all flags, for `?`."""
 
     @wraps(magic)
     def with_help(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -103,7 +105,7 @@ def _unaltered(magic: Callable[P, T]) -> Callable[P, T]:
 
 
 class MgpuMagics:
-    """The magics of one kernel, with one client among them."""
+    """The magics of one kernel, which share one client."""
 
     def __init__(self, shell: Shell, make_client: Callable[[], Client] = Client) -> None:
         self._shell = shell
@@ -112,26 +114,38 @@ class MgpuMagics:
         self._memory = Memory(shell)
         self._leaving = Leaving(shell)
         self._panels: panel.Panels | None = None
-        # Only a kernel's front end can replace what it shows; a terminal prints each update anew.
+        # Only a kernel's front end can replace what it shows; a terminal prints each update again.
         self._is_rich = getattr(shell, "kernel", None) is not None
 
     def install(self) -> None:
-        """Show jobs, bars and completions the kernel's way from now on."""
-        front.use(NotebookFront(lambda job, rank: self._show(attach(job, rank, self._viewer)), is_rich=self._is_rich))
-        install(self._shell, self._make_client, LiveJobs(is_rich=self._is_rich, gauges_of=lambda: gauges_of(self.client)))
+        """Show jobs, bars and completions in the kernel's way from now on."""
+        front.use(
+            NotebookFront(
+                lambda job, rank: self._show(attach(job, rank, self._viewer)), is_rich=self._is_rich
+            )
+        )
+        install(
+            self._shell,
+            self._make_client,
+            LiveJobs(is_rich=self._is_rich, gauges_of=lambda: gauges_of(self.client)),
+        )
 
     @_unaltered
     @_short
-    def mgpu_srun(self, line: str, cell: str | None = None) -> Job | Answer | SweepTable | dict[str, object] | None:
-        """Run a command (`%mgpu_srun --gpus 2 -- python train.py`) or the cell's body (`%%mgpu_srun --gpus 2`) on GPUs of the pool.
+    def mgpu_srun(
+        self, line: str, cell: str | None = None
+    ) -> Job | Answer | SweepTable | dict[str, object] | None:
+        """Run a command (`%mgpu_srun --gpus 2 -- python train.py`) or the cell's body (`%%mgpu_srun --gpus
+        2`) on GPUs of the pool.
 
-        Output streams into the cell; interrupting the kernel cancels the job; a job that fails fails the cell. With `--background` it
-        returns the job at once, and `--as job` puts it into a variable. `$name` stands for a variable of the notebook, single quotes
-        protect it. `--help` lists the flags.
+        Output streams into the cell; interrupting the kernel cancels the job; a job that fails fails the
+        cell. With `--background` it returns the job at once, and `--as job` puts it into a variable. `$name`
+        stands for a variable of the notebook, single quotes protect it. `--help` lists the flags.
         """
         prog = "%mgpu_srun" if cell is None else "%%mgpu_srun"
         typed = read_line(line, variables(self._shell.user_ns, os.environ), self._evaluate)
-        request = parse(typed, cell=cell, environ=os.environ, prog=prog, in_notebook=True)
+        here = self._memory.here
+        request = parse(typed, cell=cell, environ=os.environ, prog=prog, in_notebook=True, here=here)
         if isinstance(request, Help):
             _show(request)
             return None
@@ -140,19 +154,29 @@ class MgpuMagics:
             return msgspec.to_builtins(told) if request.json else Answer(told, time.time())
         spec = replace(request.spec, origin=self._memory.origin(typed.words, cell))
         request = replace(request, spec=spec)
-        if not (request.again or request.json) and (running := self._memory.still_runs(self.client, spec.origin)) is not None:
-            raise offer(running, lambda: self._take_up(running, request), lambda: self._show(self._start(request)), is_rich=self._is_rich)
+        if (
+            not (request.again or request.json)
+            and (running := self._memory.still_runs(self.client, spec.origin)) is not None
+        ):
+            raise offer(
+                running,
+                lambda: self._take_up(running, request),
+                lambda: self._show(self._start(request)),
+                is_rich=self._is_rich,
+            )
         return self._start(request)
 
     def _start(self, request: Submission) -> Job | SweepTable | dict[str, object] | None:
-        """Submit what a cell asks for, and watch it unless it is for the background."""
+        """Submit the request of a cell, and watch it unless it is for the background."""
         variables = CellVariables(self.client.caller, self._shell.user_ns, request.spec)
         variables.send(request.inputs)
         if variables.note:
             self._notes().say(variables.note)
         request = replace(request, spec=variables.spec)
         if request.spec.sweep and not request.background:
-            table = attach(self._submit(request), None, self._viewer, cancel=lambda: not self._leaving.detached)
+            table = attach(
+                self._submit(request), None, self._viewer, cancel=lambda: not self._leaving.has_left()
+            )
             for problem in variables.unpack_all(table) if table is not None else ():
                 self._notes().say(problem)
             return table
@@ -168,7 +192,7 @@ class MgpuMagics:
         return job
 
     def _take_up(self, job: Job, request: Submission) -> None:
-        """Go on with a job that an earlier run of the cell submitted."""
+        """Continue with a job that an earlier run of the cell submitted."""
         self._keep(request.variable, job)
         if request.background:
             self._show(job)
@@ -186,8 +210,7 @@ class MgpuMagics:
         if isinstance(values, Help):
             _show(values)
             return None
-        found = self.client.jobs(state=None if values.all else "active", user=values.user)
-        return Queue([job.snapshot for job in found if job.snapshot], self.client.nodes(), time.time())
+        return Queue(choice.selected(self.client, values), self.client.nodes(), time.time())
 
     @_short
     def mgpu_nodes(self, line: str = "") -> Table | None:
@@ -227,7 +250,9 @@ class MgpuMagics:
 
     @_short
     def mgpu_trace(self, line: str) -> None:
-        """Show where and when a job ran, step by step: `%mgpu_trace ID`; `--verify` asks its nodes and compares."""
+        """Show where and when a job ran, step by step: `%mgpu_trace ID`; `--verify` asks its nodes and
+        compares.
+        """
         values = parsers.trace("%mgpu_trace").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
@@ -235,11 +260,13 @@ class MgpuMagics:
         if not values.job:
             raise InvalidRequest("usage", "Name the job, as in `%mgpu_trace R4T8W2ZB`.")
         trace = self.client.trace(values.job, verify=values.verify)
-        tell(*trace_lines.as_lines(trace))
+        tell(*reports.trace_lines(trace))
 
     @_short
     def mgpu_attach(self, line: str = "") -> Table | SweepTable | None:
-        """Show a job from its first byte and go on live: `%mgpu_attach ID`; without an id, the jobs of this notebook."""
+        """Show a job from its first byte and go on live: `%mgpu_attach ID`; without an id, the jobs of this
+        notebook.
+        """
         values = parsers.attach("%mgpu_attach").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
@@ -250,7 +277,9 @@ class MgpuMagics:
 
     @_short
     def mgpu_logs(self, line: str) -> None:
-        """Show what a job printed so far: `%mgpu_logs ID`, `--rank R` of one rank, `--tail N` the last lines."""
+        """Show what a job printed so far: `%mgpu_logs ID`, `--rank R` of one rank, `--tail N` the last
+        lines.
+        """
         values = parsers.logs("%mgpu_logs").read(split_words(line))
         if isinstance(values, Help):
             _show(values)
@@ -259,7 +288,9 @@ class MgpuMagics:
 
     @_short
     def mgpu_panel(self, line: str = "") -> None:
-        """Show the cluster live: `%mgpu_panel [queue|gpus|submit|job ID]`; text where there are no widgets."""
+        """Show the cluster live: `%mgpu_panel [queue|gpus|submit|job ID]`; text where there are no
+        widgets.
+        """
         wanted = panel.read_line(line)
         if isinstance(wanted, Help):
             _show(wanted)
@@ -290,13 +321,13 @@ class MgpuMagics:
         if outcome.interrupted:
             raise interruption(outcome.job) from None
         if outcome.job.state is not JobState.COMPLETED:
-            raise failure(outcome.job, viewer.last_lines(outcome.job))
+            raise viewer.failure(outcome.job)
         variables.unpack(outcome.job.id)
         viewer.done(outcome.job, str(variables))
 
     def _displaying(self, spec: JobSpec) -> JobSpec:
-        """Return a request whose displays are shown, where they can be."""
-        return with_display(spec, secrets.token_hex(12)) if self._is_rich else spec
+        """Return a request whose displays and errors are shown as those of this cell."""
+        return with_display(spec, f"{self._memory.cell_number()}-{secrets.token_hex(12)}")
 
     def _submitted(self, variable: str | None, job: Job, spec: JobSpec) -> None:
         self._memory.submitted(job, spec.origin)
@@ -317,7 +348,14 @@ class MgpuMagics:
 
     def _viewer(self, ranks: int, on_submitted: Callable[[Job], None] = lambda _: None) -> CellViewer:
         gauges = gauges_of(self.client) if self._is_rich else None
-        return CellViewer(self._notes(), ranks, on_submitted, kernel=getattr(self._shell, "kernel", None), gauges=gauges)
+        return CellViewer(
+            self._notes(),
+            ranks,
+            on_submitted,
+            kernel=getattr(self._shell, "kernel", None),
+            gauges=gauges,
+            shell=self._shell,
+        )
 
 
 def _show(wanted: Help) -> None:

@@ -1,4 +1,4 @@
-"""mgpu's own lines in a cell, apart from what jobs print: HTML where a kernel shows them, plain lines in a terminal."""
+"""mgpu's own lines in a cell, apart from the output of jobs: HTML in a kernel, plain lines in a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Protocol
 from mgpu_agent.protocol.text import as_html, printable
 from mgpu_jupyter.notebook.screen import EMPTY, display
 
-QUIET = "color: var(--jp-ui-font-color2, #616161); font-family: var(--jp-ui-font-family, sans-serif); font-size: 12px"
+QUIET = (
+    "color: var(--jp-ui-font-color2, #616161); font-family: var(--jp-ui-font-family, sans-serif); "
+    "font-size: 12px"
+)
 
 
 class Notes(Protocol):
@@ -22,10 +25,10 @@ class Notes(Protocol):
         """Show or replace the line about waiting."""
 
     def clear_waiting(self) -> None:
-        """Take the line about waiting away."""
+        """Remove the line about waiting."""
 
     def fold(self, summary: str, lines: Sequence[str]) -> None:
-        """Show a line that opens to more where that is possible."""
+        """Show a line that can be opened for more, where that is possible."""
 
 
 class _Handle(Protocol):
@@ -51,21 +54,24 @@ class RichNotes:
             self._handle.update(bundle(text), raw=True)
 
     def clear_waiting(self) -> None:
-        """Take the line about waiting away."""
+        """Remove the line about waiting."""
         if self._handle is not None:
             self._handle.update(EMPTY, raw=True)
             self._handle = None
 
     def fold(self, summary: str, lines: Sequence[str]) -> None:
-        """Show a line that opens to more."""
+        """Show a line that can be opened for more."""
         body = as_html("\n".join(lines), lines=True)
         link = "color: var(--jp-content-link-color, #1976d2); cursor: pointer"
-        text = f'<details style="{QUIET}"><summary style="{link}">{as_html(summary)}</summary><pre>{body}</pre></details>'
+        text = (
+            f'<details style="{QUIET}">'
+            f'<summary style="{link}">{as_html(summary)}</summary><pre>{body}</pre></details>'
+        )
         display({"text/plain": printable(summary), "text/html": text}, raw=True)
 
 
 class PlainNotes:
-    """Lines on stderr for terminals, where nothing can be taken back: one when the text changes."""
+    """Lines on stderr for terminals, where nothing can be removed: a new one when the text changes."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -76,13 +82,13 @@ class PlainNotes:
         sys.stderr.flush()
 
     def show_waiting(self, text: str) -> None:
-        """Show the line about waiting if it says something new."""
+        """Show the line about waiting if it has changed."""
         if text != self._last:
             self._last = text
             self.say(text)
 
     def clear_waiting(self) -> None:
-        """Leave it: a terminal keeps its lines."""
+        """Do nothing: a terminal keeps its lines."""
 
     def fold(self, summary: str, lines: Sequence[str]) -> None:  # noqa: ARG002 - nothing opens in a terminal
         """Show the line."""

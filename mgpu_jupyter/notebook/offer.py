@@ -1,7 +1,7 @@
-"""The same cell again while its job still runs: nothing is submitted, and the user is asked what they mean.
+"""The same cell again while its job still runs: nothing is submitted, and the user is asked what to do.
 
-Where widgets work two buttons ask; elsewhere, and beside them, a sentence says what to type. The cell fails, so that cells below it,
-which count on its result, do not run.
+Two buttons ask where widgets work; elsewhere, and beside them, a sentence says what to type. The cell fails,
+so that cells below it, which depend on its result, do not run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class StillRuns(MgpuError):
     def __init__(self, job: Job) -> None:
         super().__init__(
             "still-runs",
-            f"{sentence(job)} {ATTACH}: %mgpu_attach {job.id} · {SECOND}: add --again to the line. Nothing was submitted.",
+            f"{sentence(job)} {ATTACH}: %mgpu_attach {job.id} · {SECOND}: add --again to the line. Nothing "
+            f"was submitted.",
         )
         self.job_id = job.id
         self.has_buttons = False
@@ -40,14 +41,26 @@ class StillRuns(MgpuError):
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of a traceback."""
         if self.has_buttons:
-            return [f"Nothing was submitted. Without buttons: %mgpu_attach {self.job_id}, or add --again to the line."]
+            return [
+                (
+                    f"Nothing was submitted. Without buttons: %mgpu_attach {self.job_id}, or add --again to "
+                    f"the "
+                    f"line."
+                )
+            ]
         return [f"{type(self).__name__}: {self}"]
 
 
 def sentence(job: Job, now: float | None = None) -> str:
-    """Return that the job of a cell still runs, and for how long."""
+    """Return the sentence that the job of a cell still runs, and for how long."""
     info = job.info
-    what = "sweep" if isinstance(job, JobArray) and info.sweep else "array" if isinstance(job, JobArray) else "job"
+    what = (
+        "sweep"
+        if isinstance(job, JobArray) and info.sweep
+        else "array"
+        if isinstance(job, JobArray)
+        else "job"
+    )
     name = info.name or str(job.id)
     if info.state is JobState.QUEUED:
         return f"This cell’s {what} {name} still waits."
@@ -56,8 +69,11 @@ def sentence(job: Job, now: float | None = None) -> str:
 
 
 def card(job: Job) -> str:
-    """Return the sentence in its frame, with what to type, for front ends that have no widgets."""
-    typed = f"{ATTACH}: <code>%mgpu_attach {as_html(job.id)}</code> · {SECOND}: add <code>--again</code> to the line."
+    """Return the sentence in its frame, with what to type, for front ends without widgets."""
+    typed = (
+        f"{ATTACH}: <code>%mgpu_attach {as_html(job.id)}</code> · {SECOND}: add <code>--again</code> to "
+        f"the line."
+    )
     return f'<div class="mgpu-again">{_words(job)}<span>{typed}</span></div>'
 
 
@@ -68,11 +84,12 @@ def _words(job: Job) -> str:
     told = as_html(sentence(job))
     if not isinstance(job, JobArray):
         told = told.replace(f" {name} still ", f" {link(info, name)} still ", 1)
-    return f'{STYLE}<div class="mgpu-asks">{GLYPHS["queued" if info.state is JobState.QUEUED else "running"]}<span>{told}</span></div>'
+    glyph = GLYPHS["queued" if info.state is JobState.QUEUED else "running"]
+    return f'{STYLE}<div class="mgpu-asks">{glyph}<span>{told}</span></div>'
 
 
 def offer(job: Job, attach: Callable[[], None], second: Callable[[], None], *, is_rich: bool) -> StillRuns:
-    """Ask what is meant, where there is somebody to press a button, and return the error that ends the cell."""
+    """Show the question where buttons work, and return the error that ends the cell."""
     error = StillRuns(job)
     if is_rich and (asked := _buttons(job, attach, second)) is not None:
         view = {"version_major": 2, "version_minor": 0, "model_id": asked.model_id}
@@ -90,7 +107,9 @@ def _buttons(job: Job, attach: Callable[[], None], second: Callable[[], None]) -
         return None
     text = ipywidgets.HTML(_words(job))
     buttons = [
-        ipywidgets.Button(description=ATTACH, button_style="primary", tooltip=f"Show {job.id} from its start"),
+        ipywidgets.Button(
+            description=ATTACH, button_style="primary", tooltip=f"Show {job.id} from its start"
+        ),
         ipywidgets.Button(description=SECOND, tooltip="Submit the cell once more"),
     ]
     shown = ipywidgets.Output()

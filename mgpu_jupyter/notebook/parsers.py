@@ -1,4 +1,6 @@
-"""The flags of each magic, in one place: read when it runs, offered by the Tab key, and shown by `?`. Runs nothing."""
+"""The flags of each magic, in one place: read when it runs, offered by the Tab key, and shown by `?`. Runs
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def queue(prog: str) -> Parser:
 
 def nodes(prog: str) -> Parser:
     """Return the flags of `%mgpu_nodes`: none."""
-    return Parser(prog, prog, "Show the nodes and their GPUs: state, memory, load and who holds each.", examples=[prog])
+    return Parser(
+        prog, prog, "Show the nodes and their GPUs: state, memory, load and who holds each.", examples=[prog]
+    )
 
 
 def explain(prog: str) -> Parser:
@@ -39,15 +43,21 @@ def explain(prog: str) -> Parser:
 def trace(prog: str) -> Parser:
     """Return the flags of `%mgpu_trace`."""
     about = "Show the whole way of a job: when, where, by which process."
-    result = Parser(prog, f"{prog} JOB [--verify]", about, examples=[f"{prog} R4T8W2ZB", f"{prog} R4T8W2ZB --verify"])
+    result = Parser(
+        prog, f"{prog} JOB [--verify]", about, examples=[f"{prog} R4T8W2ZB", f"{prog} R4T8W2ZB --verify"]
+    )
     result.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
-    result.add_argument("--verify", action="store_true", help="compare what was assigned with what is there now")
+    result.add_argument(
+        "--verify", action="store_true", help="compare what was assigned with what is there now"
+    )
     return result
 
 
 def attach(prog: str) -> Parser:
     """Return the flags of `%mgpu_attach`."""
-    about = "Show a job's output from its start and go on live, also after a restart of the kernel or the server."
+    about = (
+        "Show a job's output from its start and go on live, also after a restart of the kernel or the server."
+    )
     more = "The stop button leaves the job; it goes on. Without an id: the jobs of this notebook."
     result = Parser(prog, f"{prog} [JOB] [--rank R]", about, examples=[f"{prog} R4T8W2ZB", prog], more=more)
     result.add_argument("job", nargs="?", metavar="JOB", help="id of the job, or of an array or sweep")
@@ -58,17 +68,26 @@ def attach(prog: str) -> Parser:
 def logs(prog: str) -> Parser:
     """Return the flags of `%mgpu_logs`."""
     examples = [f"{prog} R4T8W2ZB", f"{prog} R4T8W2ZB --rank 1 --tail 20"]
-    result = Parser(prog, f"{prog} JOB [--rank R] [--tail N]", "Show what a job printed so far.", examples=examples)
+    result = Parser(
+        prog, f"{prog} JOB [--rank R] [--tail N]", "Show what a job printed so far.", examples=examples
+    )
     result.add_argument("job", nargs="?", metavar="JOB", help="id of the job")
     result.add_argument("--rank", type=kinds.count("--rank"), metavar="R", help="only this rank")
-    result.add_argument("--tail", type=kinds.count("--tail"), metavar="N", help="only the last N lines (of each rank)")
+    result.add_argument(
+        "--tail", type=kinds.count("--tail"), metavar="N", help="only the last N lines (of each rank)"
+    )
     return result
 
 
 def panel(prog: str) -> Parser:
-    """Return what `%mgpu_panel` takes."""
+    """Return the arguments of `%mgpu_panel`."""
     about = "Show the cluster live: the queue, every GPU, a form to submit with, one job."
-    result = Parser(prog, f"{prog} [queue|gpus|submit|job ID]", about, examples=[prog, f"{prog} gpus", f"{prog} job R4T8W2ZB"])
+    result = Parser(
+        prog,
+        f"{prog} [queue|gpus|submit|job ID]",
+        about,
+        examples=[prog, f"{prog} gpus", f"{prog} job R4T8W2ZB"],
+    )
     result.add_argument("tab", nargs="?", metavar="TAB", help="queue (default), gpus, submit or job")
     result.add_argument("job", nargs="?", metavar="JOB", help="with job: id of the job to show")
     return result
@@ -85,22 +104,23 @@ PARSERS: dict[str, Callable[[str], Parser]] = {
     "mgpu_logs": logs,
     "mgpu_panel": panel,
 }
-"""By magic."""
+"""The parsers, by magic."""
 OF_ENDED = frozenset(("mgpu_explain", "mgpu_trace", "mgpu_attach", "mgpu_logs", "mgpu_panel"))
-"""Magics that take jobs which are over as well."""
+"""Magics that accept jobs that are over, too."""
 CELL_EXAMPLES = """
   %%mgpu_srun --gpus 2 --name fit             the lines below run as Python on 2 GPUs
-  %%mgpu_srun --background --as job           returns at once; then job.wait(), await job, job.output(), job.cancel()
-  %%mgpu_srun --sweep lr=0.1,0.01             one job for each value, which is the variable lr in the cell; a table comes back
+  %%mgpu_srun --background --as job           returns at once; then job.wait(), job.output(), job.cancel()
+  %%mgpu_srun --sweep lr=0.1,0.01             one job for each value of the variable lr; a table comes back
 """
 
 
 def doc_of(name: str) -> str:
-    """Return what `?` shows: what it does, examples, then all flags."""
+    """Return the text of `?`: what it does, examples, then all flags."""
     text = PARSERS[name](f"%{name}").format_help()
     usage, _, rest = text.partition("\n\n")
     about, _, flags = rest.partition("\n\n")
     flags, found, examples = flags.rpartition("\nexample")
     shown = f"example{examples}" if found else ""
     cells = f"  in a cell:{CELL_EXAMPLES}" if name == "mgpu_srun" else ""
-    return f"{' '.join(about.split())}\n\n{shown.rstrip()}\n{cells}\n{usage}\n\n{flags if found else examples}".rstrip() + "\n"
+    first, last = " ".join(about.split()), flags if found else examples
+    return f"{first}\n\n{shown.rstrip()}\n{cells}\n{usage}\n\n{last}".rstrip() + "\n"

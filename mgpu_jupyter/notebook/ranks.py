@@ -1,6 +1,8 @@
-"""Lines of several ranks as one text: each with its rank in front, what all say once, a progress bar that redraws. Prints nothing.
+"""Merges lines of several ranks into one text: each with its rank in front, equal ones once, and a progress
+bar that redraws. Prints nothing.
 
-A line is held for a moment, to see who else says it: then `0–7 │` stands before it. What comes later is folded and counted.
+A line is held for a moment, to see which other ranks print it: then `0–7 │` is put before it. Later copies
+are folded and counted.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from mgpu_jupyter.client.lines import MAX_HELD_CHARS
-from mgpu_jupyter.notebook.header import ranges
+from mgpu_jupyter.notebook.header_text import ranges
 
 MAX_LINES = 20_000
-"""So many different lines are remembered; beyond that everything is shown."""
+"""How many different lines are remembered; beyond that everything is shown."""
 GATHER_S = 0.3
 REDRAW_S = 0.1
 COLOURS = (34, 35, 32, 36)
-"""ANSI blue, magenta, green, cyan: readable in light and dark; red means trouble and yellow cannot be read on white."""
+"""ANSI blue, magenta, green, cyan: readable in light and dark; red means trouble and yellow cannot be read on
+white.
+"""
 _LINE_END = re.compile(r"\r\n|\n|\r+(?=[^\r\n])")  # a last \r may be half of \r\n
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
@@ -49,11 +53,11 @@ class RankLines:
         self._drawn_at = 0.0
         self._drawn_width = 0
         self.folded: Counter[int] = Counter()
-        """How many lines of each rank were not shown, because another had said the same."""
+        """How many lines of each rank were not shown, because another had printed the same."""
         self.spoke: set[int] = set()
 
     def feed(self, rank: int, stream: str, text: str) -> str:
-        """Take in what a rank printed; return what is to be written now."""
+        """Add output of a rank; return what is to be written now."""
         self.spoke.add(rank)
         key = (rank, stream)
         text = self._held.pop(key, "") + text
@@ -79,7 +83,9 @@ class RankLines:
         """Return the lines that waited long enough, and the progress bar if it moved."""
         now = self._clock()
         out = []
-        while self._waiting and (len(self._waiting[0].ranks) == self._ranks or now - self._waiting[0].at >= GATHER_S):
+        while self._waiting and (
+            len(self._waiting[0].ranks) == self._ranks or now - self._waiting[0].at >= GATHER_S
+        ):
             out.append(self._emit())
         if not self._is_drawn and self._bar is not None and now - self._drawn_at >= REDRAW_S:
             rank, text = self._bar
@@ -88,7 +94,7 @@ class RankLines:
         return "".join(out)
 
     def flush(self) -> str:
-        """Return all that is left, as whole lines."""
+        """Return the rest, as whole lines."""
         for (rank, _), rest in sorted(self._held.items()):
             if text := rest.strip("\r").rpartition("\r")[2]:
                 self._line(rank, text)
@@ -102,13 +108,17 @@ class RankLines:
         return "".join(out)
 
     def summary(self) -> str:
-        """Return what was folded and who was quiet, in a line; nothing when every rank was shown whole."""
+        """Return in a line what was folded and which ranks were silent; empty when every rank was shown
+        whole.
+        """
         parts = []
         if self.folded:
             counts = sorted(set(self.folded.values()))
             lines = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
             each = " each" if len(self.folded) > 1 else ""
-            parts.append(f"{_ranks(sorted(self.folded))}: {lines} more line{'' if counts == [1] else 's'}{each}")
+            parts.append(
+                f"{_ranks(sorted(self.folded))}: {lines} more line{'' if counts == [1] else 's'}{each}"
+            )
         if self.spoke and (quiet := [rank for rank in range(self._ranks) if rank not in self.spoke]):
             parts.append(f"{_ranks(quiet)}: no output")
         return " · ".join(parts)
@@ -147,7 +157,7 @@ class RankLines:
         return over
 
     def _overwrite(self, text: str) -> str:
-        """Return what puts `text` in the place of the progress bar that stands there."""
+        """Return the text that replaces the present progress bar by `text`."""
         width = len(_ESCAPES.sub("", text))
         out = ("\r" if self._drawn_width else "") + text + " " * max(self._drawn_width - width, 0)
         self._drawn_width = max(width, 1)

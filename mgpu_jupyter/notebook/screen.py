@@ -1,9 +1,11 @@
-"""How the header of a job gets on the screen, and its buttons: a kernel's front end replaces it in place, a terminal gets lines.
+"""How the header of a job and its buttons get on the screen: a kernel's front end replaces it in place, a
+terminal gets lines.
 
-Everything is sent from the cell's own thread, else nbclient drops it. Buttons are rows of no height above the header, so that it may be
-replaced each second without taking a click or the focus away. There are two rows: commands of JupyterLab (`actions.py`), seen where
-mgpu's extension is in the page, and widgets, seen elsewhere. A widget's click must reach the kernel while the cell still runs: front
-ends that talk to widgets over subshells do that (`subshells.py`). Where nobody opened one, the header says what Stop does.
+Everything is sent from the cell's own thread, else nbclient drops it. Buttons are rows of zero height before
+the header, so that it can be replaced each second without taking away a click or the focus. There are two
+rows: commands of JupyterLab (`actions.py`), visible where mgpu's extension is in the page, and widgets,
+visible elsewhere. A widget's click must reach the kernel while the cell still runs: front ends that talk to
+widgets over subshells do that (`subshells.py`). Without a subshell, the header says what Stop does.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook import subshells
 from mgpu_jupyter.notebook.actions import live_html
-from mgpu_jupyter.notebook.header import Facts, done_html, html_of, text_of
+from mgpu_jupyter.notebook.header import done_html, html_of
+from mgpu_jupyter.notebook.header_text import Facts, text_of
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 SUBSHELL_S = 5.0
-"""So long after its first widget a front end may take to open a subshell."""
+"""How long after its first widget a front end may take to open a subshell."""
 EMPTY: Mapping[str, Any] = {"text/plain": "", "text/html": ""}
 
 
@@ -31,22 +34,22 @@ class Header(Protocol):
     """A header in a front end."""
 
     def show(self, facts: Facts) -> None:
-        """Show it, or bring it up to date."""
+        """Show or update it."""
 
     def settle(self) -> None:
-        """Go on with what takes the front end a moment."""
+        """Continue with what takes the front end a moment."""
 
     def widgets(self, job: models.Job) -> int:
         """Return how many buttons of the kernel's own lie over it."""
 
     def again(self) -> None:
-        """Show it again: the front end cleared all output."""
+        """Show it again, because the front end cleared all output."""
 
     def end(self) -> None:
-        """Take its buttons away."""
+        """Remove its buttons."""
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove it."""
 
 
 class _Handle(Protocol):
@@ -55,12 +58,14 @@ class _Handle(Protocol):
 
 
 def has_page() -> bool:
-    """Tell whether a Jupyter server has started this kernel for a notebook, which somebody has open in a browser."""
+    """Tell whether a Jupyter server has started this kernel for a notebook that is open in a browser."""
     return "JPY_SESSION_NAME" in os.environ
 
 
 class RichHeader:
-    """HTML with a line of text beside it, updated in place; `ends_quietly` leaves the one line of a job that completed."""
+    """HTML with a line of text beside it, updated in place; `ends_quietly` leaves the one line of a job that
+    completed.
+    """
 
     def __init__(self, buttons: Buttons | None = None, *, ends_quietly: bool = False) -> None:
         self._buttons = buttons
@@ -69,7 +74,7 @@ class RichHeader:
         self._head = _Piece()
 
     def show(self, facts: Facts) -> None:
-        """Show it, or bring it up to date; what did not change is not sent."""
+        """Show or update it; what did not change is not sent."""
         job = facts.job
         metadata = {"mgpu": {"job_id": job.id}}
         if has_page():
@@ -84,7 +89,7 @@ class RichHeader:
         self._head.show({"text/html": page, "text/plain": text_of(facts) if page else ""}, metadata)
 
     def settle(self) -> None:
-        """Let the widgets appear when they are heard."""
+        """Show the widgets once their clicks arrive."""
         if self._buttons is not None:
             self._buttons.settle()
 
@@ -93,7 +98,7 @@ class RichHeader:
         return 0 if self._buttons is None else self._buttons.count(job)
 
     def again(self) -> None:
-        """Show it again: the front end cleared all output."""
+        """Show it again, because the front end cleared all output."""
         if self._head.is_there:
             self._commands.again()
             if self._buttons is not None:
@@ -101,18 +106,18 @@ class RichHeader:
             self._head.again()
 
     def end(self) -> None:
-        """Take its buttons away."""
+        """Remove its buttons."""
         self._commands.remove()
         if self._buttons is not None:
             self._buttons.remove()
 
     def remove(self) -> None:
-        """Take it away; what is left in the notebook is an empty output that knows its job."""
+        """Remove it; an empty output with the job's metadata is left in the notebook."""
         self._head.remove()
 
 
 class _Piece:
-    """One display that is updated, and not when nothing changed."""
+    """One display that is updated only when it changed."""
 
     def __init__(self) -> None:
         self._handle: _Handle | None = None
@@ -125,7 +130,7 @@ class _Piece:
         return self._handle is not None
 
     def show(self, bundle: Mapping[str, Any], metadata: Mapping[str, object]) -> None:
-        """Show it, or bring it up to date."""
+        """Show or update it."""
         if bundle == self._last:
             return
         self._last, self._metadata = bundle, metadata
@@ -135,7 +140,7 @@ class _Piece:
             self._handle.update(bundle, raw=True, metadata=metadata)
 
     def again(self) -> None:
-        """Show the last state in a new place."""
+        """Show the last state in a new output."""
         if self._handle is not None:
             self._handle = display(self._last, raw=True, display_id=True, metadata=self._metadata)
 
@@ -152,18 +157,24 @@ class PlainHeader:
         self._last: tuple[object, ...] = ()
 
     def show(self, facts: Facts) -> None:
-        """Print the line if it is about another state, or another reason to wait."""
+        """Print the line if the state, or the reason to wait, is another one."""
         job = facts.job
-        if job.state.is_final or (job.state is JobState.QUEUED and not facts.waits.reason):
+        is_told_later = job.state.is_final and job.state is not JobState.FAILED
+        if is_told_later or (job.state is JobState.QUEUED and not facts.waits.reason):
             return
-        state = (job.state, job.attempt, facts.waits.reason if job.state is JobState.QUEUED else "", facts.cancelling)
+        state = (
+            job.state,
+            job.attempt,
+            facts.waits.reason if job.state is JobState.QUEUED else "",
+            facts.cancelling,
+        )
         if state != self._last:
             self._last = state
             sys.stderr.write(printable(text_of(facts)) + "\n")
             sys.stderr.flush()
 
     def settle(self) -> None:
-        """Do nothing: lines need nothing."""
+        """Do nothing: lines need no time."""
 
     def widgets(self, job: models.Job) -> int:  # noqa: ARG002 - whatever it is
         """Return that there are none."""
@@ -192,10 +203,10 @@ class Buttons:
         self._cancel: Any = None
         self._is_heard = False
         self._ends_at: float | None = None
-        """When it is given up that a front end opens a subshell; None before it was asked to."""
+        """When to stop waiting for a front end to open a subshell; None before the first widget."""
 
     def place(self, job: models.Job) -> None:
-        """Keep a place for them above what is displayed next, and fit them to the job's state."""
+        """Reserve an output for them before what is displayed next, and adapt them to the job's state."""
         if not self._piece.is_there and subshells.are_supported(self._kernel) and not job.state.is_final:
             self._piece.show(EMPTY, {})
         if self._is_heard:
@@ -209,7 +220,7 @@ class Buttons:
         return 2 if job.state is JobState.QUEUED else 1
 
     def settle(self) -> None:
-        """Make them, and show them as soon as a front end hears them; nothing is waited for."""
+        """Make them, and show them as soon as their clicks arrive; never waits."""
         if not self._piece.is_there or self._is_heard:
             return
         if self._ends_at is None:
@@ -225,11 +236,11 @@ class Buttons:
             self._close()
 
     def again(self) -> None:
-        """Show them again: the front end cleared all output."""
+        """Show them again, because the front end cleared all output."""
         self._piece.again()
 
     def remove(self) -> None:
-        """Take them away."""
+        """Remove them."""
         self._piece.remove()
         self._close()
 

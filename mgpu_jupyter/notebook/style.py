@@ -1,11 +1,13 @@
-"""The style sheet, the glyphs and the small charts of the header. Colours are the theme's; widths follow the cell, down to 300 px. Pure."""
+"""The style sheet, the glyphs and the small charts of the header. Colours are the theme's; widths follow the
+cell, down to 300 px. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 POINTS = 120
-"""So many readings are drawn; one a second makes two minutes."""
+"""How many readings are drawn; one a second makes two minutes."""
 WIDE, HIGH = 190, 20
 
 _CSS = """
@@ -105,12 +107,15 @@ _SHAPES = {
     "cancelled": '<circle cx="7" cy="7" r="5.4"/><path d="M3.4 3.4l7.2 7.2"/>',
 }
 GLYPHS = {
-    name: f'<svg class="mgpu-g mgpu-g-{name}" viewBox="0 0 14 14" aria-hidden="true">{shape}</svg>' for name, shape in _SHAPES.items()
+    name: f'<svg class="mgpu-g mgpu-g-{name}" viewBox="0 0 14 14" aria-hidden="true">{shape}</svg>'
+    for name, shape in _SHAPES.items()
 }
 
 
 def chart(values: Sequence[float | None], most: float, kind: str, label: str) -> str:
-    """Return readings as a line over a pale area; the newest is at the right, and nothing moves but by one step."""
+    """Return readings as a line over a pale area; the newest is at the right, and it moves one step at a
+    time.
+    """
     points = []
     last = values[-POINTS:]
     for place, value in enumerate(last, start=POINTS - len(last) + 1):

@@ -1,7 +1,9 @@
-"""What is asked of ipykernel so that a widget hears clicks while its cell runs. All that is not its public interface is here, guarded.
+"""What is needed of ipykernel so that a widget receives clicks while its cell runs. All use of its private
+interface is here, guarded.
 
-A click reaches a busy kernel over a subshell (ipykernel 7, JupyterLab 4.4 on), which a front end opens when it hears of the first
-widget. A test says when ipykernel has changed; without what is looked for here there are no such buttons, and Stop cancels.
+A click reaches a busy kernel over a subshell (ipykernel 7, JupyterLab 4.4 on), which a front end opens when
+it learns of the first widget. A test fails when ipykernel has changed; without the attributes used here there
+are no such buttons, and Stop cancels.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 ROUTE = "_reply_subshell_id"
-"""Where a comm of ipykernel 7.4 notes the shell that used it last, and sends all that comes for it."""
+"""Where a comm of ipykernel 7.4 notes the shell that used it last, and to which its messages go."""
 
 
 def are_supported(kernel: object) -> bool:
@@ -24,7 +26,9 @@ def are_open(kernel: object) -> bool:
 
 
 def listen_where_it_is_sent(comm: object) -> None:
-    """Let messages for a comm go where the front end sends them, not to the busy shell that used the comm last."""
+    """Have messages for a comm handled where the front end sends them, not in the busy shell that used the
+    comm last.
+    """
     if comm is not None and ROUTE in getattr(comm, "__dict__", {}):
         delattr(comm, ROUTE)
 

@@ -1,4 +1,6 @@
-"""Jobs and nodes as tables: HTML for notebooks, text elsewhere. All that users wrote is hostile text and is escaped."""
+"""Jobs and nodes as tables: HTML for notebooks, text elsewhere. All text of users is hostile and is
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +8,19 @@ from collections.abc import Sequence
 
 from mgpu_agent.protocol.text import as_html
 from mgpu_jupyter.api import models
-from mgpu_jupyter.client.listing import as_text, folded
+from mgpu_jupyter.client.listing import as_text
+from mgpu_jupyter.client.queue_columns import IN_TABLES
+from mgpu_jupyter.client.queue_rows import Listed, Row, RowContext, sections_of
 from mgpu_jupyter.client.reasons import as_lines, clock, start_line, where
 from mgpu_jupyter.client.table import Table
-from mgpu_jupyter.client.words import duration, ending, gpu_count, gpu_name, holder, memory, ordinal, ran_for
+from mgpu_jupyter.client.words import gpu_count, gpu_name, holder, memory
 from mgpu_jupyter.model.explanations import Explanation
-from mgpu_jupyter.model.job import JobState
 
-RUNNING, WAITING, OVER = range(3)
 NO_NODES = "No machines yet: run `mgpu_node --node-id NAME` on a machine with GPUs."
 
 
 class Queue:
-    """The queue and the nodes: tables under the headings of `mgpu_queue`, whose text it is elsewhere."""
+    """The queue and the nodes: tables under the headings of `mgpu_queue`; elsewhere its text."""
 
     def __init__(self, jobs: Sequence[models.Job], nodes: Sequence[models.Node], now: float) -> None:
         self.jobs = tuple(jobs)
@@ -30,24 +32,34 @@ class Queue:
 
     def _repr_html_(self) -> str:
         """Return the tables as HTML."""
-        parts = [("Running Jobs", self._table(RUNNING, "No running jobs")), ("Queue", self._table(WAITING, "No queued jobs"))]
-        over = self._table(OVER, "")
-        if over.rows:
-            parts.append(("Finished Jobs", over))
-        states = Table("", ("Node", "State", "Reason"), [(node.id, node.state.value, node.reason) for node in self.nodes], NO_NODES)
-        return "".join(f"<h4>{heading}</h4>{table._repr_html_()}" for heading, table in (*parts, ("Cluster Status", states)))
-
-    def _table(self, section: int, empty: str) -> Table:
-        jobs = sorted((job for job in folded(self.jobs) if _section(job) == section), key=lambda job: (job.place or 0, job.submitted_at))
-        rows = [
-            (job.id, job.state.value, job.user, job.name, job.command, str(job.gpus), ", ".join(job.nodes), _about(job, self._now))
-            for job in jobs
+        rows, around = sections_of(self.jobs), Listed(self._now)
+        parts = [
+            ("Running Jobs", _table(rows.running, around, "No running jobs")),
+            ("Queue", _table(rows.waiting, around, "No queued jobs")),
         ]
-        return Table("", ("Job", "State", "User", "Name", "Command", "GPUs", "Nodes", ""), rows, empty)
+        if rows.over:
+            parts.append(("Finished Jobs", _table(rows.over, around, "")))
+        states = Table(
+            "",
+            ("Node", "State", "Reason"),
+            [(node.id, node.state.value, node.reason) for node in self.nodes],
+            NO_NODES,
+        )
+        return "".join(
+            f"<h4>{heading}</h4>{table._repr_html_()}"
+            for heading, table in (*parts, ("Cluster Status", states))
+        )
+
+
+def _table(rows: Sequence[Row], around: RowContext, empty: str) -> Table:
+    headings = [column.label for column in IN_TABLES]
+    return Table("", headings, [[column.words(row, around) for column in IN_TABLES] for row in rows], empty)
 
 
 class Answer:
-    """Why a job waits: one sentence, then offers and nodes as tables; elsewhere the text of `mgpu explain`."""
+    """Why a job waits: one sentence, then offers and nodes as tables; elsewhere the text of `mgpu
+    explain`.
+    """
 
     def __init__(self, told: Explanation, now: float) -> None:
         self.told = told
@@ -71,22 +83,39 @@ class Answer:
             "",
             ("Unit", "Needs", "Nodes", "Why not"),
             [
-                (str(unit.first), unit.needs, f"{', '.join(out.nodes)}{' …' if out.count > len(out.nodes) else ''} ({out.count})", out.text)
+                (
+                    str(unit.first),
+                    unit.needs,
+                    f"{', '.join(out.nodes)}{' …' if out.count > len(out.nodes) else ''} ({out.count})",
+                    out.text,
+                )
                 for unit in told.units
                 for out in unit.excluded
             ],
             "",
         )
         ahead = Table(
-            f"{told.ahead_count} ahead of it:", ("Job", "User", "GPUs"), [(job.job_id, job.user, str(job.gpus)) for job in told.ahead], ""
+            f"{told.ahead_count} ahead of it:",
+            ("Job", "User", "GPUs"),
+            [(job.job_id, job.user, str(job.gpus)) for job in told.ahead],
+            "",
         )
         terms = Table(
             f"Priority {told.priority or 0.0:.2f}, in hours of waiting:",
             ("Term", "Amount", "Points"),
-            [(term.name, f"{round(term.amount, 3):g}", f"{term.points:+.2f}") for term in told.terms if term.points],
+            [
+                (term.name, f"{round(term.amount, 3):g}", f"{term.points:+.2f}")
+                for term in told.terms
+                if term.points
+            ],
             "",
         )
-        past = Table("What it was told before:", ("At", "Answer"), [(clock(one.at), one.text) for one in told.history], "")
+        past = Table(
+            "What it was told before:",
+            ("At", "Answer"),
+            [(clock(one.at), one.text) for one in told.history],
+            "",
+        )
         parts += [table._repr_html_() for table in (offers, nodes, ahead, terms, past) if table.rows]
         return "".join(parts)
 
@@ -107,26 +136,11 @@ def _node_rows(node: models.Node) -> list[tuple[str, ...]]:
     if not node.gpus:
         return [(node.id, state, node.gpu_note or "no GPU", "", "", "")]
     is_simulated = all(gpu.simulated for gpu in node.gpus)
-    rows: list[tuple[str, ...]] = [(node.id, state, node.gpu_note, "", "", "")] if node.gpu_note and not is_simulated else []
+    rows: list[tuple[str, ...]] = (
+        [(node.id, state, node.gpu_note, "", "", "")] if node.gpu_note and not is_simulated else []
+    )
     for gpu in node.gpus:
         busy = "" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f} %"
         used = memory(gpu.memory_used_bytes, gpu.memory_bytes)
         rows.append((node.id, state, f"{gpu.index}: {gpu_name(gpu)}", used, busy, holder(gpu)))
     return rows
-
-
-def _section(job: models.Job) -> int:
-    if job.state.is_final:
-        return OVER
-    return WAITING if job.state is JobState.QUEUED else RUNNING
-
-
-def _about(job: models.Job, now: float) -> str:
-    if job.state is JobState.QUEUED:
-        place = f"{ordinal(job.place)} in queue" if job.place else "waits"
-        return f"{place}: {job.reason}" if job.reason else place
-    if job.state is JobState.COMPLETED:
-        return f"done in {duration(ran_for(job))}"
-    if job.state.is_final:
-        return ending(job)
-    return f"for {duration(now - job.started_at)}" if job.started_at else job.reason

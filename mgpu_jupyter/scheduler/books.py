@@ -1,4 +1,6 @@
-"""Keeps queue, pool, quotas, deadlines and delays in step with the state of each job. Every move of a job goes through `move`."""
+"""Keeps queue, pool, quotas, deadlines and delays in step with the state of each job. Every move of a job
+goes through `move`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.errors import LocalProtocolError
-from mgpu_agent.protocol.ids import NodeId
+from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.model.job import JobState, request_bytes
 from mgpu_jupyter.model.units import gpus_of
 from mgpu_jupyter.scheduler import warnings
@@ -31,7 +33,7 @@ HOLDING = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
 
 
 def admit(state: ClusterState, job: Job) -> None:
-    """Take a job that is new, or came out of the store, into the books."""
+    """Add a job that is new, or was loaded from the store, to the books."""
     state.jobs[job.id] = job
     if job.array is not None:
         state.quotas.throttles[job.array.id] = job.array.throttle
@@ -47,7 +49,7 @@ def admit(state: ClusterState, job: Job) -> None:
 
 
 def move(state: ClusterState, job: Job, *, state_: JobState, **changes: Any) -> Job:
-    """Return the job in its next state, with the books brought up to date."""
+    """Return the job in its next state, and update the books."""
     if not may_follow(job.state, state_):
         raise LocalProtocolError("bad-transition", f"Job {job.id} cannot go from {job.state} to {state_}.")
     after: Job = replace(job, state=state_, **changes)
@@ -75,12 +77,12 @@ def move(state: ClusterState, job: Job, *, state_: JobState, **changes: Any) -> 
 
 
 def change(state: ClusterState, job: Job, **changes: Any) -> Job:
-    """Return a waiting job with another priority, limit, hold or what else decides about its place."""
+    """Return a waiting job with a new priority, limit, hold or anything else that decides its place."""
     return move(state, job, state_=job.state, **changes)
 
 
 def set_limit(state: ClusterState, job: Job, limit_s: float) -> Job:
-    """Return a job with another time limit; of one that has resources, the expected end and the deadline move."""
+    """Return a job with another time limit; if it has resources, its expected end and deadline move."""
     after = change(state, job, new_time_limit_s=limit_s)
     if job.state in HOLDING:
         held = state.pool.held[job.id]
@@ -121,7 +123,7 @@ def recount(state: ClusterState, node: Node) -> None:
 
 
 def refresh(state: ClusterState, node: Node) -> None:
-    """Let placement see a node's new state, lists, load or blocked GPUs."""
+    """Update placement with a node's new state, lists, load or blocked GPUs."""
     version = state.pool.version
     state.pool.refresh(node)
     if version != state.pool.version:
@@ -129,7 +131,7 @@ def refresh(state: ClusterState, node: Node) -> None:
 
 
 def settle(state: ClusterState, node: Node) -> None:
-    """Bring a node's state in step with what is heard, ordered and failed, for people and for placement."""
+    """Update a node's state from what is heard, ordered and failed, for people and for placement."""
     node.settle()
     refresh(state, node)
 
@@ -142,9 +144,9 @@ def forget(state: ClusterState, node_id: NodeId) -> None:
 
 
 def reshape(state: ClusterState) -> None:
-    """Make the shapes of all waiting jobs anew: who may use what has changed."""
+    """Compute the shapes of all waiting jobs again: who may use what has changed."""
     for job_id in list(state.queue):
-        state.queue.remove(job_id)
+        _leave_lane(state, job_id)
         _line_up(state, state.jobs[job_id])
     state.wants_pass = True
 
@@ -153,12 +155,17 @@ def reshape(state: ClusterState) -> None:
 
 
 def due_deadlines(state: ClusterState, at: float) -> list[Job]:
-    """Return the jobs whose time is up and that nobody stops yet."""
+    """Return the jobs whose time is up and that are not being stopped yet."""
     due = []
     while state.deadlines and state.deadlines[0][0] <= at:
         _, job_id, epoch = heappop(state.deadlines)
         job = state.jobs.get(job_id)
-        if job is not None and job.epoch == epoch and job.state is JobState.RUNNING and deadline(state, job) <= at:
+        if (
+            job is not None
+            and job.epoch == epoch
+            and job.state is JobState.RUNNING
+            and deadline(state, job) <= at
+        ):
             due.append(job)
     return due
 
@@ -168,13 +175,21 @@ def release_delayed(state: ClusterState, at: float) -> None:
     while state.delayed and state.delayed[0][0] <= at:
         _, job_id = heappop(state.delayed)
         job = state.jobs.get(job_id)
-        if job is not None and job.state is JobState.QUEUED and job_id not in state.queue and job.may_line_up(at):
+        if (
+            job is not None
+            and job.state is JobState.QUEUED
+            and job_id not in state.queue
+            and job.may_line_up(at)
+        ):
             _line_up(state, job)
 
 
 def next_due_at(state: ClusterState) -> float | None:
     """Return when `TimePassed` is needed next."""
-    heaps = (state.deadlines, state.warnings, state.delayed, state.probes, state.leases, state.preparations)
+    heaps = (
+        *(state.deadlines, state.warnings, state.delayed, state.probes),
+        *(state.leases, state.silences, state.preparations),
+    )
     heads = [heap[0][0] for heap in heaps if heap]
     heads += [apart.until for apart in state.pool.apart.values()]
     heads += [promise.at for promise in state.planner.promises if promise.at > state.now]
@@ -182,7 +197,9 @@ def next_due_at(state: ClusterState) -> float | None:
 
 
 def time_limit_s(state: ClusterState, job: Job) -> float | None:
-    """Return the limit that ends the job: its own, at most its partition's and the cluster's; one set later was checked then."""
+    """Return the limit that ends the job: its own, at most its partition's and the cluster's; one set later
+    was checked then.
+    """
     if job.new_time_limit_s is not None:
         return job.new_time_limit_s
     return state.site.time_limit_s(job.spec, job.time_limit_s)
@@ -198,7 +215,7 @@ def expected_s(state: ClusterState, job: Job) -> float:
 
 
 def planned_s(state: ClusterState, job: Job) -> float:
-    """Return how long a job is planned to hold what it has: its limit, since nothing else binds it."""
+    """Return how long a job is planned to hold its resources: its limit, since nothing else binds it."""
     if job.time_limit_s is not None:
         return time_limit_s(state, job) or FOREVER
     learnt = _learnt_s(state, job)
@@ -212,10 +229,16 @@ def _learnt_s(state: ClusterState, job: Job) -> float | None:
 
 
 def learn(state: ClusterState, jobs: Iterable[Job]) -> None:
-    """Remember how long jobs ran that ended by themselves."""
+    """Learn from how long jobs ran that ended by themselves."""
     for job in jobs:
-        if job.state in (JobState.COMPLETED, JobState.FAILED) and job.started_at is not None and job.ended_at is not None:
-            state.estimates.learn(Ran(job.user, job.spec.name, gpus_of(job.spec), max(0.0, job.ended_at - job.started_at)))
+        if (
+            job.state in (JobState.COMPLETED, JobState.FAILED)
+            and job.started_at is not None
+            and job.ended_at is not None
+        ):
+            state.estimates.learn(
+                Ran(job.user, job.spec.name, gpus_of(job.spec), max(0.0, job.ended_at - job.started_at))
+            )
 
 
 # --- the queue -----------------------------------------------------------------------------------
@@ -235,9 +258,9 @@ def shape(state: ClusterState, job: Job) -> Shape:
     )
 
 
-def facts(state: ClusterState, job: Job, gpus: int) -> priority.Facts:
-    """Return what of a job counts for its priority."""
-    return priority.Facts(
+def facts(state: ClusterState, job: Job, gpus: int) -> priority.PriorityFacts:
+    """Return the facts about a job that count for its priority."""
+    return priority.PriorityFacts(
         submitted_at=job.submitted_at,
         expected_s=expected_s(state, job),
         gpus=gpus,
@@ -259,9 +282,15 @@ def _enqueue(state: ClusterState, job: Job) -> None:
 def _dequeue(state: ClusterState, job: Job) -> None:
     state.quotas.wait(_claim(state, job, request_bytes(job.spec)), -1)
     if job.id in state.queue:
-        state.queue.remove(job.id)
+        _leave_lane(state, job.id)
         if any(promise.job_id == job.id for promise in state.planner.promises):
             state.wants_pass = True
+
+
+def _leave_lane(state: ClusterState, job_id: JobId) -> None:
+    lane = state.queue.remove(job_id).lane
+    if not lane.members and lane in state.notes.lanes:
+        state.notes.left.append(lane)
 
 
 def _line_up(state: ClusterState, job: Job) -> None:
@@ -285,7 +314,7 @@ def _line_up(state: ClusterState, job: Job) -> None:
 
 
 def _hold(state: ClusterState, job: Job) -> None:
-    """Note who holds what; in the pool it is taken already."""
+    """Note who holds what; the pool has it as taken already."""
     for placement in job.placements:
         node = state.nodes.get(placement.node_id)
         if node is not None:
@@ -307,12 +336,14 @@ def _release(state: ClusterState, job: Job) -> None:
 
 
 def _take(state: ClusterState, job: Job) -> None:
-    """Take in the pool what a job has on nodes that are known."""
+    """Take in the pool what a job has on known nodes."""
     holds: list[tuple[Slot, Hold]] = []
     for placement in job.placements:
         slot = state.pool.slots.get(placement.node_id)
         if slot is not None:
-            holds.append((slot, Hold(slot.mask_of_uuids(placement.gpus), placement.cpus, placement.mem_bytes)))
+            whole = slot.full_mask if job.spec.exclusive else None
+            mask = slot.mask_of_uuids(placement.gpus)
+            holds.append((slot, Hold(mask, placement.cpus, placement.mem_bytes, whole=whole)))
     begun = job.started_at or state.now
     state.pool.take(job.id, begun, begun + planned_s(state, job), holds)
 
@@ -324,7 +355,7 @@ def _count_hold(state: ClusterState, job: Job, sign: int) -> None:
 
 
 def _claim(state: ClusterState, job: Job, size: int = 0) -> Claim:
-    # By its placements where it has some: a node that comes back with fewer GPUs must not upset the count.
+    # By its placements where it has some: a node that comes back with fewer GPUs must not change the count.
     gpus = sum(len(placement.gpus) for placement in job.placements)
     if not job.placements and (held := state.pool.held.get(job.id)) is not None:
         gpus = held.gpus

@@ -24,13 +24,13 @@ class SaveAttempt(msgspec.Struct, frozen=True):
 
 
 class SaveNode(msgspec.Struct, frozen=True):
-    """Commit what is known of this node, and tell those who watch."""
+    """Commit what is known of this node, and notify watchers."""
 
     node_id: NodeId
 
 
 class ForgetNode(msgspec.Struct, frozen=True):
-    """Delete what is known of this node, its key too."""
+    """Delete what is known of this node, with its key."""
 
     node_id: NodeId
 
@@ -43,23 +43,23 @@ class ProbeNode(msgspec.Struct, frozen=True):
 
 
 class LaunchTask(msgspec.Struct, frozen=True):
-    """Send this to its node."""
+    """Send this launch to its node."""
 
     spec: LaunchSpec
 
 
 class PrepareTask(msgspec.Struct, frozen=True):
-    """Ask its node whether it could start this."""
+    """Ask its node whether it can start this."""
 
     spec: LaunchSpec
     hold_s: float
-    """After so long the node may take it as given up."""
+    """After this long the node may drop the preparation."""
     meets: bool = False
     """Whether the nodes of the attempt will meet."""
 
 
 class MeetTask(msgspec.Struct, frozen=True):
-    """Have this node go to the other nodes of an attempt."""
+    """Have this node visit the other nodes of an attempt."""
 
     node_id: NodeId
     key: AttemptKey
@@ -73,7 +73,7 @@ class StartTask(msgspec.Struct, frozen=True):
     node_id: NodeId
     key: AttemptKey
     spec: LaunchSpec | None = None
-    """In place of what it prepared, when that is not the same any more."""
+    """Replaces what it prepared, when that has changed."""
 
 
 class StopTask(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class StopTask(msgspec.Struct, frozen=True):
     grace_s: float
     reason: str
     cause: str = ""
-    """Why it ends, as one word for its epilog; empty for what is not the current attempt or never ran."""
+    """Why it ends, as one word for its epilog; empty for an attempt that is not current or never ran."""
 
 
 class WarnTask(msgspec.Struct, frozen=True):
@@ -94,11 +94,11 @@ class WarnTask(msgspec.Struct, frozen=True):
     key: AttemptKey
     signal: int
     serial: float
-    """The deadline that it warns of; a node that is told again does it once."""
+    """The deadline that it warns of; a node that receives it again signals once."""
 
 
 class ReportMismatch(msgspec.Struct, frozen=True):
-    """What ran is not what was assigned: say so loudly."""
+    """Report visibly that what ran is not what was assigned."""
 
     job: Job
     text: str
@@ -112,7 +112,7 @@ class Remember(msgspec.Struct, frozen=True):
 
 
 class RecordAnswer(msgspec.Struct, frozen=True):
-    """Commit what waiting jobs are told from now on, under the name that they share; the last few of each name are kept."""
+    """Commit what waiting jobs are told from now on, under a shared name; the last few of each are kept."""
 
     key: str
     record: Record

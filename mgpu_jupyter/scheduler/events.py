@@ -1,4 +1,4 @@
-"""Facts that the scheduler is told. Past tense; each carries the time `at` which it was noticed."""
+"""Facts for the scheduler, in the past tense; each carries the time `at` which it was noticed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Order = Literal["drain", "resume", "maintenance", "allow", "deny", "only", "clea
 
 
 class StateRecovered(msgspec.Struct, frozen=True, kw_only=True):
-    """The first event of a master's life: what the store held."""
+    """The first event after a master's start: the content of the store."""
 
     at: float
     jobs: tuple[Job, ...] = ()
@@ -44,12 +44,12 @@ class JobSubmitted(msgspec.Struct, frozen=True, kw_only=True):
     spec: JobSpec
     key: str | None = None
     after: tuple[Dependency, ...] = ()
-    """What it waits for of other jobs, as far as that is open."""
+    """Its dependencies on other jobs, as far as they are open."""
     array: ArrayPart | None = None
 
 
 class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """Someone who may wants it to end."""
+    """Cancel requested by an authorised user."""
 
     at: float
     job_id: JobId
@@ -57,7 +57,7 @@ class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """Someone who may wants a job to have another priority or time limit, to be held, or to be released; None leaves it as it is."""
+    """Another priority or limit, hold or release requested by an authorised user; None leaves it as it is."""
 
     at: float
     job_id: JobId
@@ -68,7 +68,7 @@ class JobChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequeueRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """Someone who may wants a job to be ended and to wait again in its old place."""
+    """Requeue requested by an authorised user: the job ends and waits again in its old place."""
 
     at: float
     job_id: JobId
@@ -83,12 +83,12 @@ class NodeJoined(msgspec.Struct, frozen=True, kw_only=True):
     facts: NodeFacts
     tasks: tuple[TaskStatus, ...] = ()
     prepared: tuple[AttemptKey, ...] = ()
-    """Attempts that wait there for their start."""
+    """Attempts that are prepared there and wait for their start."""
     troubles: dict[GpuUuid, GpuTrouble] = {}
 
 
 class GpusChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A node tells anew which of its GPUs are in trouble; all others are well."""
+    """A node reported which of its GPUs are in trouble; all others are healthy."""
 
     at: float
     node_id: NodeId
@@ -96,24 +96,31 @@ class GpusChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSilent(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing was heard of a node for too long, or its connection broke."""
+    """A node was silent for too long, or its connection broke."""
 
     at: float
     node_id: NodeId
     reason: str
     heard_at: float | None = None
-    """When it was heard last; at the latest when this was noticed."""
+    """When it was last heard; at the latest when this was noticed."""
+
+
+class NodeQuiet(msgspec.Struct, frozen=True, kw_only=True):
+    """Two beats of a node did not come: it may be gone, or only slow."""
+
+    at: float
+    node_id: NodeId
 
 
 class NodeHeard(msgspec.Struct, frozen=True, kw_only=True):
-    """A silent node spoke again on the connection it had."""
+    """A quiet or silent node spoke again on the connection it had."""
 
     at: float
     node_id: NodeId
 
 
 class NodeLeft(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent stopped on purpose; its jobs go on without it."""
+    """An agent stopped on purpose; its jobs go on without it."""
 
     at: float
     node_id: NodeId
@@ -121,7 +128,7 @@ class NodeLeft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDeclaredLost(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator says that nothing of what this node runs counts any more."""
+    """An operator declared that nothing that this node runs counts any more."""
 
     at: float
     node_id: NodeId
@@ -129,7 +136,7 @@ class NodeDeclaredLost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeOrdered(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator wants something of a node. `only`: nobody but those named; `clear-lists`: everybody."""
+    """An operator gave an order about a node. `only`: nobody but those named; `clear-lists`: everybody."""
 
     at: float
     node_id: NodeId
@@ -139,11 +146,11 @@ class NodeOrdered(msgspec.Struct, frozen=True, kw_only=True):
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     labels: dict[str, str | None] = {}
-    """For `label`: values by name; None takes the operator's label off again."""
+    """For `label`: values by name; None removes the operator's label."""
 
 
 class NodeProbed(msgspec.Struct, frozen=True, kw_only=True):
-    """A node answered how its trial start went."""
+    """A node reported the result of its trial."""
 
     at: float
     node_id: NodeId
@@ -153,7 +160,7 @@ class NodeProbed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeChecked(msgspec.Struct, frozen=True, kw_only=True):
-    """What ails a node changed, by its own checks or by its clock; nothing when it is well."""
+    """The ailments of a node changed, by its own checks or by its clock; none when it is healthy."""
 
     at: float
     node_id: NodeId
@@ -161,7 +168,7 @@ class NodeChecked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeMisnamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent whose key is that of `node_id` said that it is another node, in general or about one attempt."""
+    """The agent with the key of `node_id` called itself another node, in general or about one attempt."""
 
     at: float
     node_id: NodeId
@@ -170,7 +177,7 @@ class NodeMisnamed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeMeasured(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy a node is changed enough to matter."""
+    """The load of a node changed enough to matter."""
 
     at: float
     node_id: NodeId
@@ -178,23 +185,25 @@ class NodeMeasured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskReported(msgspec.Struct, frozen=True, kw_only=True):
-    """A node tells what one process of an attempt did."""
+    """A node reported the state of one process of an attempt."""
 
     at: float
     status: TaskStatus
 
 
 class LaunchWasPrepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A node can start its part, and keeps its GPUs for it."""
+    """A node can start its part, and has reserved its GPUs."""
 
     at: float
     node_id: NodeId
     key: AttemptKey
     offer: MeetingPoint | None = None
+    in_scratch: bool = False
+    """It cannot enter the directory of the job."""
 
 
 class NodeMet(msgspec.Struct, frozen=True, kw_only=True):
-    """A node says which other nodes of an attempt it reached."""
+    """A node reported which other nodes of an attempt it reached."""
 
     at: float
     node_id: NodeId
@@ -214,13 +223,13 @@ class LaunchWasRefused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
-    """Time limits and delays are looked at."""
+    """Time limits and delays are to be checked."""
 
     at: float
 
 
 class PassDue(msgspec.Struct, frozen=True, kw_only=True):
-    """Something changed: see what can be placed."""
+    """Something changed, so a pass over the waiting jobs is due."""
 
     at: float
 
@@ -233,6 +242,7 @@ Event = (
     | RequeueRequested
     | NodeJoined
     | GpusChanged
+    | NodeQuiet
     | NodeSilent
     | NodeHeard
     | NodeLeft

@@ -1,8 +1,9 @@
-"""Nodes on which starts fail: counted, put out, tried again, taken back. Part of the machine; touches no job.
+"""Nodes on which starts fail: counted, taken out, tried again, taken back. Part of the machine; touches no
+job.
 
-So many failed starts in a row make a node unhealthy. Then a trial start is asked for, again and again with doubled delays, until
-one works or an operator resumes the node. A delay is only forgotten when a real job starts, so that a node whose trials work
-and whose jobs fail is tried ever more seldom.
+A number of failed starts in a row makes a node unhealthy. Then a trial is ordered, again and again with
+doubled delays, until one works or an operator resumes the node. The delay is reset only when a real job
+starts, so that a node whose trials work and whose jobs fail is tried less and less often.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ from mgpu_jupyter.scheduler.standing import NodeHealth, clock_time
 from mgpu_jupyter.scheduler.state import ClusterState
 
 PROBE_ANSWER_S = 15.0
-NOT_THE_NODES = frozenset({"no-python", "gpu-busy", "gpu-lost", "attempt-alive", "no-directory", "other-python"})
-"""Refusals that say nothing about other jobs: an interpreter that only this one wants, a GPU that is out already."""
+NOT_THE_NODES = frozenset(
+    {"no-python", "gpu-busy", "gpu-lost", "attempt-alive", "no-directory", "other-python"}
+)
+"""Refusals that say nothing about other jobs: an interpreter that only this one asks for, a GPU that is
+already out.
+"""
 
 
 def count_failed_start(state: ClusterState, event: LaunchWasRefused) -> list[Command]:
@@ -35,7 +40,11 @@ def count_failed_start(state: ClusterState, event: LaunchWasRefused) -> list[Com
     health = replace(health, failures=failures, failures_total=health.failures_total + 1, failed_at=event.at)
     retries = state.policy.scheduling.retries
     if failures >= retries.node_failures:
-        times = "The last start on it failed" if failures == 1 else f"{failures} starts in a row failed on it, the last"
+        times = (
+            "The last start on it failed"
+            if failures == 1
+            else f"{failures} starts in a row failed on it, the last"
+        )
         health = replace(health, trouble=f"{times}: {_sentence(event.message)}")
         if not node.health.is_unhealthy:
             delay_s = min(retries.probe_cap_s, max(retries.probe_after_s, 2 * health.probe_delay_s))
@@ -44,22 +53,26 @@ def count_failed_start(state: ClusterState, event: LaunchWasRefused) -> list[Com
 
 
 def count_start(state: ClusterState, node_id: NodeId) -> list[Command]:
-    """Note that a process was started: what failed before is not counted on."""
+    """Note that a process was started: earlier failures no longer count."""
     node = state.nodes.get(node_id)
-    if node is None or node.health.is_unhealthy or (node.health.failures, node.health.probe_delay_s) == (0, 0.0):
+    if (
+        node is None
+        or node.health.is_unhealthy
+        or (node.health.failures, node.health.probe_delay_s) == (0, 0.0)
+    ):
         return []
     return _set(state, node, replace(node.health, failures=0, probe_delay_s=0.0))
 
 
 def probe_now(state: ClusterState, node: Node, at: float) -> None:
-    """Have an unhealthy node that is back tried at once."""
+    """Order a trial at once, for an unhealthy node that is back."""
     if node.health.is_unhealthy:
         node.health = _probe_later(state, node, node.health, at, 0.0)
         books.settle(state, node)
 
 
 def probe_due(state: ClusterState, at: float) -> list[Command]:
-    """Ask for the trials whose time has come, and give up those that nobody answered."""
+    """Order the trials that are due, and give up those that were not answered."""
     commands: list[Command] = []
     while state.probes and state.probes[0][0] <= at:
         due_at, node_id = heappop(state.probes)
@@ -67,7 +80,9 @@ def probe_due(state: ClusterState, at: float) -> list[Command]:
         if node is None or node.state is not NodeState.UNHEALTHY or node.health.probe_at != due_at:
             continue
         if node.health.probe:
-            commands += _probe_failed(state, node, at, f"Its agent did not answer within {PROBE_ANSWER_S:g} s.")
+            commands += _probe_failed(
+                state, node, at, f"Its agent did not answer within {PROBE_ANSWER_S:g} s."
+            )
             continue
         state.epoch += 1
         health = replace(node.health, probe=state.epoch, probe_at=at + PROBE_ANSWER_S)
@@ -77,7 +92,7 @@ def probe_due(state: ClusterState, at: float) -> list[Command]:
 
 
 def on_probed(state: ClusterState, event: NodeProbed) -> list[Command]:
-    """Take a node back whose trial worked, or wait longer before the next one."""
+    """Take back a node whose trial worked, or wait longer before the next one."""
     node = state.nodes.get(event.node_id)
     if node is None or not event.number or node.health.probe != event.number:
         return []
@@ -88,7 +103,7 @@ def on_probed(state: ClusterState, event: NodeProbed) -> list[Command]:
 
 
 def on_checked(state: ClusterState, event: NodeChecked) -> list[Command]:
-    """Put a node out that is not well by its own checks, and take it back when it is."""
+    """Take out a node that is unhealthy by its own checks, and take it back when it is healthy."""
     node = state.nodes.get(event.node_id)
     if node is None or node.ailments == event.ailments:
         return []
@@ -101,11 +116,15 @@ def _probe_failed(state: ClusterState, node: Node, at: float, message: str) -> l
     retries = state.policy.scheduling.retries
     delay_s = min(retries.probe_cap_s, max(retries.probe_after_s, 2 * node.health.probe_delay_s))
     first, _, _ = node.health.trouble.partition(" A trial at ")
-    health = replace(node.health, trouble=f"{first} A trial at {clock_time(at)} failed too: {_sentence(message)}")
+    health = replace(
+        node.health, trouble=f"{first} A trial at {clock_time(at)} failed too: {_sentence(message)}"
+    )
     return _set(state, node, _probe_later(state, node, health, at, delay_s))
 
 
-def _probe_later(state: ClusterState, node: Node, health: NodeHealth, at: float, delay_s: float) -> NodeHealth:
+def _probe_later(
+    state: ClusterState, node: Node, health: NodeHealth, at: float, delay_s: float
+) -> NodeHealth:
     heappush(state.probes, (at + delay_s, node.id))
     return replace(health, probe=0, probe_at=at + delay_s, probe_delay_s=delay_s or health.probe_delay_s)
 

@@ -32,11 +32,18 @@ def check(state: ClusterState) -> list[str]:
 
 
 def _check_quotas(state: ClusterState) -> list[str]:
-    """Compare what quotas count with what the jobs are."""
+    """Compare the counts of quotas with the jobs."""
     expected = Quotas(state.site)
     for job in state.jobs.values():
         gpus = sum(len(placement.gpus) for placement in job.placements)
-        claim = Claim(job.user, job.account, job.spec.qos, job.array.id if job.array else None, gpus, request_bytes(job.spec))
+        claim = Claim(
+            job.user,
+            job.account,
+            job.spec.qos,
+            job.array.id if job.array else None,
+            gpus,
+            request_bytes(job.spec),
+        )
         if job.state is JobState.QUEUED:
             expected.wait(claim, 1)
         else:
@@ -47,17 +54,23 @@ def _check_quotas(state: ClusterState) -> list[str]:
 
 
 def _check_pool(state: ClusterState) -> list[str]:
-    """Compare what placement thinks is free with what the jobs hold."""
+    """Compare what placement takes for free with what the jobs hold."""
     broken = []
     for node in state.nodes.values():
         slot = state.pool.slots[node.id]
         held = {gpu.uuid for gpu in node.facts.gpus if gpu.uuid in node.holders}
         free = {gpu.uuid for bit, gpu in enumerate(slot.gpus) if slot.free_mask >> bit & 1}
-        wanted = {gpu.uuid for gpu in node.facts.gpus} - held - node.blocked.keys()
+        alone = [job_id for job_id in slot.holds if state.jobs[job_id].spec.exclusive]
+        wanted = set() if alone else {gpu.uuid for gpu in node.facts.gpus} - held - node.blocked.keys()
+        if alone and len(slot.holds) > 1:
+            broken.append(f"{node.id} is for {alone[0]} alone, but {sorted(slot.holds)} are there")
         if free != wanted:
             broken.append(f"{node.id} is placed by {sorted(free)}, but {sorted(wanted)} is free")
         if slot.free_cpus != node.facts.cpus - node.cpus_taken:
-            broken.append(f"{node.id} is placed by {slot.free_cpus} CPUs, but {node.facts.cpus - node.cpus_taken} are free")
+            broken.append(
+                f"{node.id} is placed by {slot.free_cpus} CPUs, but {node.facts.cpus - node.cpus_taken} are "
+                f"free"
+            )
         if slot.bucket != (slot.free if node.takes_work else -1):
             broken.append(f"{node.id} with {slot.free} free GPUs is in bucket {slot.bucket}")
     if sorted(state.pool.held) != sorted(job.id for job in state.jobs.values() if job.state in HOLDING):
@@ -86,11 +99,17 @@ def _check_holders(state: ClusterState) -> list[str]:
             cpus[placement.node_id] = cpus.get(placement.node_id, 0) + placement.cpus
             for uuid in placement.gpus:
                 expected.setdefault((placement.node_id, uuid), []).append(job.id)
-    broken += [f"{uuid} on {node_id} is held by {' and '.join(ids)}" for (node_id, uuid), ids in expected.items() if len(ids) > 1]
+    broken += [
+        f"{uuid} on {node_id} is held by {' and '.join(ids)}"
+        for (node_id, uuid), ids in expected.items()
+        if len(ids) > 1
+    ]
     for node in state.nodes.values():
         wanted = {uuid: ids[0] for (node_id, uuid), ids in expected.items() if node_id == node.id}
         if node.holders != wanted:
             broken.append(f"{node.id} says that its GPUs are held by {node.holders}, the jobs say {wanted}")
         if node.cpus_taken != cpus.get(node.id, 0):
-            broken.append(f"{node.id} counts {node.cpus_taken} CPUs taken, the jobs say {cpus.get(node.id, 0)}")
+            broken.append(
+                f"{node.id} counts {node.cpus_taken} CPUs taken, the jobs say {cpus.get(node.id, 0)}"
+            )
     return broken

@@ -1,9 +1,9 @@
-"""The scheduler's one entry: an event changes the state and returns what should happen.
+"""The scheduler's one entry point: an event changes the state and returns what should happen.
 
-Theory of operation. `handle` is the only function that changes a `ClusterState`. It never sends, saves, sleeps or looks at a
-clock. A job moves only through `_move`, which checks the transition table and keeps queue, GPUs and deadlines in step. A report
-that does not name the current attempt changes no job. Placement is asked for by a flag (`wants_pass`) and done by `PassDue`, so
-that many events cost one pass.
+Theory of operation. `handle` is the only function that changes a `ClusterState`. It never sends, saves,
+sleeps or looks at a clock. A job moves only through `books.move`, which checks the transition table and keeps
+queue, GPUs and deadlines in step. A report that does not name the current attempt changes no job. Placement
+is requested by a flag (`wants_pass`) and done by `PassDue`, so that many events cost one pass.
 """
 
 from __future__ import annotations
@@ -11,8 +11,19 @@ from __future__ import annotations
 from typing import assert_never
 
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.model.tasks import tasks_on
-from mgpu_jupyter.scheduler import attempts, books, gang, health, identity, job_orders, leases, nodes, orders, waits, warnings
+from mgpu_jupyter.model.launchers import tasks_on
+from mgpu_jupyter.scheduler import (
+    attempts,
+    books,
+    dependencies,
+    gang,
+    health,
+    job_orders,
+    mismatches,
+    nodes,
+    orders,
+    warnings,
+)
 from mgpu_jupyter.scheduler.commands import Command, Remember, SaveJob
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
@@ -32,6 +43,7 @@ from mgpu_jupyter.scheduler.events import (
     NodeMisnamed,
     NodeOrdered,
     NodeProbed,
+    NodeQuiet,
     NodeSilent,
     PassDue,
     RequeueRequested,
@@ -50,11 +62,12 @@ LAST_TURN = "last_turn"
 
 
 def handle(state: ClusterState, event: Event) -> list[Command]:
-    """Take one event in, return the commands that follow from it, in order."""
+    """Handle one event and return the commands that follow from it, in order."""
     state.now = max(state.now, event.at)
     commands = _decide(state, event)
     books.learn(state, state.news)
-    return commands + waits.settle(state) + history.record_aside(state) + _remember(state)
+    settled = commands + dependencies.settle(state)
+    return settled + history.record_aside(state) + history.record_left(state) + _remember(state)
 
 
 def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR0911, PLR0912 - one branch per kind of event
@@ -81,6 +94,8 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
             return nodes.on_joined(state, event) + warnings.tell_again(state, event.node_id)
         case GpusChanged():
             return nodes.on_gpus_changed(state, event)
+        case NodeQuiet():
+            return nodes.on_quiet(state, event)
         case NodeSilent():
             return nodes.on_silent(state, event)
         case NodeLeft():
@@ -90,7 +105,7 @@ def _decide(state: ClusterState, event: Event) -> list[Command]:  # noqa: PLR091
         case NodeHeard():
             return nodes.on_heard(state, event)
         case NodeMisnamed():
-            return identity.on_misnamed(state, event)
+            return mismatches.on_misnamed(state, event)
         case NodeMeasured():
             return nodes.on_measured(state, event)
         case NodeOrdered():
@@ -134,15 +149,18 @@ def _on_time_passed(state: ClusterState, event: TimePassed) -> list[Command]:
     commands: list[Command] = []
     for job in books.due_deadlines(state, event.at):
         limit = books.time_limit_s(state, job)
-        commands += attempts.stop_attempt(state, job, StopCause.TIMEOUT, Reason("timeout", f"Stopped at its time limit of {limit:g} s."))
+        commands += attempts.stop_attempt(
+            state, job, StopCause.TIMEOUT, Reason("timeout", f"Stopped at its time limit of {limit:g} s.")
+        )
     commands += warnings.due(state, event.at)
     books.release_delayed(state, event.at)
-    # A promise whose time has come was not kept by what runs longer than expected: look again.
+    # A promise whose time has come was broken by jobs that run longer than expected: plan again.
     if any(promise.at <= event.at for promise in state.planner.promises):
         state.wants_pass = True
     if state.pool.bring_together(event.at):
         state.wants_pass = True
-    commands += leases.run_out(state, event.at) + gang.give_up_late(state, event.at)
+    commands += nodes.give_up_hope(state, event.at)
+    commands += nodes.run_out(state, event.at) + gang.give_up_late(state, event.at)
     return commands + health.probe_due(state, event.at)
 
 
@@ -156,11 +174,12 @@ def _on_state_recovered(state: ClusterState, event: StateRecovered) -> list[Comm
         books.recount(state, node)
     jobs = {job.id: job for job in event.jobs}
     for job in sorted(event.jobs, key=lambda job: job.number):
-        known = waits.still_open(gang.begun_anew(job), jobs)
+        known = dependencies.still_open(gang.begun_anew(job), jobs)
         books.admit(state, attempts.with_short_backoff(state, known, event.at))
         gang.watch(state, state.jobs[job.id])
     for node in state.nodes.values():
-        leases.lose_sight(state, node, event.at)
+        nodes.lose_sight(state, node, event.at)
+    history.recover(state)
     return []
 
 
@@ -212,7 +231,9 @@ def _start(state: ClusterState, job: Job, found: Found) -> Job:
         placements=tuple(placements),
         tasks=(),
         refused=(),
+        given_up=(),
         prepared=(),
+        in_scratch=(),
         rendezvous=None,
         warnings=(),
         lease_s=state.policy.lease_of(job.spec),

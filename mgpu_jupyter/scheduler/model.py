@@ -10,10 +10,10 @@ import msgspec
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuTrouble, NodeFacts, TaskStatus
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.launchers import meets
 from mgpu_jupyter.model.settings import Lists, Scheduling
-from mgpu_jupyter.model.tasks import meets
 from mgpu_jupyter.model.waits import Dependency
-from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders, seen_as
+from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders, day_and_time, seen_as
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -34,19 +34,19 @@ class StopCause(StrEnum):
     REQUEUE = "requeue"
     PREEMPTED = "preempted"
     FIRST_DONE = "first_done"
-    """The one process that counts ended well."""
+    """The one process that counts succeeded."""
 
 
 class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the ranks of an attempt find rank 0."""
+    """The address at which the ranks of an attempt find rank 0."""
 
     address: str
-    """Of the first node, and reached by all."""
+    """Of the first node; all nodes can reach it."""
     port: int
 
     @property
     def endpoint(self) -> str:
-        """Both in one, as URLs have it."""
+        """Host and port in one, as in URLs."""
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
@@ -67,15 +67,23 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 1
     """How many processes run there."""
     interface: str = ""
-    """By which the other nodes of the attempt reach it, as measured; empty when there is none for all."""
+    """The interface by which the other nodes of the attempt reach it, as measured; empty if they differ."""
     host: str = ""
-    """What the node called its machine when this was decided, and by which address it was to be reached."""
+    """The node's host name when this was decided; the next is the address by which it was to be reached."""
     address: str = ""
 
     @property
     def ranks(self) -> range:
         """The ranks of its processes."""
         return range(self.rank, self.rank + self.tasks)
+
+
+class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks of an attempt that will never be told of again: their node could not start them, or lost them."""
+
+    ranks: tuple[int, ...]
+    at: float
+    text: str
 
 
 class ArrayPart(msgspec.Struct, frozen=True):
@@ -108,9 +116,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     placements: tuple[Placement, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
-    """What really ran, one entry for each rank that was heard of."""
+    """What really ran, one entry for each rank that was reported."""
     refused: tuple[int, ...] = ()
     """Ranks of this attempt that will never start."""
+    given_up: tuple[GivenUp, ...] = ()
+    """When and why those were refused; decides nothing."""
     placed_at: float = 0.0
     """When this attempt was given its nodes: it cannot have started before, whatever a node's clock says."""
     started_at: float | None = None
@@ -120,17 +130,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     not_before: float = 0.0
     failed_starts: int = 0
     failed_nodes: tuple[NodeId, ...] = ()
-    """Nodes where an attempt failed to start; they come last."""
+    """Nodes where an attempt failed to start; they are tried last."""
     stop: StopCause | None = None
     account: str = ""
-    """What it is counted for."""
+    """The account that it counts for."""
     held: bool = False
     """It waits until somebody releases it."""
     after: tuple[Dependency, ...] = ()
-    """What it still waits for of other jobs."""
+    """The dependencies on other jobs that are still open."""
     array: ArrayPart | None = None
     new_priority: int | None = None
-    """Set since it was submitted, in place of what its request says."""
+    """Set after submission; replaces that of its request."""
     new_time_limit_s: float | None = None
     preempted: int = 0
     """How often it was ended for another job."""
@@ -138,18 +148,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """How often it ran again after a non-zero exit."""
     prepared: tuple[int, ...] = ()
     """First ranks of the placements whose node said that it can start; all of them, and `Start` may leave."""
+    in_scratch: tuple[int, ...] = ()
+    """Of `prepared` those whose node cannot enter the directory of the job."""
     rendezvous: Rendezvous | None = None
-    """What the meeting of its nodes brought, where there is to be one; before that nothing of it starts."""
+    """The result of its nodes' meeting, where there is one; nothing of it starts before."""
     warnings: tuple[str, ...] = ()
-    """What its owner should know of this attempt: what is not alike on its nodes."""
+    """What its owner should know about this attempt: what differs between its nodes."""
     mismatches: tuple[str, ...] = ()
-    """What ran otherwise than was assigned, in sentences, of all its attempts; the first few."""
+    """What ran differently from what was assigned, in sentences, over all its attempts; the first few."""
     lease_s: float = 0.0
     """How long its nodes let this attempt run on without the master; 0 for ever."""
     fence_s: float = 0.0
-    """How long after a node was last heard nothing of this attempt can run there: the lease, the kill grace and a margin."""
+    """How long after a node was last heard nothing of this attempt can run there: the lease, the kill grace
+    and a margin.
+    """
     kill_at: float | None = None
-    """When what is left of an attempt that is being ended is killed."""
+    """When the rest of an attempt that is being ended is killed."""
 
     @property
     def priority(self) -> int:
@@ -158,7 +172,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def time_limit_s(self) -> float | None:
-        """The limit that was asked for."""
+        """The time limit that was asked for."""
         return self.spec.time_limit_s if self.new_time_limit_s is None else self.new_time_limit_s
 
     def may_line_up(self, at: float) -> bool:
@@ -172,7 +186,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unprepared(self) -> bool:
-        """Tell whether some node has not said yet that it can start, or they have not met."""
+        """Tell whether some node has not answered yet that it can start, or they have not met."""
         if self.state is not JobState.STARTING or not self.is_gang:
             return False
         return len(self.prepared) != len(self.placements) or (meets(self.spec) and self.rendezvous is None)
@@ -184,7 +198,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attempt_key(self) -> AttemptKey:
-        """The name of the current attempt."""
+        """The key of the current attempt."""
         return AttemptKey(self.id, self.attempt, self.epoch)
 
     @property
@@ -196,22 +210,30 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def open_ranks(self) -> frozenset[int]:
         """Ranks whose process may still run, or may still start."""
         over = {task.rank for task in self.tasks if task.ended_at is not None} | set(self.refused)
-        return frozenset(rank for placement in self.placements for rank in placement.ranks if rank not in over)
+        return frozenset(
+            rank for placement in self.placements for rank in placement.ranks if rank not in over
+        )
 
     @property
     def live_placements(self) -> tuple[Placement, ...]:
-        """Placements of which a process may still run."""
+        """Placements with a process that may still run."""
         ranks = self.open_ranks
         return tuple(placement for placement in self.placements if not ranks.isdisjoint(placement.ranks))
 
     def open_ranks_on(self, node_id: NodeId) -> tuple[int, ...]:
         """Return the ranks that may still run on this node, or still start there."""
         ranks = self.open_ranks
-        return tuple(rank for placement in self.placements if placement.node_id == node_id for rank in placement.ranks if rank in ranks)
+        return tuple(
+            rank
+            for placement in self.placements
+            if placement.node_id == node_id
+            for rank in placement.ranks
+            if rank in ranks
+        )
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on a node last; None where it does not tell."""
+    """The last measured load of a node; None where it does not report it."""
 
     gpu_percent: float | None = None
     """Mean over its GPUs."""
@@ -230,38 +252,51 @@ class Node(msgspec.Struct, kw_only=True):
     id: NodeId
     facts: NodeFacts
     state: NodeState
-    """What people see; `settle` brings it up to date."""
+    """The state that people see; `settle` updates it."""
     reason: str = ""
     link: NodeState = NodeState.ONLINE
-    """What is heard of it: online, suspect or offline."""
+    """The state of its connection: online, suspect or offline."""
     link_reason: str = ""
     orders: NodeOrders = NodeOrders()
     health: NodeHealth = NodeHealth()
     ailments: tuple[str, ...] = ()
-    """What checks found; told anew by a node that connects, so it is not saved."""
+    """Findings of checks; a node reports them again when it connects, so they are not saved."""
     load: Load = Load()
     holders: dict[GpuUuid, JobId] = {}
     blocked: dict[GpuUuid, GpuTrouble] = {}
     """GPUs that must not be handed out now, and why."""
     cpus_taken: int = 0
     mismatch: str = ""
-    """The last thing that it said about itself and that is not so."""
+    """The last thing that it said about itself and that is not true."""
     away_since: float | None = None
     """When it was heard last; None while it is being heard."""
+    is_quiet: bool = False
+    """Two of its beats did not come: it gets nothing new until it is heard."""
+    is_silent: bool = False
+    """Whether it is away without a goodbye, and will be accepted again when it is heard."""
 
     def settle(self) -> None:
-        """Bring state and reason in step with what is heard, ordered and failed."""
-        self.state, self.reason = seen_as(self.link, self.link_reason, self.orders, self.health, self.ailments)
+        """Update state and reason from what is heard, ordered and failed."""
+        self.state, self.reason = seen_as(
+            self.link, self.link_reason, self.orders, self.health, self.ailments
+        )
+        if self.is_silent and self.away_since is not None:
+            self.reason = f"{self.reason} It was last heard at {day_and_time(self.away_since)}."
 
     @property
     def lists(self) -> Lists:
-        """Who may use it, beside what its partition says."""
+        """Who may use it, in addition to the lists of its partition."""
         return self.orders.lists
 
     @property
     def labels(self) -> dict[str, str]:
-        """What `--constraint` is about: the node's own labels and those that operators gave it."""
-        return self.facts.labels | self.orders.labels
+        """The labels for `--constraint`: rack and switch, the node's own labels, and those that operators
+        set.
+        """
+        places = {"rack": self.facts.rack, "switch": self.facts.switch}
+        return (
+            {name: value for name, value in places.items() if value} | self.facts.labels | self.orders.labels
+        )
 
     @property
     def failures(self) -> int:
@@ -271,7 +306,7 @@ class Node(msgspec.Struct, kw_only=True):
     @property
     def takes_work(self) -> bool:
         """Tell whether something may be placed here now."""
-        return self.state is NodeState.ONLINE
+        return self.state is NodeState.ONLINE and not self.is_quiet
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,30 +315,36 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     kill_grace_s: float = 15.0
     on_disconnect: Literal["keep", "fence"] = "keep"
     """What becomes of jobs whose node is cut off, unless they say it themselves."""
-    lease_s: float = 300.0
+    lease_s: float = 120.0
     """How long a fenced job runs on after the master last heard its node."""
     lease_margin_s: float = 10.0
-    """How much longer than lease and grace the master waits: for clocks that go at other paces, and for the kill itself."""
+    """How much longer than lease and grace the master waits: for clocks of different speed, and for the kill
+    itself.
+    """
+    offline_s: float = 300.0
+    """How long after its last message a silent node counts as offline."""
     prepare_s: float = 15.0
-    """How long the nodes of a job may take to say that they can start it."""
+    """How long the nodes of a job may take to answer that they can start it."""
     meet_s: float = 4.0
     """How long the nodes of a job may try to reach each other."""
     apart_s: float = 60.0
     """How long two nodes that cannot reach each other get no job together."""
     folder_s: float = 600.0
-    """The same for a job with a folder, which has to get there first."""
+    """The same for a job with a folder, which has to be transferred first."""
     prolog: str = ""
-    """A command of the site that runs on each node before a job's processes; one that fails puts the job back."""
+    """A command of the site that runs on each node before a job's processes; if it fails, the job is queued
+    again.
+    """
     epilog: str = ""
-    """The same after they ended, however they did."""
+    """The same after they have ended, in whatever way."""
     hook_s: float = 60.0
     """How long one hook may take."""
     share_busy_gpus: bool = False
-    """Whether a GPU that a process outside mgpu computes on is handed out all the same."""
+    """Whether a GPU with an outside process on it is handed out nevertheless."""
     scheduling: Scheduling = Scheduling()
 
     def prepare_of(self, spec: JobSpec) -> float:
-        """Return how long the nodes of a job may take to say that they can start it."""
+        """Return how long the nodes of a job may take to answer that they can start it."""
         return max(self.prepare_s, self.folder_s) if spec.sync else self.prepare_s
 
     def lease_of(self, spec: JobSpec) -> float:
@@ -311,6 +352,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease_s if (spec.on_disconnect or self.on_disconnect) == "fence" else 0.0
 
     def fence_of(self, spec: JobSpec) -> float:
-        """Return how long after its last word a node can run nothing of it any more; 0 when it may run on."""
+        """Return how long after its last message a node can run nothing of it any more; 0 when it runs on."""
         lease_s = self.lease_of(spec)
         return lease_s + self.kill_grace_s + self.lease_margin_s if lease_s else 0.0

@@ -1,4 +1,6 @@
-"""One pass over the state: priorities anew when due, then who starts. Used by the machine and, in virtual time, by the simulator."""
+"""One pass over the state: recompute priorities when due, then decide who starts. Used by the machine and, in
+virtual time, by the simulator.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from mgpu_jupyter.scheduler.state import ClusterState
 
 
 def run_pass(state: ClusterState, start: Start) -> None:
-    """Let all start that may; `start` moves each of them on, after its resources were taken."""
+    """Start all jobs that can start; `start` moves each of them on, after its resources were taken."""
     whole, state.wants_pass = state.wants_pass, False
     if whole:
         _reorder(state)

@@ -1,47 +1,50 @@
-"""What the processes of an attempt are told about themselves and the others: MGPU_*, RANK and its kin, PET_*, SLURM_*. Pure.
+"""The variables that tell the processes of an attempt about themselves and the others: MGPU_*, RANK and its
+kin, PET_*, SLURM_*. Pure.
 
-Names of Slurm are given only to what Slurm would run as several tasks: in a job of one process they would mislead libraries that
-look for them (Open MPI would call srun, Lightning would wait for ranks that nobody starts).
+Slurm's names are set only for what Slurm would run as several tasks: in a job of one process they would
+mislead libraries that look for them (Open MPI would call srun, Lightning would wait for ranks that nobody
+starts).
 """
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from mgpu_jupyter.model.launchers import launcher_of
-from mgpu_jupyter.model.tasks import meets, workers_on
+from mgpu_jupyter.model.launchers import launcher_of, meets, workers_on
 from mgpu_jupyter.scheduler.model import Job, Placement
 
 SOCKET_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 def node_environment(job: Job, placement: Placement) -> dict[str, str]:
-    """Return what all processes of one node are told unless the user says otherwise."""
+    """Return the variables of all processes of one node, which the user may override."""
     env: dict[str, str] = {}
     if job.rendezvous is not None:
         env |= {"MASTER_ADDR": job.rendezvous.address, "MASTER_PORT": str(job.rendezvous.port)}
     if job.spec.distributed and launcher_of(job.spec):
         env |= _launcher_environment(job, placement)
     if job.spec.mpi:
-        env["MGPU_MPI_HOSTS"] = ",".join(f"{one.node_id}:{workers_on(job.spec, len(one.gpus))}" for one in job.placements)
+        env["MGPU_MPI_HOSTS"] = ",".join(
+            f"{one.node_id}:{workers_on(job.spec, len(one.gpus))}" for one in job.placements
+        )
     if _is_like_srun(job):
         env |= _slurm_of_node(job, placement)
     return env
 
 
 def default_environment(job: Job, placement: Placement) -> dict[str, str]:
-    """Return what all processes of one node are told unless user or node say otherwise."""
+    """Return the variables of all processes of one node, which user or node may override."""
     if not meets(job.spec):
         return {}
     interface = dict.fromkeys(SOCKET_INTERFACES, placement.interface) if placement.interface else {}
-    # Shared by the ranks, as torchrun would: without this every one of them would use all CPUs of the node.
+    # Shared by the ranks, as torchrun does: otherwise each of them would use all CPUs of the node.
     workers = workers_on(job.spec, len(placement.gpus))
     threads = {"OMP_NUM_THREADS": str(max(1, placement.cpus // workers))} if workers > 1 else {}
     return interface | threads
 
 
 def own_environment(job: Job, placement: Placement) -> dict[str, str]:
-    """Return what mgpu tells all processes of one node in its own names."""
+    """Return mgpu's own variables for all processes of one node."""
     return {
         "MGPU_NODE_RANK": str(job.placements.index(placement)),
         "MGPU_NNODES": str(len(job.placements)),
@@ -50,12 +53,17 @@ def own_environment(job: Job, placement: Placement) -> dict[str, str]:
 
 
 def task_environment(job: Job, placement: Placement, rank: int) -> dict[str, str]:
-    """Return what one process is told about itself; nothing that the user sets takes its place."""
+    """Return the variables of one process, which the user cannot override."""
     env: dict[str, str] = {}
     local = rank - placement.rank
     if job.spec.distributed and launcher_of(job.spec) is None:
         node = job.placements.index(placement)
-        env |= {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(job.world_size), "LOCAL_WORLD_SIZE": str(placement.tasks)}
+        env |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(job.world_size),
+            "LOCAL_WORLD_SIZE": str(placement.tasks),
+        }
         env |= {"NODE_RANK": str(node), "GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(len(job.placements))}
     if _is_like_srun(job):
         env |= {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local)}
@@ -65,7 +73,15 @@ def task_environment(job: Job, placement: Placement, rank: int) -> dict[str, str
 def _launcher_environment(job: Job, placement: Placement) -> dict[str, str]:
     node = str(job.placements.index(placement))
     met = job.rendezvous
-    endpoint = {} if met is None else {"PET_MASTER_ADDR": met.address, "PET_MASTER_PORT": str(met.port), "PET_RDZV_ENDPOINT": met.endpoint}
+    endpoint = (
+        {}
+        if met is None
+        else {
+            "PET_MASTER_ADDR": met.address,
+            "PET_MASTER_PORT": str(met.port),
+            "PET_RDZV_ENDPOINT": met.endpoint,
+        }
+    )
     return endpoint | {
         "NODE_RANK": node,
         "PET_NODE_RANK": node,
@@ -91,7 +107,7 @@ def _slurm_of_node(job: Job, placement: Placement) -> dict[str, str]:
     per_node = _per_node([one.tasks for one in job.placements])
     gpus = ",".join(map(str, placement.gpu_indices))
     values = {
-        "JOB_ID": str(job.number),  # a number, since scripts reckon with it
+        "JOB_ID": str(job.number),  # a number, since scripts calculate with it
         "JOBID": str(job.number),
         "JOB_NAME": spec.name or job.id,
         "JOB_USER": job.user,
@@ -122,7 +138,9 @@ def _slurm_of_node(job: Job, placement: Placement) -> dict[str, str]:
     }
     if len({one.tasks for one in job.placements}) == 1:
         values["NTASKS_PER_NODE"] = str(placement.tasks)
-    return {f"SLURM_{name}": value for name, value in values.items() if value} | {"SLURMD_NODENAME": placement.node_id}
+    return {f"SLURM_{name}": value for name, value in values.items() if value} | {
+        "SLURMD_NODENAME": placement.node_id
+    }
 
 
 def _per_node(counts: list[int]) -> str:

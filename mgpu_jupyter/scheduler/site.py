@@ -1,4 +1,6 @@
-"""What the site's settings mean for one job: its partition, QoS, limits, strategy and who may use what. Reads settings, changes nothing."""
+"""What the site's settings mean for one job: its partition, QoS, limits, strategy and who may use what. Reads
+settings, changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from mgpu_agent.protocol.errors import Forbidden, InvalidRequest
+from mgpu_agent.protocol.wording import count, rounded
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.model.settings import Partition, Qos, Quota, Scheduling
 from mgpu_jupyter.model.units import groups_of_request
@@ -17,7 +20,7 @@ _PLAIN = Qos()
 
 
 class Site:
-    """The settings, looked up."""
+    """Looks up the settings."""
 
     def __init__(self, settings: Scheduling, own: Mapping[str, Strategy] | None = None) -> None:
         self.settings = settings
@@ -26,7 +29,11 @@ class Site:
 
     def partitions_of(self, node_id: str) -> frozenset[str]:
         """Return the partitions that a node belongs to."""
-        found = (name for name, one in self.settings.partitions.items() if not one.nodes or any(fnmatchcase(node_id, p) for p in one.nodes))
+        found = (
+            name
+            for name, one in self.settings.partitions.items()
+            if not one.nodes or any(fnmatchcase(node_id, p) for p in one.nodes)
+        )
         return frozenset(found)
 
     def partition_of(self, spec: JobSpec) -> str:
@@ -38,7 +45,7 @@ class Site:
         return self.settings.partitions.get(self.partition_of(spec), _ANYWHERE)
 
     def qos(self, name: str) -> Qos:
-        """Return a class of service; a plain one for no name."""
+        """Return a class of service; one without rules for an empty name."""
         return self.settings.qos.get(name, _PLAIN)
 
     def account_of(self, user: str, spec: JobSpec) -> str:
@@ -61,7 +68,7 @@ class Site:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def check(self, user: str, spec: JobSpec) -> None:
-        """Refuse what names something that the site does not have, or that its user may not ask for."""
+        """Refuse a request that names something unknown to the site, or that its user may not use."""
         settings = self.settings
         _known("--partition", spec.partition, settings.partitions)
         _known("--qos", spec.qos, settings.qos)
@@ -69,34 +76,67 @@ class Site:
         if spec.policy and spec.policy not in BUILT_IN and spec.policy not in self.own:
             names = ", ".join((*BUILT_IN, *sorted(self.own)))
             raise InvalidRequest(
-                "unknown-policy", f"There is no policy {spec.policy}{nearest(spec.policy, (*BUILT_IN, *self.own))}: it is one of {names}."
+                "unknown-policy",
+                f"There is no policy {spec.policy}{nearest(spec.policy, (*BUILT_IN, *self.own))}: it is one "
+                f"of {names}.",
             )
         account = self.account_of(user, spec)
-        if spec.account and settings.accounts[spec.account].users and user not in settings.accounts[spec.account].users:
-            raise Forbidden("not-in-account", f"{user} is not in the account {spec.account}: ask an administrator, or leave --account out.")
+        if (
+            spec.account
+            and settings.accounts[spec.account].users
+            and user not in settings.accounts[spec.account].users
+        ):
+            raise Forbidden(
+                "not-in-account",
+                f"{user} is not in the account {spec.account}: ask an administrator, or leave --account out.",
+            )
         if spec.qos and settings.qos[spec.qos].allow_users and user not in settings.qos[spec.qos].allow_users:
-            raise Forbidden("qos-forbidden", f"{user} may not use the QoS {spec.qos}: ask an administrator, or leave --qos out.")
+            raise Forbidden(
+                "qos-forbidden",
+                f"{user} may not use the QoS {spec.qos}: ask an administrator, or leave --qos out.",
+            )
         self._check_partition(user, account, spec)
 
     def _check_partition(self, user: str, account: str, spec: JobSpec) -> None:
         name, rules = self.partition_of(spec), self.partition(spec)
         if not rules.lists.admit(user, account):
             raise Forbidden(
-                "partition-forbidden", f"{user} may not use the partition {name}: ask an administrator, or name another with -p."
+                "partition-forbidden",
+                f"{user} may not use the partition {name}: ask an administrator, or name another with -p.",
             )
         groups = groups_of_request(spec)
         gpus = sum(group.need.gpus * group.count for group in groups)
         if rules.max_nodes is not None and sum(group.count for group in groups) > rules.max_nodes:
-            raise InvalidRequest("partition-limit", f"The partition {name} gives at most {rules.max_nodes} nodes to a job: ask for fewer.")
-        if rules.max_gpus is not None and gpus > rules.max_gpus:
-            raise InvalidRequest("partition-limit", f"The partition {name} gives at most {rules.max_gpus} GPUs to a job: ask for fewer.")
-        if rules.max_time_s is not None and spec.time_limit_s is not None and spec.time_limit_s > rules.max_time_s:
             raise InvalidRequest(
-                "partition-limit", f"The partition {name} lets a job run {rules.max_time_s:g} s at most: give a shorter limit."
+                "partition-limit",
+                (
+                    f"The partition {name} gives at most {count(rules.max_nodes, 'node')} to a job: ask "
+                    f"for fewer."
+                ),
+            )
+        if rules.max_gpus is not None and gpus > rules.max_gpus:
+            raise InvalidRequest(
+                "partition-limit",
+                f"The partition {name} gives at most {count(rules.max_gpus, 'GPU')} to a job: ask for fewer.",
+            )
+        if (
+            rules.max_time_s is not None
+            and spec.time_limit_s is not None
+            and spec.time_limit_s > rules.max_time_s
+        ):
+            raise InvalidRequest(
+                "partition-limit",
+                (
+                    f"The partition {name} lets a job run {rounded(rules.max_time_s)} at most: give a "
+                    f"shorter limit."
+                ),
             )
 
 
 def _known(flag: str, name: str, known: Mapping[str, object]) -> None:
     if name and name not in known:
         names = f"it is one of {', '.join(sorted(known))}" if known else "this cluster has none; leave it out"
-        raise InvalidRequest(f"unknown-{flag.strip('-')}", f"There is no {flag.strip('-')} {name}{nearest(name, known)}: {names}.")
+        raise InvalidRequest(
+            f"unknown-{flag.strip('-')}",
+            f"There is no {flag.strip('-')} {name}{nearest(name, known)}: {names}.",
+        )

@@ -1,4 +1,6 @@
-"""How a node stands: what operators ordered, how its starts went, and the one state that people see. Values; pure."""
+"""The standing of a node: orders of operators, results of its starts, and the one state that people see.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,16 @@ class NodeOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How starts went on a node, and when it is tried again if they went badly."""
+    """The results of starts on a node, and when the next trial is due if they failed."""
 
     failures: int = 0
     """Failed starts in a row."""
     failures_total: int = 0
     failed_at: float | None = None
     trouble: str = ""
-    """What made it unhealthy, as a sentence; empty while it is well."""
+    """What made it unhealthy, as a sentence; empty while it is healthy."""
     probe_at: float | None = None
-    """When it is tried again, or when the answer to a trial is overdue."""
+    """When the next trial is due, or when the answer to one is overdue."""
     probe_delay_s: float = 0.0
     """The last delay before a trial; 0 once a job started."""
     probe: int = 0
@@ -55,7 +57,9 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def seen_as(
     link: NodeState, link_reason: str, orders: NodeOrders, health: NodeHealth, ailments: tuple[str, ...] = ()
 ) -> tuple[NodeState, str]:
-    """Return the state that people see and its reason: not connected goes before orders, and orders before health."""
+    """Return the state that people see and its reason: a lost connection takes precedence over orders, and
+    orders over health.
+    """
     if link is not NodeState.ONLINE:
         return link, link_reason
     if orders.state is not None:
@@ -63,7 +67,9 @@ def seen_as(
         return orders.state, by_whom(what, orders.by, orders.reason)
     if health.is_unhealthy:
         when = (
-            "It is being tried now." if health.probe or health.probe_at is None else f"It is tried again at {clock_time(health.probe_at)}."
+            "It is being tried now."
+            if health.probe or health.probe_at is None
+            else f"It is tried again at {clock_time(health.probe_at)}."
         )
         return NodeState.UNHEALTHY, f"{health.trouble} {when}"
     if ailments:
@@ -76,6 +82,11 @@ def by_whom(what: str, by: str, reason: str) -> str:
     return f"{what} by {by}{f': {reason}' if reason else ''}".rstrip(".") + "."
 
 
+def day_and_time(at: float) -> str:
+    """Return a moment that may be days ago, in the same form for all readers."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def clock_time(at: float) -> str:
-    """Return a moment as people write it, the same for all of them."""
+    """Return a time of day, in the same form for all readers."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S UTC")

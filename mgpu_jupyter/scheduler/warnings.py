@@ -1,7 +1,7 @@
 """Warnings before a time limit: when which job gets which signal. Part of the machine; changes no job.
 
-A warning may be sent again (after a restart, to a node that came back): it carries the deadline that it warns of, and the node sends
-the signal once for each.
+A warning may be sent again (after a restart, to a node that came back): it carries the deadline that it warns
+of, and the node sends the signal once for each.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.model.checks import parse_signal
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.model.warning import parse_signal
 from mgpu_jupyter.scheduler.commands import Command, WarnTask
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
 
 
 def watch(state: ClusterState, job: Job, deadline: float) -> None:
-    """Have a job warned before its deadline, if it wants to be."""
+    """Schedule the warning before a job's deadline, if it asked for one."""
     warning = parse_signal(job.spec.signal)
     if warning is not None:
         state.deadline_of[job.id] = deadline
@@ -28,7 +28,9 @@ def due(state: ClusterState, at: float) -> list[Command]:
     """Return the warnings whose time has come."""
     commands: list[Command] = []
     if state.warnings and state.warnings[0][0] <= at:
-        state.deadline_of = {job_id: deadline for job_id, deadline in state.deadline_of.items() if job_id in state.jobs}
+        state.deadline_of = {
+            job_id: deadline for job_id, deadline in state.deadline_of.items() if job_id in state.jobs
+        }
     while state.warnings and state.warnings[0][0] <= at:
         _, job_id, epoch, deadline = heappop(state.warnings)
         job = state.jobs.get(job_id)
@@ -38,7 +40,7 @@ def due(state: ClusterState, at: float) -> list[Command]:
 
 
 def tell_again(state: ClusterState, node_id: NodeId) -> list[Command]:
-    """Warn once more, on a node that came back, what was to be warned while it was away."""
+    """Repeat the warnings that were due while a node was away."""
     commands: list[Command] = []
     for job_id, deadline in state.deadline_of.items():
         job = state.jobs.get(job_id)

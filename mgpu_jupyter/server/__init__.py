@@ -1,1 +1,1 @@
-"""The Jupyter server extension: wires the parts, checks who asks, and turns requests into calls of the master."""
+"""The Jupyter server extension: wires the parts, checks who asks, turns requests into the master's calls."""

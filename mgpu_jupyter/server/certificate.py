@@ -1,4 +1,4 @@
-"""The certificate that a shared master makes for itself: once, since logins pin it. Asks nobody to sign it."""
+"""The self-signed certificate of a shared master, made once, since logins pin it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_COMMON_NAME = 64
 
 
 def load_certificate(directory: Path, host: str) -> Path:
-    """Return the file with key and certificate, made at the first call for the names by which `host` is reached."""
+    """Return the file with key and certificate, which the first call makes for all names of `host`."""
     path = make_private_dir(directory) / FILE
     if not path.exists():
         write_private_file(path, make_certificate(served_names(host)))
@@ -64,7 +64,9 @@ def make_certificate(names: tuple[str, ...]) -> bytes:
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return private + certificate.public_bytes(serialization.Encoding.PEM)
 
 

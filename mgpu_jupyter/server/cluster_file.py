@@ -1,6 +1,7 @@
-"""`cluster_config.yaml`: read, checked line by line, and turned into values of the extension's settings. Starts nothing.
+"""`cluster_config.yaml`: read, checked line by line, turned into the extension's settings. Starts nothing.
 
-Whatever is wrong is one sentence with the line and what to write instead. What a setting of Jupyter's own says goes before.
+Every mistake is one sentence with the line and what to write instead. Settings of Jupyter's own take
+precedence.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from mgpu_jupyter.server.yaml_lines import BadYaml, Lines, Path, read_yaml
 VARIABLE = "MGPU_CLUSTER_CONFIG"
 SUFFIXES = (".yaml", ".yml")
 _T = TypeVar("_T")
-_TABLES: dict[str, type[msgspec.Struct]] = {"partitions": Partition, "accounts": Account, "qos": Qos, "quotas": Quota}
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "partitions": Partition,
+    "accounts": Account,
+    "qos": Qos,
+    "quotas": Quota,
+}
 _KEYS = [field.encode_name for field in msgspec.structs.fields(ClusterFile)]
 _STEP = re.compile(r"\['(?P<name>[^']*)'\]|\[(?P<index>\d+)\]|\.?(?P<key>[^.\[]+)|\[\.\.\.\]")
 _EXPECTED = re.compile(r"expected (?P<wanted>.*?)(?:, got (?P<got>\w+))?$", re.DOTALL)
@@ -53,9 +59,10 @@ _EXAMPLES = {
     "enable_ssl": "enable_ssl: false",
     "gpu_count": "gpu_count: 8",
 }
-_PLAIN = {
+SETTINGS = {
     ("networking", "heartbeat_interval"): "heartbeat_interval",
     ("networking", "timeout"): "timeout",
+    ("networking", "offline_after"): "offline_after",
     ("networking", "retries"): "max_failed_starts",
     ("networking", "link_port"): "link_port",
     ("networking", "kill_grace"): "kill_grace",
@@ -80,19 +87,23 @@ _PLAIN = {
 
 
 def read_cluster_file(path: FilePath, strategies: Iterable[str] = ()) -> ClusterFile:
-    """Return what the file says; `strategies` are those of the site's own."""
+    """Return the content of the file; `strategies` are those of the site's own."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InvalidRequest("bad-config", f"{path} cannot be read ({error.strerror}): name another file with --config.") from error
+        raise InvalidRequest(
+            "bad-config", f"{path} cannot be read ({error.strerror}): name another file with --config."
+        ) from error
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise InvalidRequest("bad-config", f"{path} line {line}: this is no UTF-8; save the file as UTF-8.") from error
+        raise InvalidRequest(
+            "bad-config", f"{path} line {line}: this is no UTF-8; save the file as UTF-8."
+        ) from error
     return parse_cluster_file(text, str(path), strategies)
 
 
 def parse_cluster_file(text: str, name: str, strategies: Iterable[str] = ()) -> ClusterFile:
-    """Return what the text says; `name` is how sentences call the file."""
+    """Return the content of the text; `name` is the file's name in messages."""
     try:
         value, lines = read_yaml(text)
         return _Checker(lines, tuple(strategies)).file(value)
@@ -101,7 +112,7 @@ def parse_cluster_file(text: str, name: str, strategies: Iterable[str] = ()) -> 
 
 
 class _Checker:
-    """Turns plain values into checked ones, and mistakes into lines."""
+    """Turns plain values into checked ones, and mistakes into messages with lines."""
 
     def __init__(self, lines: Lines, strategies: tuple[str, ...]) -> None:
         self._lines = lines
@@ -111,7 +122,9 @@ class _Checker:
         if value is None:
             return ClusterFile()
         if not isinstance(value, Mapping):
-            raise BadYaml(1, f"the file is {_kind_of(value)} and not a table", f"begin like {_EXAMPLES['cluster']}")
+            raise BadYaml(
+                1, f"the file is {_kind_of(value)} and not a table", f"begin like {_EXAMPLES['cluster']}"
+            )
         for key in value:
             if key not in _KEYS:
                 raise BadYaml(self._lines.of((key,)), f"there is no key {key[:50]}", _nearest(key, _KEYS))
@@ -135,32 +148,54 @@ class _Checker:
 
     def _nodes(self, given: object) -> tuple[ExpectedNode, ...]:
         if not isinstance(given, list):
-            raise BadYaml(self._lines.of(("nodes",)), f"nodes is {_kind_of(given)} and not a list", f"write {_EXAMPLES['nodes']}")
+            raise BadYaml(
+                self._lines.of(("nodes",)),
+                f"nodes is {_kind_of(given)} and not a list",
+                f"write {_EXAMPLES['nodes']}",
+            )
         nodes = [self._read(one, ExpectedNode, f"nodes[{index}]") for index, one in enumerate(given)]
         seen: set[str] = set()
         for index, node in enumerate(nodes):
             if node.node_id in seen:
-                raise BadYaml(self._lines.of(("nodes", index)), f"the node {node.node_id} is there twice", "leave one out")
+                raise BadYaml(
+                    self._lines.of(("nodes", index)),
+                    f"the node {node.node_id} is there twice",
+                    "leave one out",
+                )
             seen.add(node.node_id)
         return tuple(nodes)
 
     def _table(self, given: object, key: str, kind: type[_T]) -> dict[str, _T]:
         table = self._mapping(given, key)
-        return {name: self._read({} if one is None else one, kind, f"{key}['{name}']") for name, one in table.items()}
+        return {
+            name: self._read({} if one is None else one, kind, f"{key}['{name}']")
+            for name, one in table.items()
+        }
 
     def _shares(self, given: object) -> dict[str, float]:
-        return {name: self._read(one, float, f"shares['{name}']") for name, one in self._mapping(given, "shares").items()}
+        return {
+            name: self._read(one, float, f"shares['{name}']")
+            for name, one in self._mapping(given, "shares").items()
+        }
 
     def _mapping(self, given: object, key: str) -> Mapping[str, object]:
         if not isinstance(given, Mapping):
-            raise BadYaml(self._lines.of((key,)), f"{key} is {_kind_of(given)} and not a table", f"write it as {key}: {{name: {{…}}}}")
+            raise BadYaml(
+                self._lines.of((key,)),
+                f"{key} is {_kind_of(given)} and not a table",
+                f"write it as {key}: {{name: {{…}}}}",
+            )
         for name in given:
             if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
-                raise BadYaml(self._lines.of((key, name)), f"{name[:50]!r} cannot be a name", "use letters, digits and . _ -")
+                raise BadYaml(
+                    self._lines.of((key, name)),
+                    f"{name[:50]!r} cannot be a name",
+                    "use letters, digits and . _ -",
+                )
         return given
 
     def _read(self, value: object, kind: Any, where: str) -> Any:
-        if isinstance(value, Mapping):  # a key with nothing behind it is one that was left out
+        if isinstance(value, Mapping):  # a key without a value counts as left out
             value = {key: one for key, one in value.items() if one is not None}
         try:
             return read_setting(value, kind, where)
@@ -168,16 +203,20 @@ class _Checker:
             raise self._at_line(error) from error
 
     def _at_line(self, error: InvalidRequest) -> BadYaml:
-        what, where, hint, key = (str(error.details.get(name, "")) for name in ("what", "where", "hint", "key"))
+        what, where, hint, key = (
+            str(error.details.get(name, "")) for name in ("what", "where", "hint", "key")
+        )
         path = _path_of(where)
         line = self._lines.of((*path, key) if key else path)
         if hint == "write it anew":
             last = next((part for part in reversed(path) if isinstance(part, str)), "")
-            hint = f"write it like {_EXAMPLES[last]}" if last in _EXAMPLES else "write it as the documents show"
+            hint = (
+                f"write it like {_EXAMPLES[last]}" if last in _EXAMPLES else "write it as the documents show"
+            )
         return BadYaml(line, f"{where}: {_in_words(what)}", hint)
 
     def _check(self, file: ClusterFile) -> None:
-        """Refuse what names something that there is not."""
+        """Refuse names of things that do not exist."""
         plan = file.scheduling
         strategies = (*BUILT_IN, *self._strategies)
         if plan.default_policy == CUSTOM and not plan.custom_policy:
@@ -195,7 +234,9 @@ class _Checker:
         for key in ("cert_file", "key_file"):
             named = getattr(security, key)
             if security.enable_ssl and named and not FilePath(named).is_file():
-                self._refuse(f"security.{key}", f"there is no file {named}", "name one that is there, or leave it out")
+                self._refuse(
+                    f"security.{key}", f"there is no file {named}", "name one that is there, or leave it out"
+                )
         if security.key_file and not security.cert_file:
             self._refuse("security.key_file", "a key needs its certificate", "add cert_file")
         try:
@@ -208,9 +249,9 @@ class _Checker:
 
 
 def traits_of(file: ClusterFile) -> dict[str, Any]:
-    """Return what the file says as settings of the extension, by name."""
+    """Return the content of the file as settings of the extension, by name."""
     said: dict[str, Any] = {}
-    for (part, key), trait in _PLAIN.items():
+    for (part, key), trait in SETTINGS.items():
         if (value := getattr(getattr(file, part), key)) is not None:
             said[trait] = value
     plan, cluster = file.scheduling, file.cluster
@@ -229,7 +270,7 @@ def traits_of(file: ClusterFile) -> dict[str, Any]:
 
 
 def apply(app: Any, file: ClusterFile) -> None:
-    """Set what the file says on the extension, where its own configuration says nothing; tables are put together."""
+    """Apply the file's settings where the extension's own configuration has none; tables are merged."""
     own = app.config.get("MgpuApp", {})
     for name, value in traits_of(file).items():
         if isinstance(value, dict):
@@ -250,27 +291,37 @@ def is_here(host: str) -> bool:
 
 
 def site_warnings(file: ClusterFile, serverapp: Any, *, is_alone: bool) -> list[str]:
-    """Return what the file says and this server cannot do; `is_alone` under `mgpu_master`."""
+    """Return warnings about settings that this server cannot apply; `is_alone` under `mgpu_master`."""
     warnings: list[str] = []
     place = file.cluster.master
     if is_alone and place.host and not is_here(place.host):
-        warnings.append(f"cluster.master.host {place.host} is no address of this machine: it listens on {serverapp.ip or 'a socket'}.")
+        warnings.append(
+            f"cluster.master.host {place.host} is no address of this machine: it listens on "
+            f"{serverapp.ip or 'a socket'}."
+        )
     if not is_alone and file.security.enable_ssl and not serverapp.certfile:
-        warnings.append("security.enable_ssl is for mgpu_master: give this Jupyter server ServerApp.certfile and ServerApp.keyfile.")
+        warnings.append(
+            "security.enable_ssl is for mgpu_master: give this Jupyter server ServerApp.certfile and "
+            "ServerApp.keyfile."
+        )
     return warnings
 
 
 def node_warnings(expected: Iterable[ExpectedNode], facts: NodeFacts, node_id: str) -> tuple[str, ...]:
-    """Return how a node that joined differs from what the file says of it."""
+    """Return how a node that joined differs from the file."""
     wanted = next((one for one in expected if one.node_id == node_id), None)
     if wanted is None:
         return ()
     found: list[str] = []
     if wanted.gpu_count is not None and wanted.gpu_count != len(facts.gpus):
-        found.append(f"The cluster's file says that it has {wanted.gpu_count} GPUs, and it has {len(facts.gpus)}.")
+        found.append(
+            f"The cluster's file says that it has {wanted.gpu_count} GPUs, and it has {len(facts.gpus)}."
+        )
     other = sorted({gpu.name for gpu in facts.gpus if wanted.gpu_type.lower() not in gpu.name.lower()})
     if wanted.gpu_type and other:
-        found.append(f"The cluster's file says that its GPUs are {wanted.gpu_type}, and it has {', '.join(other)}.")
+        found.append(
+            f"The cluster's file says that its GPUs are {wanted.gpu_type}, and it has {', '.join(other)}."
+        )
     if wanted.hostname and wanted.hostname.partition(".")[0].lower() != facts.host.partition(".")[0].lower():
         found.append(f"The cluster's file says that it is host {wanted.hostname}, and it is {facts.host}.")
     if wanted.ip and wanted.ip != facts.address:
@@ -280,7 +331,10 @@ def node_warnings(expected: Iterable[ExpectedNode], facts: NodeFacts, node_id: s
 
 def _scheduling(file: ClusterFile) -> dict[str, Any]:
     plan, networking = file.scheduling, file.networking
-    planning = {**msgspec.to_builtins(plan.planning or {}), **({"weights": msgspec.to_builtins(plan.weights)} if plan.weights else {})}
+    planning = {
+        **msgspec.to_builtins(plan.planning or {}),
+        **({"weights": msgspec.to_builtins(plan.weights)} if plan.weights else {}),
+    }
     retries = {
         **msgspec.to_builtins(plan.retries or {}),
         **({} if networking.backoff_base is None else {"backoff_base_s": networking.backoff_base}),
@@ -314,7 +368,9 @@ def _in_words(what: str) -> str:
     told = _EXPECTED.fullmatch(what)
     if told is None:
         return what
-    kinds = [_KINDS.get(kind, kind) + limit for kind, limit in _WANTED.findall(told["wanted"]) if kind != "null"]
+    kinds = [
+        _KINDS.get(kind, kind) + limit for kind, limit in _WANTED.findall(told["wanted"]) if kind != "null"
+    ]
     got = f", and it is {_KINDS.get(told['got'], told['got'])}" if told["got"] else ""
     return f"it must be {' or '.join(kinds)}{got}"
 
@@ -334,4 +390,6 @@ def _kind_of(value: object) -> str:
 def _nearest(word: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(word, names, 1, 0.5)
-    return f"write {near[0]}" if near else f"it is one of {', '.join(names)}" if names else "none is installed"
+    return (
+        f"write {near[0]}" if near else f"it is one of {', '.join(names)}" if names else "none is installed"
+    )

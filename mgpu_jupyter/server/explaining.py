@@ -1,4 +1,4 @@
-"""Answers "why?" beside the master: a copy is taken inside a turn, all that takes time is done on a thread of its own."""
+"""Answers "why?" outside the master: copies its state inside a turn, and works in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from mgpu_jupyter.model.explanations import Explanation, NodeOutlook
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.scheduler.explain import history
 from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_node, explain_request
-from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
+from mgpu_jupyter.scheduler.explain.snapshot import StateSnapshot
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
 
 _T = TypeVar("_T")
-CLOCKS_S = 5.0
-"""When a job started is told by its node, whose clock may be behind by a little."""
 
 
 class Ask(Protocol):
-    """Lets a question be answered from the master's state, on its thread."""
+    """Answers a question from the master's state, on its thread."""
 
     def __call__(self, question: Callable[[ClusterState], _T]) -> Awaitable[_T]:
         """Return the answer."""
@@ -43,16 +41,20 @@ class Explainer:
         """Explain a job, with what it was told before."""
         now = self._clock()
 
-        def question(state: ClusterState) -> tuple[Job, tuple[str, ...], Snapshot]:
+        def question(state: ClusterState) -> tuple[Job, tuple[str, ...], StateSnapshot]:
             job = state.jobs.get(saved.id, saved)
-            return job, history.keys_of(state, job), Snapshot(state, now)
+            return job, history.keys_of(state, job), StateSnapshot(state, now)
 
         job, keys, snapshot = await self._ask(question)
 
         def work() -> Explanation:
-            until = (job.started_at or job.ended_at or now) + CLOCKS_S
-            records = history.merged(self._reader.answers(keys), job.submitted_at, until)
-            return replace(explain_job(snapshot, job), job_id=job.id, history=tuple(records))
+            own, *shared = [self._reader.answers((key,)) for key in keys]
+            told = tuple(
+                record
+                for since, until in history.waits(job, self._reader.attempts(job.id))
+                for record in history.merged(own, shared, since, until)
+            )
+            return replace(explain_job(snapshot, job), job_id=job.id, history=told[-history.KEPT :])
 
         return await self._run(work)
 
@@ -60,17 +62,17 @@ class Explainer:
         """Explain a request that is not submitted."""
         check(spec)
         now = self._clock()
-        snapshot = await self._ask(lambda state: Snapshot(state, now))
+        snapshot = await self._ask(lambda state: StateSnapshot(state, now))
         return await self._run(lambda: explain_request(snapshot, user, spec))
 
     async def node(self, node_id: NodeId) -> NodeOutlook:
-        """Tell who is expected on a node."""
+        """Return the jobs that are expected on a node."""
         now = self._clock()
-        snapshot = await self._ask(lambda state: Snapshot(state, now))
+        snapshot = await self._ask(lambda state: StateSnapshot(state, now))
         return await self._run(lambda: explain_node(snapshot, node_id))
 
     def close(self) -> None:
-        """Finish what is under way."""
+        """Finish pending work."""
         self._thread.shutdown(wait=True)
         self._reader.close()
 

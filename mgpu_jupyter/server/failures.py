@@ -1,4 +1,4 @@
-"""Which process of a job failed first, and what it said last. Reads the end of one file; decides nothing."""
+"""Which process of a job failed first, and its last output. Reads the end of one file; decides nothing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ LAST_LINES = 5
 
 
 def failure_of(root: Path, job: Job, *, with_lines: bool) -> models.Failure | None:
-    """Return the process that failed first, with its last lines for those who may read them; None when none did."""
+    """Return the process that failed first, if any, with its last lines for those who may read them."""
     task = first_failed(job.tasks)
     if task is None:
         return None
     lines = last_lines(root, LogKey(job.id, job.attempt, task.rank)) if with_lines else ()
-    return models.Failure(rank=task.rank, node=task.node_id, exit_code=task.exit_code, signal=task.signal, last_lines=lines)
+    return models.Failure(
+        rank=task.rank, node=task.node_id, exit_code=task.exit_code, signal=task.signal, last_lines=lines
+    )
 
 
 def last_lines(root: Path, key: LogKey) -> tuple[str, ...]:
     """Return the last lines of what one rank printed, of both its streams."""
     begin = max(0, log_size(root, key) - TAIL_CHARS)
     tail = Tail()
-    tail.feed(key.rank, b"".join(run.data for run in read_runs(root, key, begin, TAIL_CHARS)).decode("utf-8", "replace"))
+    tail.feed(
+        key.rank,
+        b"".join(run.data for run in read_runs(root, key, begin, TAIL_CHARS)).decode("utf-8", "replace"),
+    )
     return tail.last_lines(key.rank, LAST_LINES)

@@ -1,7 +1,7 @@
-"""What of a master elsewhere may reach the people of this server: answers, refusals and frames as our own API gives them, nothing else.
+"""What is passed on from a foreign master to people here: answers, errors and frames as our own API has them.
 
-The master is somebody else's, and whatever passes here is said under the origin of the user's own Jupyter server. So all is refused
-that is not known to be harmless there. Pure; reads no body but that of a refusal.
+The master is somebody else's, and whatever passes appears under the origin of the user's own Jupyter server.
+So everything is refused that is not known to be harmless there. Pure; reads no body but that of an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tornado.httputil import HTTPHeaders
 
 from mgpu_agent.protocol.errors import Unavailable
 from mgpu_jupyter.api.models import ErrorBody
-from mgpu_jupyter.api.routes import NDJSON, PREFIX
+from mgpu_jupyter.api.route import NDJSON, PREFIX
 
 JSON = "application/json"
 BYTES = "application/octet-stream"
@@ -22,9 +22,9 @@ GUARD = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
 }
-"""On every answer of our own too: whatever a browser makes of one, it runs nothing and belongs to no origin."""
+"""On every answer of our own, too: a browser executes nothing of it, and it belongs to no origin."""
 SAVED = {"Content-Disposition": "attachment"}
-"""On whatever jobs wrote: a browser that is led there saves it and shows nothing."""
+"""On whatever jobs wrote: a browser saves it and shows nothing."""
 STREAMED = (NDJSON, BYTES)
 MAX_HEADER_BYTES = 32 * 1024
 MAX_JSON_BYTES = 256 * 1024 * 1024
@@ -49,17 +49,22 @@ _FRAME = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def not_mgpu() -> Unavailable:
-    """Return what is said in place of such an answer."""
-    return Unavailable("not-mgpu", "The master answered something that is not mgpu's: check where you are logged in (`mgpu login`).")
+    """Return the error in place of such an answer."""
+    return Unavailable(
+        "not-mgpu",
+        "The master answered something that is not mgpu's: check where you are logged in (`mgpu login`).",
+    )
 
 
-def passed_headers(status: int, headers: HTTPHeaders, base_url: str, *, may_be_unchanged: bool) -> dict[str, str]:
-    """Return the headers under which an answer goes on; raises where it is none of ours."""
+def passed_headers(
+    status: int, headers: HTTPHeaders, base_url: str, *, may_be_unchanged: bool
+) -> dict[str, str]:
+    """Return the headers to pass on with an answer; raises if it is not one of mgpu's."""
     if status == NOT_MODIFIED and not may_be_unchanged:
         raise not_mgpu()
     if not (200 <= status < 300 or status == NOT_MODIFIED or 400 <= status < 600):
         raise not_mgpu()
-    if "Content-Encoding" in headers:  # nobody asked for it, and nobody here knows how much it becomes
+    if "Content-Encoding" in headers:  # nobody asked for it, and its unpacked size is unknown
         raise not_mgpu()
     told = {name: value for name in headers if (value := _checked(name, headers)) is not None}
     if "Content-Length" in headers and "Content-Length" not in told:
@@ -87,16 +92,21 @@ def _checked(name: str, headers: HTTPHeaders) -> str | None:
 
 
 def _below(location: str) -> str:
-    """Return what a path of our own API names; nothing for another origin, another scheme, another place."""
+    """Return the part of a path below our own API; empty for another origin, scheme or path."""
     parts = urlsplit(location)
     below = parts.path.partition(f"/{PREFIX}/")[2]
     return (
-        below if location == parts.path and location.startswith("/") and not location.startswith("//") and _BELOW.fullmatch(below) else ""
+        below
+        if location == parts.path
+        and location.startswith("/")
+        and not location.startswith("//")
+        and _BELOW.fullmatch(below)
+        else ""
     )
 
 
 def refusal(status: int, body: bytes) -> ErrorBody:
-    """Return what the master says in place of a WebSocket; raises where that is none of our errors."""
+    """Return the master's error in place of a WebSocket; raises if it is not one of mgpu's."""
     if not 400 <= status < 600 or len(body) > MAX_REFUSAL_BYTES:
         raise not_mgpu()
     try:
@@ -106,7 +116,7 @@ def refusal(status: int, body: bytes) -> ErrorBody:
 
 
 def is_frame(message: str | bytes) -> bool:
-    """Tell whether a message of a WebSocket is one JSON object, as all that we send."""
+    """Tell whether a message of a WebSocket is one JSON object, as all of ours are."""
     if isinstance(message, bytes):
         return False
     try:
@@ -117,7 +127,9 @@ def is_frame(message: str | bytes) -> bool:
 
 
 def close_of(code: int | None, reason: str | None) -> tuple[int, str]:
-    """Return with which number and words a WebSocket is closed after the master closed its own."""
-    # Without a code the connection broke: "try again later" makes viewers come back.
+    """Return the code and reason with which to close a WebSocket after the master closed its own."""
+    # Without a code the connection broke: "try again later" makes clients come back.
     passes = code is not None and (1000 <= code < 1004 or 1007 <= code < 1015 or 3000 <= code < 5000)
-    return code if code is not None and passes else 1013, _UNPRINTABLE.sub("?", reason or "")[:MAX_REASON_BYTES]
+    return code if code is not None and passes else 1013, _UNPRINTABLE.sub("?", reason or "")[
+        :MAX_REASON_BYTES
+    ]

@@ -1,4 +1,6 @@
-"""Passes what the master did on to the server's event loop: replies, and wake-ups for those who watch. Holds no data."""
+"""Passes the master's results to the server's event loop: replies, and wake-ups for watchers. Holds no
+data.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,18 @@ from mgpu_agent.protocol.messages import InputAck
 from mgpu_jupyter.master.ports import SavedJob
 
 ANY_JOB = JobId("")
+Listener = Callable[[Sequence[SavedJob]], None]
+"""Called with every job that changed, on the loop."""
 
 
 class Watch:
-    """A flag that is raised when the thing watched changed."""
+    """A flag that is raised when the watched thing changed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for the next change; False after the time."""
+        """Wait for the next change; False after the timeout."""
         try:
             await asyncio.wait_for(self._event.wait(), timeout_s)
         except TimeoutError:
@@ -42,13 +46,14 @@ class Hub:
         self._replies: deque[Callable[[], None]] = deque()
         self._changed: deque[JobId] = deque()
         self._jobs: deque[SavedJob] = deque()
-        self.on_jobs: Callable[[list[SavedJob]], None] | None = None
-        """Hears of every job that changed, on the loop."""
+        self._listeners: list[Listener] = []
         self._is_scheduled = False
         self._watches: dict[JobId, set[Watch]] = {}
         self._typists: dict[tuple[JobId, str], Callable[[InputAck], None]] = {}
 
-    def publish(self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]) -> None:
+    def publish(
+        self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]
+    ) -> None:
         """Pass on replies to requests, changed jobs, and jobs whose output grew."""
         self._replies.extend(replies)
         self._changed.extend(saved.job.id for saved in jobs)
@@ -64,7 +69,7 @@ class Hub:
                 self._is_scheduled = False
 
     def typed(self, acks: Sequence[InputAck]) -> None:
-        """Pass on how much of what was typed was read."""
+        """Pass on how much of the typed input was read."""
 
         def deliver() -> None:
             for ack in acks:
@@ -76,13 +81,22 @@ class Hub:
 
     @contextmanager
     def typist(self, job_id: JobId, writer: str, listener: Callable[[InputAck], None]) -> Iterator[None]:
-        """Tell `listener` how much is read of what this writer types into this job; a newer one with the same name replaces it."""
+        """Call `listener` with how much is read of a writer's input for a job; a newer one replaces it."""
         self._typists[job_id, writer] = listener
         try:
             yield
         finally:
             if self._typists.get((job_id, writer)) is listener:
                 del self._typists[job_id, writer]
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Iterator[None]:
+        """Call `listener` with every job that changes."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
 
     @contextmanager
     def watch(self, job_id: JobId = ANY_JOB) -> Iterator[Watch]:
@@ -103,8 +117,9 @@ class Hub:
         while self._replies:
             self._replies.popleft()()
         jobs = [self._jobs.popleft() for _ in range(len(self._jobs))]
-        if jobs and self.on_jobs is not None:
-            self.on_jobs(jobs)
+        if jobs:
+            for listener in tuple(self._listeners):
+                listener(jobs)
         while self._changed:
             for watch in self._watches.get(self._changed.popleft(), ()):
                 watch.raise_flag()

@@ -1,7 +1,7 @@
-"""One person's input on its way to one job: checks it, sends it on with its offsets, tells how much was read. Keeps no bytes.
+"""The input of one person for one job: checked, passed on with offsets, acknowledged. Keeps no bytes.
 
-What was typed is with its sender until the job's process has read it; a sender that is ahead of that by more than the window breaks
-the rules and is cut off, so that no sender costs memory here or on the way.
+The sender keeps what was typed until the job's process has read it; a sender that is ahead of that by more
+than the window breaks the protocol and is cut off, so that no sender costs memory here or on the way.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from contextlib import contextmanager
 from mgpu_agent.protocol.errors import InvalidRequest, Unavailable
 from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.messages import InputAck
-from mgpu_jupyter.api import models
-from mgpu_jupyter.api.input import INPUT_WINDOW_BYTES, MAX_INPUT_BYTES, ResizeFrame, StdinAckFrame, StdinFrame, Typed
+from mgpu_jupyter.api import frames
+from mgpu_jupyter.api.frames import (
+    INPUT_WINDOW_BYTES,
+    MAX_INPUT_BYTES,
+    ResizeFrame,
+    StdinAckFrame,
+    StdinFrame,
+    TypedInput,
+)
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.service import Service
 
@@ -25,7 +32,7 @@ WINDOW_BYTES = 4 * INPUT_WINDOW_BYTES
 
 
 class JobStdin:
-    """Who types into one job over one connection."""
+    """The input to one job over one connection."""
 
     def __init__(self, service: Service, job_id: JobId, writer: str) -> None:
         self._service = service
@@ -39,28 +46,40 @@ class JobStdin:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Be there: what is read is told, and the job knows that somebody is with it."""
-        with self._service.hub.typist(self._job_id, self._writer, self._note), self._service.presence.attached(self._job_id):
+        """Register: progress is reported, and the job counts as attended."""
+        with (
+            self._service.hub.typist(self._job_id, self._writer, self._note),
+            self._service.presence.attached(self._job_id),
+        ):
             yield
 
-    async def take(self, frame: models.ClientFrame) -> None:
-        """Send on what somebody typed, or the size of their terminal."""
+    async def take(self, frame: frames.ClientFrame) -> None:
+        """Pass on typed input, or the size of a terminal."""
         match frame:
             case StdinFrame(offset=offset, data=data, eof=eof, attempt=attempt):
                 if len(data) > MAX_INPUT_BYTES:
-                    raise InvalidRequest("too-much-input", f"A piece of input is over {MAX_INPUT_BYTES} bytes: send smaller ones.")
+                    raise InvalidRequest(
+                        "too-much-input",
+                        f"A piece of input is over {MAX_INPUT_BYTES} bytes: send smaller ones.",
+                    )
                 end = offset + len(data)
                 if data and end - self._read > WINDOW_BYTES:
-                    raise InvalidRequest("too-much-input", "Input was sent far ahead of what the job reads: wait for its stdin_ack.")
+                    raise InvalidRequest(
+                        "too-much-input",
+                        "Input was sent far ahead of what the job reads: wait for its stdin_ack.",
+                    )
                 self._sent = max(self._sent, end)
-                await self._service.type_in(self._job_id, Typed(writer=self._writer, attempt=attempt, offset=offset, data=data, eof=eof))
+                await self._service.type_in(
+                    self._job_id,
+                    TypedInput(writer=self._writer, attempt=attempt, offset=offset, data=data, eof=eof),
+                )
             case ResizeFrame(rows=rows, columns=columns):
                 await self._service.resize(self._job_id, rows, columns)
-            case models.PingFrame():
+            case frames.PingFrame():
                 pass
 
     async def ask(self, job: Job) -> None:
-        """Ask a job whose process runs how far it has read; the answer comes by `acks`."""
+        """Ask a job whose process runs how far it has read; `acks` yields the answer."""
         is_there = any(task.rank == 0 and task.ended_at is None for task in job.tasks)
         if is_there and job.attempt != self._attempt:
             self._attempt = job.attempt
@@ -69,10 +88,10 @@ class JobStdin:
             await self._ask()
 
     async def _ask(self) -> None:
-        await self._service.type_in(self._job_id, Typed(writer=self._writer, attempt=self._attempt))
+        await self._service.type_in(self._job_id, TypedInput(writer=self._writer, attempt=self._attempt))
 
     async def acks(self) -> AsyncIterator[StdinAckFrame]:
-        """Yield how much was read, the newest word only."""
+        """Yield how much was read, only the newest state."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._event.wait(), ASK_AGAIN_S)

@@ -1,8 +1,9 @@
-"""What one user may ask of the server at once, so that nobody makes others wait: turns, rates, streams and bodies. Knows no routes.
+"""What one user may ask of the server at once: turns, rates, streams and bodies. Knows no routes.
 
-Turns are the rule: work is done for so many requests at once, and whoever waits is served user by user, so a flood delays its sender.
-Rates, streams and bodies are bounds beyond that; what passes them is refused with 429 and the time after which to come back.
-Administrators take turns like everybody and have no bounds: they could change them.
+A fixed number of requests is worked on at once, and waiting ones are served user by user, so a flood delays
+only its sender. Rates, streams and bodies are limits beyond that; what exceeds them is refused with 429 and
+the time after which to try again. Administrators take turns like everybody and have no limits: they could
+change them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from enum import StrEnum
 import msgspec
 
 from mgpu_agent.protocol.errors import Unavailable
-from mgpu_jupyter.model.limits import Limits
+from mgpu_jupyter.model.settings import Limits
 
 TOO_MANY = "too-many-requests"
 MIB = 1024 * 1024
@@ -35,7 +36,7 @@ class Cost(StrEnum):
 
 
 class Bucket(msgspec.Struct):
-    """Permits that come back with time, up to as many as may be used at once."""
+    """Permits that are renewed with time, up to as many as may be used at once."""
 
     per_s: float
     most: float
@@ -53,7 +54,7 @@ class Bucket(msgspec.Struct):
 
 
 class Turns:
-    """Lets so many requests work at once, and so many of each user; the others wait, and users are served in turn."""
+    """Limits how many requests are worked on at once, in all and for each user; users take turns."""
 
     def __init__(self, at_once: int, each: int, waiting: int) -> None:
         self._free = at_once
@@ -64,7 +65,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
-        """Wait for a turn and keep it."""
+        """Wait for a turn and hold it."""
         await self._take(user)
         try:
             yield
@@ -114,8 +115,8 @@ class Turns:
             self._waiting[user] = queue  # behind all others
 
 
-class Shares:
-    """What each user has of the server now."""
+class RequestShares:
+    """What each user uses of the server now."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -129,11 +130,11 @@ class Shares:
         self._bytes: Counter[str] = Counter()
 
     def turns(self, cost: Cost) -> Turns | None:
-        """Return where requests of this cost wait for each other."""
+        """Return the turns for requests of this cost."""
         return self._turns.get(cost)
 
     def ask(self, user: str, cost: Cost) -> None:
-        """Take one request into account, or refuse it."""
+        """Count one request, or refuse it."""
         heavy = cost is Cost.HEAVY
         per_s = self._limits.heavy_per_s if heavy else self._limits.requests_per_s
         bucket = self._buckets.get((user, heavy))
@@ -145,23 +146,23 @@ class Shares:
             raise too_many(f"you may send {per_s:g} {'heavy ' if heavy else ''}requests a second", wait_s)
 
     def begin_stream(self, user: str) -> None:
-        """Take a stream into account, or refuse it."""
+        """Count a stream, or refuse it."""
         if self._streams[user] >= self._limits.streams:
             raise too_many(f"you have {self._limits.streams} streams open", 1.0)
         self._streams[user] += 1
 
     def end_stream(self, user: str) -> None:
-        """Forget a stream."""
+        """Stop counting a stream."""
         _less(self._streams, user, 1)
 
     def begin_bytes(self, user: str, size: int) -> None:
-        """Take a body, or a piece of one, into account, or refuse it."""
+        """Count a body, or a piece of one, or refuse it."""
         if self._bytes[user] and self._bytes[user] + size > self._limits.body_mb * MIB:
             raise too_many(f"you send more than {self._limits.body_mb} MiB at once", 1.0)
         self._bytes[user] += size
 
     def end_bytes(self, user: str, size: int) -> None:
-        """Forget a body."""
+        """Stop counting a body."""
         _less(self._bytes, user, size)
 
 
@@ -172,6 +173,8 @@ def _less(counts: Counter[str], user: str, number: int) -> None:
 
 
 def too_many(why: str, wait_s: float) -> Unavailable:
-    """Return the refusal; `wait_s` is when to come back."""
+    """Return the error; `wait_s` is when to try again."""
     after_s = max(1, math.ceil(wait_s))
-    return Unavailable(TOO_MANY, f"That is too much at once ({why}): try again in {after_s} s.", {"retry_after_s": after_s})
+    return Unavailable(
+        TOO_MANY, f"That is too much at once ({why}): try again in {after_s} s.", {"retry_after_s": after_s}
+    )

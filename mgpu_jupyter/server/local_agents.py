@@ -1,4 +1,4 @@
-"""Starts the agents of this very machine, with its own GPUs or simulated ones. Jobs outlive both, and the next agent finds them."""
+"""Starts the agents of this machine, with its own GPUs or simulated ones. Jobs outlive them."""
 
 from __future__ import annotations
 
@@ -26,24 +26,26 @@ class LocalAgent(msgspec.Struct, frozen=True):
 
 
 def plan(*, simulate: str) -> tuple[LocalAgent, ...]:
-    """Return which agents to start: `2x4` means two with four simulated GPUs each; empty means this machine as it is."""
+    """Return which agents to start: `2x4` means two with four simulated GPUs each; empty, this machine."""
     if not simulate:
         node_id = re.sub(r"[^A-Za-z0-9._-]", "-", host_name()).lstrip("._-")[:63] or "local"
         return (LocalAgent(node_id),)
     match = _SIMULATE.match(simulate)
     nodes, gpus = (int(match[1]), int(match[2])) if match else (0, 0)
     if not (1 <= nodes <= MAX_SIMULATED_NODES and 0 <= gpus <= MAX_SIMULATED_GPUS):
-        raise InvalidRequest("bad-simulate", f"MgpuApp.simulate must look like 2x4 (nodes x GPUs), not {simulate!r}.")
+        raise InvalidRequest(
+            "bad-simulate", f"MgpuApp.simulate must look like 2x4 (nodes x GPUs), not {simulate!r}."
+        )
     return tuple(LocalAgent(f"node-{number}", gpus) for number in range(1, nodes + 1))
 
 
 def start(agents: tuple[LocalAgent, ...], state: Path, http_port: int) -> list[subprocess.Popen[bytes]]:
-    """Start those agents in sessions of their own; one that runs already stays, and the new one ends."""
+    """Start those agents in sessions of their own; where one runs already it stays, and the new one ends."""
     return [_start(agent, state, http_port) for agent in agents]
 
 
 def end(processes: list[subprocess.Popen[bytes]], timeout_s: float) -> None:
-    """End the agents with the server. Most heard its goodbye; jobs that still run go on under their keepers."""
+    """End the agents with the server, most of which have left already; jobs go on under their keepers."""
     for process in processes:
         try:
             process.wait(timeout_s)
@@ -58,12 +60,31 @@ def end(processes: list[subprocess.Popen[bytes]], timeout_s: float) -> None:
 
 
 def _start(agent: LocalAgent, state: Path, http_port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "mgpu_agent.cli", "--embedded", "--node-id", agent.node_id, "--master-port", str(http_port)]
+    command = [
+        sys.executable,
+        "-m",
+        "mgpu_agent.cli",
+        "--embedded",
+        "--node-id",
+        agent.node_id,
+        "--master-port",
+        str(http_port),
+    ]
     command += ["--state-dir", str(state)]
     if agent.fake_gpus is not None:
         command += ["--fake-gpus", str(agent.fake_gpus)]
     hidden = ("MGPU_TOKEN", "MGPU_URL", "MGPU_CERTIFICATE_PIN")
-    env = {name: value for name, value in os.environ.items() if name not in hidden and not name.startswith(("JUPYTER", "JPY_"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in hidden and not name.startswith(("JUPYTER", "JPY_"))
+    }
     return subprocess.Popen(
-        command, env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        env=env,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )

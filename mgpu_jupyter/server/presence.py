@@ -1,4 +1,4 @@
-"""Who is with a job that ends with its client, and since when nobody is. Cancels through the master like anybody else."""
+"""Which jobs that end with their client are attended, and since when not. Cancels through the master."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_S = 1.0
 
 
 class Presence:
-    """Counts connections of jobs; those that end with their client are ended when none was there for the grace."""
+    """Counts connections of jobs, and ends those jobs that end with their client after the grace."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class Presence:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to check."""
         self._task = asyncio.get_running_loop().create_task(self._look())
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._task is not None:
             self._task.cancel()
 
@@ -52,7 +52,7 @@ class Presence:
                 del self._counts[job_id]
 
     async def look(self) -> None:
-        """End the jobs that were alone for too long."""
+        """Cancel the jobs that were unattended for too long."""
         now = self._clock()
         alone = {job_id for job_id in await self._bound_jobs() if job_id not in self._counts}
         self._alone_since = {job_id: self._alone_since.get(job_id, now) for job_id in alone}
@@ -63,5 +63,5 @@ class Presence:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            with contextlib.suppress(MgpuError):  # a turn that came to nothing: the next look tries again
+            with contextlib.suppress(MgpuError):  # a failed turn: the next check tries again
                 await self.look()

@@ -1,6 +1,7 @@
-"""Passes requests and WebSockets of this server on to the master elsewhere, with the user's credential in place of the asker's.
+"""Relays requests and WebSockets to a master elsewhere, with the user's credential in place of the client's.
 
-Who may ask was decided before, and `foreign.py` says what of an answer is fit to go on; the body of one that is passes unaltered.
+The right to ask was checked before, and `foreign.py` decides which answers may pass; the body of one that may
+passes unchanged.
 """
 
 from __future__ import annotations
@@ -17,9 +18,27 @@ from tornado.web import RequestHandler
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError
 
 from mgpu_jupyter.api.models import ErrorBody
-from mgpu_jupyter.api.routes import PREFIX
-from mgpu_jupyter.server.foreign import JSON, MAX_JSON_BYTES, MAX_REFUSAL_BYTES, close_of, is_frame, not_mgpu, passed_headers, refusal
-from mgpu_jupyter.server.upstream import Asked, Receiver, Upstream, host_of, resolver_of, target_of, tls_of, unreachable
+from mgpu_jupyter.api.route import PREFIX
+from mgpu_jupyter.server.foreign import (
+    JSON,
+    MAX_JSON_BYTES,
+    MAX_REFUSAL_BYTES,
+    close_of,
+    is_frame,
+    not_mgpu,
+    passed_headers,
+    refusal,
+)
+from mgpu_jupyter.server.upstream import (
+    Receiver,
+    RelayedRequest,
+    Upstream,
+    host_of,
+    resolver_of,
+    target_of,
+    tls_of,
+    unreachable,
+)
 
 REQUEST_HEADERS = ("Accept", "Content-Type", "Idempotency-Key", "Last-Event-ID", "If-None-Match")
 WS_PING_S = 10.0
@@ -28,13 +47,18 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 async def relay_request(handler: RequestHandler, upstream: Upstream) -> None:
-    """Answer `handler` with what the master answers."""
+    """Answer `handler` with the master's answer."""
     request = handler.request
     headers = {name: request.headers[name] for name in REQUEST_HEADERS if name in request.headers}
-    asked = Asked(method=request.method or "GET", target=target_below(request.uri or ""), headers=headers, body=bytes(request.body))
+    asked = RelayedRequest(
+        method=request.method or "GET",
+        target=target_below(request.uri or ""),
+        headers=headers,
+        body=bytes(request.body),
+    )
     receiver = _ToHandler(handler)
     handler.relayed = receiver  # type: ignore[attr-defined]  # closed when the asker goes away
-    with contextlib.suppress(StreamClosedError):  # the asker left
+    with contextlib.suppress(StreamClosedError):  # the client left
         await upstream.request(asked, receiver)
     if not handler._finished:  # noqa: SLF001 - tornado's own word for it
         with contextlib.suppress(StreamClosedError):
@@ -50,7 +74,7 @@ def target_below(uri: str) -> str:
 
 
 class _ToHandler(Receiver):
-    """Writes an answer to the asker; the next chunk is read when this one is out."""
+    """Writes an answer to the client; the next chunk is read when this one is sent."""
 
     def __init__(self, handler: RequestHandler) -> None:
         self._handler = handler
@@ -84,7 +108,7 @@ class _ToHandler(Receiver):
         await self._handler.flush()
 
     def broke(self) -> None:
-        """Break the asker's connection too: an end would say that the answer is whole."""
+        """Break the client's connection, too: an end would mean that the answer is complete."""
         self._handler.request.connection.stream.close()  # type: ignore[union-attr]
 
     def close(self) -> None:
@@ -93,7 +117,7 @@ class _ToHandler(Receiver):
             self._stream.close()
 
 
-class Refused(Exception):
+class RelayRefused(Exception):
     """The master answered a WebSocket with an error."""
 
     def __init__(self, status: int, body: ErrorBody, retry_after: str = "") -> None:
@@ -104,7 +128,7 @@ class Refused(Exception):
 
 
 class _Far(WebSocketClientConnection):
-    """A WebSocket to the master; of what it answers instead only as much is kept as an error has."""
+    """A WebSocket to the master; of an answer without one only the size of an error is kept."""
 
     _kept = 0
 
@@ -115,7 +139,7 @@ class _Far(WebSocketClientConnection):
 
 
 async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection:
-    """Return a WebSocket to the master; raises `Refused` with what it answered instead."""
+    """Return a WebSocket to the master; raises `RelayRefused` with what it answered instead."""
     address = upstream.address()
     base = f"{'wss' if address.url.startswith('https:') else 'ws'}://{host_of(address)}"
     request = HTTPRequest(
@@ -128,24 +152,26 @@ async def open_socket(uri: str, upstream: Upstream) -> WebSocketClientConnection
         decompress_response=False,
     )
     try:
-        # tornado's `websocket_connect` does the same with a class that keeps whatever is answered.
+        # tornado's `websocket_connect` does the same with a class that keeps answers of any size.
         asked = cast("HTTPRequest", _RequestProxy(request, HTTPRequest._DEFAULTS))  # noqa: SLF001
-        far = _Far(asked, ping_interval=WS_PING_S, max_message_size=MAX_MESSAGE_BYTES, resolver=resolver_of(address))
+        far = _Far(
+            asked, ping_interval=WS_PING_S, max_message_size=MAX_MESSAGE_BYTES, resolver=resolver_of(address)
+        )
         return await far.connect_future
     except HTTPClientError as error:
         if error.response is not None and error.code < 599:
             told = refusal(error.code, error.response.body or b"")
             after = error.response.headers.get("Retry-After", "")
-            raise Refused(error.code, told, after if after.isdecimal() else "") from error
+            raise RelayRefused(error.code, told, after if after.isdecimal() else "") from error
         raise unreachable(address, error) from error
-    except WebSocketError as error:  # some success that is no WebSocket
+    except WebSocketError as error:  # a success status that is no WebSocket
         raise not_mgpu() from error
     except (OSError, StreamClosedError, TimeoutError) as error:
         raise unreachable(address, error) from error
 
 
 async def pump(socket: WebSocketClientConnection, handler: Any) -> None:
-    """Pass on what the master says until one side closes; the next message is read when this one is out."""
+    """Pass on the master's messages until one side closes; the next is read when this one is sent."""
     try:
         while (message := await socket.read_message()) is not None:
             if not is_frame(message):

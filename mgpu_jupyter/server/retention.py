@@ -1,6 +1,7 @@
-"""Retention: jobs that ended long ago, or are too many or too large, are forgotten with their output. Bounded work each round.
+"""Retention: jobs that ended long ago, or are too many or too large, are forgotten with their output.
 
-The jobs that were submitted first go first. A round looks at one page of jobs; what is left over is for the next one.
+The jobs that were submitted first are forgotten first. A round looks at one page of jobs; the rest is left to
+the next one.
 """
 
 from __future__ import annotations
@@ -10,36 +11,43 @@ import logging
 import os
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 
 import msgspec
 
 from mgpu_agent.protocol.errors import MgpuError
+from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.master.ports import Reader, SavedJob, Store
+from mgpu_jupyter.api import administration
+from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob, Store
 from mgpu_jupyter.model.cluster_file import Retention
-from mgpu_jupyter.server.purging import PAGE, forget
+from mgpu_jupyter.model.job import FINAL_STATES
+from mgpu_jupyter.server.access import Person
 from mgpu_jupyter.server.service import Service
+from mgpu_jupyter.store.disk_use import results_size
+from mgpu_jupyter.store.logs import log_files
+from mgpu_jupyter.store.results import result_directories
 
 log = logging.getLogger("mgpu.retention")
 
 DAY_S = 86_400.0
 GB = 1_000_000_000
 SOON_S = 1.0
-"""When there is more than one round takes, the next one comes so soon."""
+"""The pause before the next round when there is more than one round takes."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """What one round did."""
+    """The result of one round."""
 
     jobs: int = 0
     output_bytes: int = 0
     after: int = 0
-    """The number of the job where the next round goes on; 0 begins anew."""
+    """The number of the job at which the next round continues; 0 starts over."""
     has_more: bool = False
 
 
 async def keep_tidy(service: Service, wanted: Retention) -> None:
-    """Make a round every so often for as long as the master runs."""
+    """Make a round at intervals as long as the master runs."""
     done = Round()
     while True:
         try:
@@ -53,7 +61,7 @@ async def keep_tidy(service: Service, wanted: Retention) -> None:
 
 
 async def drop_values(service: Service, wanted: Retention) -> None:
-    """Drop values of `--env` of jobs that ended long ago, a page at a time, every so often for as long as the master runs."""
+    """Delete `--env` values of jobs that ended long ago, a page at a time, as long as the master runs."""
     after = 0
     while True:
         try:
@@ -77,7 +85,9 @@ async def tidy(service: Service, wanted: Retention, after: int = 0) -> Round:
     chosen: dict[JobId, None] = {}
     if wanted.max_age_days is not None:
         limit = service.clock() - wanted.max_age_days * DAY_S
-        chosen |= dict.fromkeys(saved.job.id for saved in page if saved.job.ended_at is not None and saved.job.ended_at <= limit)
+        chosen |= dict.fromkeys(
+            saved.job.id for saved in page if saved.job.ended_at is not None and saved.job.ended_at <= limit
+        )
     oldest = page if after == 0 else await service.look(partial(_page, after=0))
     if wanted.max_jobs is not None:
         excess = await service.look(lambda reader: reader.count_ended()) - wanted.max_jobs
@@ -85,7 +95,9 @@ async def tidy(service: Service, wanted: Retention, after: int = 0) -> Round:
     if wanted.max_output_gb is not None:
         loop = asyncio.get_running_loop()
         sizes = await loop.run_in_executor(None, _sizes, service.log_root)
-        chosen |= dict.fromkeys(_too_much([saved.job.id for saved in oldest], sizes, wanted.max_output_gb * GB))
+        chosen |= dict.fromkeys(
+            _too_much([saved.job.id for saved in oldest], sizes, wanted.max_output_gb * GB)
+        )
     jobs = list(chosen)
     is_full = len(page) == PAGE
     return Round(
@@ -113,7 +125,7 @@ def _sizes(root: Path) -> dict[str, int]:
 
 
 def _too_much(oldest: list[JobId], sizes: dict[str, int], most: float) -> list[JobId]:
-    """Return the jobs, oldest first, without whose output the rest is no more than it may be."""
+    """Return the oldest jobs without whose output the rest is within the limit."""
     total = sum(sizes.values())
     gone: list[JobId] = []
     for job_id in oldest:
@@ -123,3 +135,70 @@ def _too_much(oldest: list[JobId], sizes: dict[str, int], most: float) -> list[J
             gone.append(job_id)
             total -= size
     return gone
+
+
+PAGE = 500
+"""How many jobs are forgotten in one commit: others are served between two."""
+
+
+async def purge(
+    service: Service, person: Person, request: administration.PurgeRequest
+) -> administration.PurgeAnswer:
+    """Forget the jobs that are asked for; return what was forgotten."""
+    user = None if request.everybody else request.user or person.name
+    if user != person.name:
+        person.check_is_admin("purge the jobs of others")
+    before = service.clock() - request.older_than_s
+    jobs = size = 0
+    last: int | None = None
+    while True:
+        page = await service.look(partial(_jobs_page, wanted=_those(user, last)))
+        old = [
+            saved.job.id for saved in page if saved.job.ended_at is not None and saved.job.ended_at <= before
+        ]
+        jobs, size = jobs + len(old), size + await forget(service, old, dry_run=request.dry_run)
+        if len(page) < PAGE:
+            return administration.PurgeAnswer(jobs=jobs, output_bytes=size, dry_run=request.dry_run)
+        last = page[-1].job.number
+
+
+async def forget(service: Service, old: list[JobId], *, dry_run: bool = False) -> int:
+    """Forget these ended jobs, row first, then their output; return how many bytes that was."""
+    files = {path: job_id for job_id in old for path in log_files(service.log_root, job_id)}
+    sizes = {path: path.stat().st_size for path in files}
+    if old and not dry_run:
+        carried, owners = await service.look(partial(_inputs_and_owners, job_ids=old))
+        await service.forget_jobs(old)
+        reach("server.purge")
+        for path, job_id in files.items():
+            path.unlink(missing_ok=True)
+            service.output_shares.add(owners.get(job_id, ""), -sizes[path])
+        for job_id in old:
+            for directory in result_directories(service.place.path / "results", job_id):
+                kept = results_size(directory)
+                rmtree(directory, ignore_errors=True)
+                service.results_shares.add(owners.get(job_id, ""), -kept)
+        for user, digests in carried.items():
+            await service.folders.forget(user, digests)
+    return sum(sizes.values())
+
+
+def _jobs_page(reader: Reader, wanted: JobFilter) -> list[SavedJob]:
+    return reader.jobs(wanted)
+
+
+def _inputs_and_owners(reader: Reader, job_ids: list[JobId]) -> tuple[dict[str, list[str]], dict[JobId, str]]:
+    """Return by user which variables these jobs were given, and the owner of each job."""
+    found: dict[str, list[str]] = {}
+    owners: dict[JobId, str] = {}
+    for job_id in job_ids:
+        saved = reader.job(job_id)
+        if saved is not None:
+            owners[job_id] = saved.job.user
+            if saved.job.spec.inputs:
+                found.setdefault(saved.job.user, []).append(saved.job.spec.inputs)
+    return found, owners
+
+
+def _those(user: str | None, before: int | None) -> JobFilter:
+    return JobFilter(states=tuple(sorted(FINAL_STATES)), user=user, before=before, limit=PAGE)

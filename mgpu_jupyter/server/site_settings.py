@@ -1,4 +1,4 @@
-"""What a site wrote about scheduling, checked and turned into one value; and the strategies that it brings along. Starts nothing.
+"""The site's settings about scheduling, checked, as one value; and its own strategies. Starts nothing.
 
 A wrong setting is refused with a sentence that names it, and the nearest known key where a key is wrong.
 """
@@ -25,28 +25,39 @@ _T = TypeVar("_T")
 Table = Mapping[str, object]
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$(?P<path>.*)`)?")
 _AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
-_NAMED: dict[str, type[msgspec.Struct]] = {"partitions": Partition, "accounts": Account, "qos": Qos, "quotas": Quota}
+_NAMED: dict[str, type[msgspec.Struct]] = {
+    "partitions": Partition,
+    "accounts": Account,
+    "qos": Qos,
+    "quotas": Quota,
+}
 
 
-def scheduling_of(plain: Table, written: Table, tables: Mapping[str, Table], strategies: Iterable[str]) -> Scheduling:
-    """Return the settings: `written` is `MgpuApp.scheduling` and goes before `plain`; `tables` have names of their own."""
+def scheduling_of(
+    plain: Table, written: Table, tables: Mapping[str, Table], strategies: Iterable[str]
+) -> Scheduling:
+    """Return the settings: `written` (`MgpuApp.scheduling`) overrides `plain`; `tables` are by name."""
     values = merged(plain, written)
     for name, table in tables.items():
         if table:
             if values.get(name):
-                raise _wrong(f"{name} is set twice, by itself and within MgpuApp.scheduling", name, "leave one out")
+                raise _wrong(
+                    f"{name} is set twice, by itself and within MgpuApp.scheduling", name, "leave one out"
+                )
             values[name] = table
     for name, kind in _NAMED.items():
         named = values.get(name)
         if isinstance(named, Mapping):
-            values[name] = {_name(key, name): read_setting(one, kind, f"{name}[{key!r}]") for key, one in named.items()}
+            values[name] = {
+                _name(key, name): read_setting(one, kind, f"{name}[{key!r}]") for key, one in named.items()
+            }
     settings = read_setting(values, Scheduling, "scheduling")
     check_names(settings, (*BUILT_IN, *strategies))
     return settings
 
 
 def merged(below: Table, above: Table) -> dict[str, object]:
-    """Return both tables, table within table; what `above` says goes before."""
+    """Return both tables merged, table within table; values of `above` take precedence."""
     values = {**below, **above}
     for key, value in above.items():
         other = below.get(key)
@@ -56,7 +67,7 @@ def merged(below: Table, above: Table) -> dict[str, object]:
 
 
 def load_strategies() -> dict[str, Strategy]:
-    """Return the strategies that installed packages offer; one that cannot be had is logged and left out."""
+    """Return the strategies of installed packages; one that cannot be loaded is logged and left out."""
     found: dict[str, Strategy] = {}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         strategy = _load(point)
@@ -72,7 +83,13 @@ def _load(point: EntryPoint) -> Strategy | None:
     except Exception as error:  # noqa: BLE001 - foreign code must not keep the master from starting
         problem = f"{type(error).__name__}: {error}"
     else:
-        problem = "that name is one of mgpu's own" if point.name in BUILT_IN else "" if callable(strategy) else "it is not a function"
+        problem = (
+            "that name is one of mgpu's own"
+            if point.name in BUILT_IN
+            else ""
+            if callable(strategy)
+            else "it is not a function"
+        )
     if problem:
         log.warning("the strategy %s (%s) is left out: %s", point.name, point.value, problem)
         return None
@@ -80,7 +97,7 @@ def _load(point: EntryPoint) -> Strategy | None:
 
 
 def read_setting(value: object, kind: type[_T], where: str) -> _T:
-    """Return a setting as the value that it means, or say what is wrong with it."""
+    """Return a setting as a value, or raise what is wrong with it."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -93,15 +110,24 @@ def read_setting(value: object, kind: type[_T], where: str) -> _T:
             raise _wrong(f"there is no key {key}", f"{where}{path}", hint, key=key) from error
         told = _AT.fullmatch(str(error))
         what, path = (told["what"], told["path"] or "") if told else (str(error), "")
-        raise _wrong(what[0].lower() + what[1:].replace("`", ""), f"{where}{path}", "write it anew") from error
+        raise _wrong(
+            what[0].lower() + what[1:].replace("`", ""), f"{where}{path}", "write it anew"
+        ) from error
 
 
 def _keys_at(kind: object, path: str) -> list[str]:
     """Return the keys that a setting has at a path like `.planning.weights`."""
     for part in filter(None, path.split(".")):
-        types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)} if _is_struct(kind) else {}  # type: ignore[arg-type]
-        kind = next((one for one in (types.get(part), *get_args(types.get(part))) if _is_struct(one)), None)
-    return [field.encode_name for field in msgspec.structs.fields(kind)] if _is_struct(kind) else []  # type: ignore[arg-type]
+        found = _types_of(kind).get(part)
+        kind = next((one for one in (found, *get_args(found)) if _is_struct(one)), None)
+    return list(_types_of(kind))
+
+
+def _types_of(kind: object) -> dict[str, object]:
+    """Return the keys of a setting with their types; empty for one without keys."""
+    if not _is_struct(kind):
+        return {}
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
 
 
 def _is_struct(kind: object) -> bool:
@@ -116,16 +142,28 @@ def _name(name: object, table: str) -> str:
 
 
 def check_names(settings: Scheduling, strategies: tuple[str, ...]) -> None:
-    """Refuse what names a strategy or account that there is not, and a second default partition."""
+    """Refuse unknown strategies and accounts, and a second default partition."""
     if settings.strategy not in strategies:
-        raise _wrong(f"there is no strategy {settings.strategy}", "default_policy", _nearest(settings.strategy, strategies))
+        raise _wrong(
+            f"there is no strategy {settings.strategy}",
+            "default_policy",
+            _nearest(settings.strategy, strategies),
+        )
     for name, one in settings.partitions.items():
         if one.policy and one.policy not in strategies:
-            raise _wrong(f"there is no strategy {one.policy}", f"partitions[{name!r}].policy", _nearest(one.policy, strategies))
+            raise _wrong(
+                f"there is no strategy {one.policy}",
+                f"partitions[{name!r}].policy",
+                _nearest(one.policy, strategies),
+            )
         for key in ("allow_accounts", "deny_accounts"):
             for account in getattr(one, key):
                 if account not in settings.accounts:
-                    raise _wrong(f"there is no account {account}", f"partitions[{name!r}].{key}", _nearest(account, settings.accounts))
+                    raise _wrong(
+                        f"there is no account {account}",
+                        f"partitions[{name!r}].{key}",
+                        _nearest(account, settings.accounts),
+                    )
     defaults = [name for name, one in settings.partitions.items() if one.default]
     if len(defaults) > 1:
         raise _wrong(f"{' and '.join(defaults)} cannot both be the default", "partitions", "leave it to one")
@@ -134,7 +172,9 @@ def check_names(settings: Scheduling, strategies: tuple[str, ...]) -> None:
 def _nearest(word: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(word, names, 1, 0.5)
-    return f"write {near[0]}" if near else f"it is one of {', '.join(names)}" if names else "there are none yet"
+    return (
+        f"write {near[0]}" if near else f"it is one of {', '.join(names)}" if names else "there are none yet"
+    )
 
 
 def _wrong(what: str, where: str, hint: str, *, key: str = "") -> InvalidRequest:

@@ -1,6 +1,7 @@
-"""The master elsewhere that a relaying server speaks to: where it is now, and one request to it with back-pressure.
+"""The master elsewhere that a relay speaks to: its present address, and one request to it with back-pressure.
 
-Holds at most one chunk of an answer. The credential goes out only after the certificate was compared with its pin.
+Holds at most one chunk of an answer. The credential is sent only after the certificate was compared with its
+pin.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
-from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
+from tornado.httputil import (
+    HTTPHeaders,
+    HTTPInputError,
+    HTTPMessageDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.netutil import Resolver
 from tornado.tcpclient import TCPClient
@@ -25,11 +32,10 @@ from mgpu_agent import __version__
 from mgpu_agent.protocol.errors import MgpuError, Unavailable
 from mgpu_agent.protocol.places import find_runtime_file
 from mgpu_jupyter.api.models import ErrorBody, Health
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
+from mgpu_jupyter.client.connecting import WrongCertificate, pinned_context, socket_path, wrong_certificate
 from mgpu_jupyter.client.discovery import Address
 from mgpu_jupyter.client.login import load_login
-from mgpu_jupyter.client.pin import WrongCertificate, pinned_context, wrong_certificate
-from mgpu_jupyter.client.unix import socket_path
 from mgpu_jupyter.server.foreign import MAX_HEADER_BYTES, not_mgpu
 
 CHUNK_BYTES = 64 * 1024
@@ -38,7 +44,7 @@ NO_LIMIT = 1 << 62
 KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
-class Waits(msgspec.Struct, frozen=True, kw_only=True):
+class RelayWaits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a server that relays waits for the master elsewhere, in seconds."""
 
     connect_s: float = 5.0
@@ -47,29 +53,31 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upstream:
-    """Says where the master is; looked up for every request, since it may move or be logged out of."""
+    """Knows where the master is; looked up for every request, since it may move or the login may end."""
 
-    def __init__(self, find: Callable[[], Address], waits: Waits) -> None:
+    def __init__(self, find: Callable[[], Address], waits: RelayWaits) -> None:
         self._find = find
         self.waits = waits
 
     @classmethod
-    def of_login(cls, env: Mapping[str, str], waits: Waits) -> Upstream:
-        """Return the master that the stored login names."""
+    def of_login(cls, env: Mapping[str, str], waits: RelayWaits) -> Upstream:
+        """Return the master of the stored login."""
 
         def find() -> Address:
             login = load_login(env)
             if login is None:
                 raise Unavailable(
-                    "logged-out", "You are logged out: `mgpu login` with your line, or restart the server to have a master here."
+                    "logged-out",
+                    "You are logged out: `mgpu login` with your line, or restart the server to have a "
+                    "master here.",
                 )
             return Address(login.url, login.token, login.pin)
 
         return cls(find, waits)
 
     @classmethod
-    def of_other_server(cls, state: Path, problem: str, waits: Waits) -> Upstream:
-        """Return the other server of this user that holds the state directory; `problem` is said while it is not found."""
+    def of_other_server(cls, state: Path, problem: str, waits: RelayWaits) -> Upstream:
+        """Return this user's other server, which holds the state; `problem` is reported while it is away."""
 
         def find() -> Address:
             runtime = find_runtime_file(state)
@@ -83,8 +91,8 @@ class Upstream:
         """Return where the master is now."""
         return self._find()
 
-    async def request(self, asked: Asked, receiver: Receiver) -> None:
-        """Send one request and hand its answer on as it comes."""
+    async def request(self, asked: RelayedRequest, receiver: Receiver) -> None:
+        """Send one request and pass its answer on as it comes."""
         address = self.address()
         try:
             stream = await connect(address, self.waits)
@@ -101,7 +109,7 @@ class Upstream:
             stream.close()
 
     async def health_through(self) -> Health:
-        """Say that this server relays, to where, and how the master there is."""
+        """Return that this server relays, to where, and the health of the master there."""
         try:
             url = self.address().url
         except MgpuError as error:
@@ -114,7 +122,9 @@ class Upstream:
     async def _health(self) -> Health:
         receiver = _Collected()
         try:
-            await asyncio.wait_for(self.request(Asked(method="GET", target="health"), receiver), self.waits.health_s)
+            await asyncio.wait_for(
+                self.request(RelayedRequest(method="GET", target="health"), receiver), self.waits.health_s
+            )
             if receiver.status != 200:
                 told = msgspec.json.decode(receiver.body, type=ErrorBody)
                 raise Unavailable(told.code, told.message)
@@ -122,10 +132,12 @@ class Upstream:
         except TimeoutError as error:
             raise unreachable(self.address(), error) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Unavailable("not-mgpu", f"What answers at {self.address().url} is not an mgpu master: check the login.") from error
+            raise Unavailable(
+                "not-mgpu", f"What answers at {self.address().url} is not an mgpu master: check the login."
+            ) from error
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RelayedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to pass on; `target` is path and query below the API's prefix."""
 
     method: str
@@ -135,21 +147,21 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receiver:
-    """Takes an answer as it comes."""
+    """Receives an answer as it comes."""
 
     has_begun = False
 
     def opened(self, stream: IOStream) -> None:
-        """Hear of the connection, to close it when nobody waits for the answer any more."""
+        """Receive the connection, to close it when nobody waits for the answer any more."""
 
     async def begin(self, status: int, headers: HTTPHeaders) -> None:
-        """Take status and headers."""
+        """Receive status and headers."""
 
     async def data(self, chunk: bytes) -> None:
-        """Take some bytes; the next ones are read when this returns."""
+        """Receive some bytes; the next ones are read when this returns."""
 
     def broke(self) -> None:
-        """Hear that the rest will not come."""
+        """Note that the rest will not come."""
 
 
 class _Collected(Receiver):
@@ -168,7 +180,7 @@ class _Collected(Receiver):
 
 
 class _Delegate(HTTPMessageDelegate):
-    """Hands on what tornado parses; an error of the receiver closes the connection and is raised by whoever waits."""
+    """Passes on what tornado parses; an error of the receiver closes the connection and is raised later."""
 
     def __init__(self, receiver: Receiver, connection: HTTP1Connection) -> None:
         self._receiver = receiver
@@ -177,7 +189,9 @@ class _Delegate(HTTPMessageDelegate):
         self.is_complete = False
         self.began = asyncio.Event()
 
-    async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
+    async def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> None:
         assert isinstance(start_line, ResponseStartLine)
         self._receiver.has_begun = True
         self.began.set()
@@ -200,13 +214,15 @@ class _Delegate(HTTPMessageDelegate):
             self._connection.close()
 
 
-async def connect(address: Address, waits: Waits) -> IOStream:
-    """Return a connection whose certificate is the pinned one."""
+async def connect(address: Address, waits: RelayWaits) -> IOStream:
+    """Return a connection whose certificate matches the pin."""
     parts = urlsplit(address.url)
     if (resolver := resolver_of(address)) is not None:
         return await TCPClient(resolver=resolver).connect("localhost", 80, timeout=waits.connect_s)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    stream = await TCPClient().connect(parts.hostname or "", port, ssl_options=tls_of(address), timeout=waits.connect_s)
+    stream = await TCPClient().connect(
+        parts.hostname or "", port, ssl_options=tls_of(address), timeout=waits.connect_s
+    )
     stream.set_nodelay(True)
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE.items():
@@ -215,17 +231,17 @@ async def connect(address: Address, waits: Waits) -> IOStream:
 
 
 class _ToSocket(Resolver):
-    """Leads every name to one UNIX socket."""
+    """Resolves every name to one UNIX socket."""
 
     def initialize(self, path: str) -> None:
         self._path = path
 
-    async def resolve(self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[tuple[int, Any]]:  # noqa: ARG002
+    async def resolve(self, *_host_port_family: object) -> list[tuple[int, Any]]:
         return [(socket.AF_UNIX, self._path)]
 
 
 def resolver_of(address: Address) -> Resolver | None:
-    """Return what leads to the UNIX socket of this address, or None for one on a network."""
+    """Return the resolver for the UNIX socket of this address, or None for one on a network."""
     path = socket_path(address.url)
     return None if path is None else _ToSocket(path=path)
 
@@ -236,7 +252,7 @@ def host_of(address: Address) -> str:
 
 
 def tls_of(address: Address) -> ssl.SSLContext | None:
-    """Return how the other side proves itself, or None for plain HTTP."""
+    """Return the TLS context for this address, or None for plain HTTP."""
     if not address.url.startswith("https:"):
         return None
     return pinned_context(address.pin) if address.pin else ssl.create_default_context()
@@ -248,8 +264,8 @@ def target_of(address: Address, target: str) -> str:
 
 
 def unreachable(address: Address, error: Exception) -> MgpuError:
-    """Say in one sentence why there is no answer."""
-    cause = getattr(error, "real_error", None) or error
+    """Return an error that says in one sentence why there is no answer."""
+    cause: BaseException = (error.real_error if isinstance(error, StreamClosedError) else None) or error
     if isinstance(cause, WrongCertificate):
         return Unavailable("wrong-certificate", wrong_certificate(address.url).message)
     why = (
@@ -257,27 +273,42 @@ def unreachable(address: Address, error: Exception) -> MgpuError:
         if isinstance(cause, TimeoutError)
         else "connection refused"
         if isinstance(cause, ConnectionRefusedError)
-        else getattr(cause, "strerror", None) or "connection closed"
+        else (cause.strerror if isinstance(cause, OSError) else None) or "connection closed"
     )
     return Unavailable(
-        "master-unreachable", f"The master at {address.url} does not answer ({why}): this server tries again with every request."
+        "master-unreachable",
+        f"The master at {address.url} does not answer ({why}): this server tries again with every request.",
     )
 
 
-async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: Receiver, waits: Waits) -> None:
+async def _exchange(
+    stream: IOStream, address: Address, asked: RelayedRequest, receiver: Receiver, waits: RelayWaits
+) -> None:
     # Chunks are read one by one, and a follow has no end: no limit on the whole.
     connection = HTTP1Connection(
         stream,
         is_client=True,
         params=HTTP1ConnectionParameters(
-            no_keep_alive=True, chunk_size=CHUNK_BYTES, max_header_size=MAX_HEADER_BYTES, max_body_size=NO_LIMIT
+            no_keep_alive=True,
+            chunk_size=CHUNK_BYTES,
+            max_header_size=MAX_HEADER_BYTES,
+            max_body_size=NO_LIMIT,
         ),
     )
-    headers = HTTPHeaders({**asked.headers, "Host": host_of(address), "Authorization": f"mgpu {address.token}", "Connection": "close"})
+    headers = HTTPHeaders(
+        {
+            **asked.headers,
+            "Host": host_of(address),
+            "Authorization": f"mgpu {address.token}",
+            "Connection": "close",
+        }
+    )
     if asked.body or asked.method in ("POST", "PUT", "PATCH"):
         headers["Content-Length"] = str(len(asked.body))
     await connection.write_headers(
-        RequestStartLine(asked.method, target_of(address, asked.target), "HTTP/1.1"), headers, asked.body or None
+        RequestStartLine(asked.method, target_of(address, asked.target), "HTTP/1.1"),
+        headers,
+        asked.body or None,
     )
     connection.finish()
     delegate = _Delegate(receiver, connection)
@@ -290,7 +321,7 @@ async def _exchange(stream: IOStream, address: Address, asked: Asked, receiver: 
             raise TimeoutError
         await reading
     except StreamClosedError:
-        if delegate.error is None:  # else it was closed because of that
+        if delegate.error is None:  # otherwise it was closed because of that
             raise
     finally:
         if not reading.done():

@@ -1,6 +1,7 @@
-"""The parts of a running master, opened and wired by hand, top to bottom: lock, store, keys, files, carrier, link to nodes, runtime file.
+"""The parts of a running master, opened and wired by hand: lock, store, keys, files, link, runtime file.
 
-The one place where adapters meet; nobody else in the server knows which engine is behind a port. A provider of nodes is wired here too.
+The one place where adapters meet; nothing else in the server knows which engine is behind a port. A provider
+of nodes is wired here, too.
 """
 
 from __future__ import annotations
@@ -16,27 +17,35 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import zmq
 
 from mgpu_agent.protocol.addresses import link_address
 from mgpu_agent.protocol.errors import Unavailable
 from mgpu_agent.protocol.ids import JobId
-from mgpu_agent.protocol.places import RuntimeFile, StatePlace, boot_id, host_name, write_runtime_file
+from mgpu_agent.protocol.places import (
+    RuntimeFile,
+    StatePlace,
+    boot_id,
+    host_name,
+    make_private_dir,
+    read_private_file,
+    write_private_file,
+    write_runtime_file,
+)
 from mgpu_jupyter.engines.agents.engine import wire_agents
 from mgpu_jupyter.engines.agents.enrolment import LINK_HOST
-from mgpu_jupyter.engines.agents.records import Records
+from mgpu_jupyter.engines.agents.files import Records
+from mgpu_jupyter.master.keeping import DiskShares
 from mgpu_jupyter.master.node_calls import kept_addresses
 from mgpu_jupyter.master.node_link import Enrolment, NodeLink
 from mgpu_jupyter.master.ports import LOCAL_SCOPE
 from mgpu_jupyter.master.privacy import Privacy
-from mgpu_jupyter.master.shares import Shares
 from mgpu_jupyter.model.cluster_file import ExpectedNode
-from mgpu_jupyter.model.limits import Limits
-from mgpu_jupyter.model.settings import LinkSettings
+from mgpu_jupyter.model.settings import Limits, LinkSettings
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.scheduler.placement.strategies import Strategy
 from mgpu_jupyter.server.access import hash_token, new_token, token_row
 from mgpu_jupyter.server.joining import Listening
-from mgpu_jupyter.server.keys import KeyPair, load_keys, load_secret
 from mgpu_jupyter.store.disk_use import output_by_user, results_by_user, share_of_disk
 from mgpu_jupyter.store.logs import DEFAULT_CAP_BYTES, LogWriter
 from mgpu_jupyter.store.pieces import DEFAULT_CAP_BYTES as FOLDERS_CAP_BYTES
@@ -67,33 +76,37 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     expected: tuple[ExpectedNode, ...] = ()
     """Machines that the cluster's file lists."""
     strategies: dict[str, Strategy] = {}
-    """Ways to pick nodes that the site brought along, by name."""
+    """The site's own strategies to pick nodes, by name."""
 
 
-class Parts(NamedTuple):
-    """All that was opened."""
+class MasterParts(NamedTuple):
+    """All opened parts."""
 
     lock: int
     store: SqliteStore
     epoch: int
     results: ResultStore
     pieces: PieceStore
-    output_shares: Shares
-    results_shares: Shares
+    output_shares: DiskShares
+    results_shares: DiskShares
     link: NodeLink
     enrolment: Enrolment
     listening: Listening
     link_address: str
-    """Where nodes of this machine reach the link."""
+    """The address by which nodes of this machine reach the link."""
     turned_away: Callable[[], tuple[str, ...]]
     link_keys: KeyPair
     enrol_keys: KeyPair
 
 
 def open_parts(
-    undo: ExitStack, place: StatePlace, settings: ServiceSettings, clock: Callable[[], float], is_named_admin: Callable[[str], bool]
-) -> Parts:
-    """Open what a master needs; `undo` lets go of it."""
+    undo: ExitStack,
+    place: StatePlace,
+    settings: ServiceSettings,
+    clock: Callable[[], float],
+    is_named_admin: Callable[[str], bool],
+) -> MasterParts:
+    """Open what a master needs; `undo` closes it."""
     lock = _lock(place.path)
     undo.callback(os.close, lock)
     store = _open_store(place)
@@ -105,23 +118,29 @@ def open_parts(
     port = _bind(router, store, settings.link_port)
     limits, owners = settings.limits, store.owners()
     results = ResultStore(place.path / "results")
-    share = settings.folders_cap_bytes // 2 if limits.user_folders_bytes is None else limits.user_folders_bytes
+    share = (
+        settings.folders_cap_bytes // 2 if limits.user_folders_bytes is None else limits.user_folders_bytes
+    )
     pieces = PieceStore(place.path / "pieces", settings.folders_cap_bytes, share, is_named_admin)
 
-    def shares(limit_bytes: int | None, used: dict[str, int]) -> Shares:
-        return Shares(share_of_disk(limit_bytes, place.path, used), used, is_named_admin)
+    def shares(limit_bytes: int | None, used: dict[str, int]) -> DiskShares:
+        return DiskShares(share_of_disk(limit_bytes, place.path, used), used, is_named_admin)
 
     output_shares = shares(limits.user_output_bytes, output_by_user(place.path / "logs", owners))
     results_shares = shares(limits.user_results_bytes, results_by_user(place.path / "results", owners))
     owner = partial(_owner, store)
-    records = Records(store.bind_node_key, store.assigned_nodes, pieces.read, results, limits, results_shares, owner)
-    logs = LogWriter(place.path / "logs", cap_bytes=settings.output_cap_bytes, shares=output_shares, owner=owner)
+    records = Records(
+        store.bind_node_key, store.assigned_nodes, pieces.read, results, limits, results_shares, owner
+    )
+    logs = LogWriter(
+        place.path / "logs", cap_bytes=settings.output_cap_bytes, shares=output_shares, owner=owner
+    )
     agents = wire_agents(router, logs, records, settings.link, master_epoch=epoch, clock=clock, port=port)
     recovered = store.recover()
     agents.enrolment.recover(recovered.nodes, recovered.join_keys, enrol_keys.public)
     listening = Listening(port)
     listening.bind_kept(agents.enrolment, kept_addresses(store))
-    return Parts(
+    return MasterParts(
         lock=lock,
         store=store,
         epoch=epoch,
@@ -140,12 +159,12 @@ def open_parts(
 
 
 def own_token(place: StatePlace) -> str:
-    """Return the token of this user's programs on this machine, made once; kernels keep it over restarts and changes of mode."""
+    """Return the token of this user's programs here, made once; kernels keep it over restarts."""
     return load_secret(place.path / "keys", "token", new_token)
 
 
 def local_token(place: StatePlace, store: SqliteStore) -> str:
-    """Return the token of this machine's own user, known to the store; it stays the same over restarts, so that kernels go on."""
+    """Return the token of this machine's own user, known to the store and the same over restarts."""
     token = own_token(place)
     reader = store.reader()
     if reader.token(hash_token(token)) is None:
@@ -154,15 +173,15 @@ def local_token(place: StatePlace, store: SqliteStore) -> str:
     return token
 
 
-class Where(NamedTuple):
-    """Where a master is reached by HTTP."""
+class HttpPlace(NamedTuple):
+    """The address of a master by HTTP."""
 
     url: str
     port: int
     certificate_pin: str
 
 
-def publish(place: StatePlace, where: Where, token: str, parts: Parts) -> Path:
+def publish(place: StatePlace, where: HttpPlace, token: str, parts: MasterParts) -> Path:
     """Write the file by which programs of this user on this machine find the master, and return its path."""
     content = RuntimeFile(
         url=where.url,
@@ -182,7 +201,7 @@ def publish(place: StatePlace, where: Where, token: str, parts: Parts) -> Path:
 
 
 def _owner(store: SqliteStore, job_id: JobId) -> str:
-    """Return whose a job is, asked by the master's thread; what comes of it waits with its node while the store does not answer."""
+    """Return the owner of a job, for the master's thread; while the store does not answer, its node waits."""
     try:
         job = store.find_job(job_id)
     except Unavailable as error:
@@ -192,7 +211,7 @@ def _owner(store: SqliteStore, job_id: JobId) -> str:
 
 def _open_store(place: StatePlace) -> SqliteStore:
     path = place.path / "mgpu.db"
-    # Made by us first, so that neither it nor its journal is ever readable by others.
+    # Created by us first, so that neither it nor its journal is ever readable by others.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     return SqliteStore(path, on_network=place.on_network)
 
@@ -206,7 +225,8 @@ def _lock(state: Path) -> int:
         os.close(descriptor)
         raise Unavailable(
             "second-master",
-            f"Another server (process {owner}) runs the master of {state}: use that one, or set MGPU_STATE_DIR to another directory.",
+            f"Another server (process {owner}) runs the master of {state}: use that one, or set "
+            f"MGPU_STATE_DIR to another directory.",
         ) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -214,7 +234,7 @@ def _lock(state: Path) -> int:
 
 
 def _bind(router: Router, store: SqliteStore, wanted: int) -> int:
-    """Bind the port that was kept; the first time take the one asked for, else 8790 if it is free, else any."""
+    """Bind the saved port; at first the one asked for, else 8790 if it is free, else any."""
     kept = store.setting("link_port")
     if kept is not None:
         return router.bind(LINK_HOST, int(kept))
@@ -226,3 +246,29 @@ def _bind(router: Router, store: SqliteStore, wanted: int) -> int:
         port = router.bind(LINK_HOST, 0)
     store.set_setting("link_port", str(port))
     return port
+
+
+class KeyPair(msgspec.Struct, frozen=True):
+    """A CURVE key pair, Z85."""
+
+    public: str
+    secret: str
+
+
+def load_keys(directory: Path, name: str) -> KeyPair:
+    """Return the key pair of this name, which the first call makes."""
+
+    def make() -> str:
+        public, secret = zmq.curve_keypair()
+        return f"{public.decode()} {secret.decode()}"
+
+    public, _, secret = load_secret(directory, f"{name}.key", make).partition(" ")
+    return KeyPair(public, secret)
+
+
+def load_secret(directory: Path, name: str, make: Callable[[], str]) -> str:
+    """Return the secret of this name, which the first call makes."""
+    path = make_private_dir(directory) / name
+    if not path.exists():
+        write_private_file(path, make().encode())
+    return read_private_file(path).decode().strip()

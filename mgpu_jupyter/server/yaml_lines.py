@@ -1,4 +1,4 @@
-"""YAML as plain values, with the line on which each of them stands. Makes no objects and follows no references outside the text."""
+"""YAML as plain values with their lines. Makes no objects and follows no references outside the text."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class BadYaml(Exception):
 
 
 class Lines:
-    """Where things stand, by their path of keys and indices."""
+    """The line of each value, by its path of keys and indices."""
 
     def __init__(self) -> None:
         self._lines: dict[Path, int] = {(): 1}
 
     def put(self, path: Path, line: int) -> None:
-        """Note where a value begins."""
+        """Note the line of a value."""
         self._lines[path] = line
 
     def of(self, path: Path) -> int:
-        """Return the line of a value, or of the nearest that it would be within."""
+        """Return the line of a value, or of its nearest known parent."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
 
 
 def read_yaml(text: str) -> tuple[object, Lines]:
-    """Return the document's value and where its parts are; None for an empty one."""
+    """Return the document's value and the lines of its parts; None for an empty one."""
     if len(text) > MAX_CHARS:
         raise BadYaml(1, f"the file has more than {MAX_CHARS} characters", "split it or shorten it")
     try:
@@ -50,11 +50,21 @@ def read_yaml(text: str) -> tuple[object, Lines]:
         raise BadYaml(line, "there is a character that YAML does not allow", "take it out") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise BadYaml(mark.line + 1 if mark else 1, f"this is no YAML ({error.problem or error.context})", _syntax_hint(error)) from None
+        raise BadYaml(
+            mark.line + 1 if mark else 1,
+            f"this is no YAML ({error.problem or error.context})",
+            _syntax_hint(error),
+        ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadYaml(1, f"this is no YAML ({type(error).__name__})", "compare it with the example in the README") from None
+        raise BadYaml(
+            1,
+            f"this is no YAML ({type(error).__name__})",
+            "compare it with the example in docs/howto/cluster-file.md",
+        ) from None
     if len(documents) > 1:
-        raise BadYaml(documents[1].start_mark.line + 1, "there is a second document", "take out the line with ---")
+        raise BadYaml(
+            documents[1].start_mark.line + 1, "there is a second document", "take out the line with ---"
+        )
     reader = _Reader()
     value = reader.plain(documents[0], (), 0) if documents and documents[0] is not None else None
     return value, reader.lines
@@ -97,11 +107,13 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, object]:
         try:
-            self._constructor.flatten_mapping(node)  # what << stands for
+            self._constructor.flatten_mapping(node)  # the content of <<
         except (ConstructorError, RecursionError):
-            raise BadYaml(node.start_mark.line + 1, "<< stands for something that is no table", "name a table after it") from None
+            raise BadYaml(
+                node.start_mark.line + 1, "<< stands for something that is no table", "name a table after it"
+            ) from None
         values: dict[str, object] = {}
-        own: set[str] = set()  # beside what << brought, which may be said anew
+        own: set[str] = set()  # apart from the content of <<, which may be overridden
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
@@ -130,5 +142,7 @@ class _Reader:
         try:
             value: object = make(node)
         except (ValueError, KeyError, OverflowError):
-            raise BadYaml(line, f"{str(node.value)[:40]!r} is no {kind}", "write it anew, or put quotes around it") from None
+            raise BadYaml(
+                line, f"{str(node.value)[:40]!r} is no {kind}", "write it anew, or put quotes around it"
+            ) from None
         return value

@@ -1,4 +1,4 @@
-"""What a replay means in numbers: waiting, completion, slowdown, use. Computes only; prints and draws nothing."""
+"""The results of a replay in numbers: waiting, completion, slowdown, use. Computes only; prints nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import msgspec
 from mgpu_jupyter.simulate.world import Replay
 
 SHORTEST_RUN_S = 10.0
-"""Shorter runs count as this long for the slowdown, so that a wait of a minute is not made terrible by a run of a second."""
+"""Shorter runs count as this long for the slowdown, so that a wait of a minute before a run of a second does
+not dominate it.
+"""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     makespan_s: float
     wall_s: float
     jobs_per_s: float
-    """Replayed in a second of real time."""
+    """Jobs replayed in a second of real time."""
     passes: int
     promised: int
     late: int
@@ -49,7 +51,9 @@ def figures_of(replay: Replay) -> Figures:
         max(1.0, (start - work.submit_s + work.duration_s) / max(work.duration_s, SHORTEST_RUN_S))
         for work, start in zip(works, starts, strict=True)
     )
-    makespan = max(start + work.duration_s for work, start in zip(works, starts, strict=True)) - works[0].submit_s
+    makespan = (
+        max(start + work.duration_s for work, start in zip(works, starts, strict=True)) - works[0].submit_s
+    )
     used = sum(work.gpus * work.duration_s for work in works)
     return Figures(
         n_jobs=jobs,
@@ -103,9 +107,14 @@ def used_until(replay: Replay, user: str, at: float) -> float:
 
 
 def mean_over(curve: Curve, begin: float, end: float, parts: int) -> Curve:
-    """Return the mean of a curve over each of so many equal spans of time."""
+    """Return the mean of a curve over each of `parts` equal spans of time."""
     times, values = curve
-    areas = list(accumulate((value * (after - at) for value, (at, after) in zip(values, pairwise(times), strict=False)), initial=0.0))
+    areas = list(
+        accumulate(
+            (value * (after - at) for value, (at, after) in zip(values, pairwise(times), strict=False)),
+            initial=0.0,
+        )
+    )
 
     def area(at: float) -> float:
         last = bisect_right(times, at) - 1

@@ -1,4 +1,4 @@
-"""Draws replays: use and queue over time, and who had how much. Needs matplotlib only when something is drawn."""
+"""Draws replays: use and queue over time, and the shares of users. Loads matplotlib only to draw."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg")
 PARTS = 600
-"""As many means as there are about pixels; more cannot be seen."""
+"""About as many means as there are pixels; more cannot be seen."""
 PARTS_OF_DAY = 12
 DAY_S = 86_400.0
 COLOURS = ("#1f6fb4", "#d1603d", "#4b8b3b", "#7a5195")
@@ -35,7 +35,11 @@ def check_picture(path: Path) -> None:
 def draw_replays(path: Path, replays: Mapping[str, Replay], title: str) -> None:
     """Draw use and queue length over time, one line for each replay."""
     begin = min(replay.works[0].submit_s for replay in replays.values())
-    end = max(start + work.duration_s for one in replays.values() for work, start in zip(one.works, one.starts, strict=True))
+    end = max(
+        start + work.duration_s
+        for one in replays.values()
+        for work, start in zip(one.works, one.starts, strict=True)
+    )
     end = max(end, begin + 1.0)
     figure = _figure(2)
     use, queue = figure.subplots(2, 1, sharex=True)
@@ -52,7 +56,7 @@ def draw_replays(path: Path, replays: Mapping[str, Replay], title: str) -> None:
 
 
 def draw_users(path: Path, replay: Replay, users: Sequence[str], end: float, title: str) -> None:
-    """Draw what each user held at a time, and their part of all that was used in the day before it."""
+    """Draw the GPUs that each user held over time, and their part of all that was used in the day before."""
     begin = replay.works[0].submit_s
     parts = round((end - begin) / DAY_S * PARTS_OF_DAY)
     figure = _figure(2)
@@ -61,7 +65,10 @@ def draw_users(path: Path, replay: Replay, users: Sequence[str], end: float, tit
     used = {user: _sums(values, PARTS_OF_DAY) for user, (_, values) in held.items()}
     for user, colour in zip(users, COLOURS, strict=False):
         times, values = held[user]
-        percent = [100.0 * one / (sum(every) or 1.0) for one, every in zip(used[user], zip(*used.values(), strict=True), strict=True)]
+        percent = [
+            100.0 * one / (sum(every) or 1.0)
+            for one, every in zip(used[user], zip(*used.values(), strict=True), strict=True)
+        ]
         _line(now, (_since(begin, times), values), user, colour)
         _line(of_late, (_since(begin, times), percent), user, colour)
     now.set(title=title, ylabel="GPUs held", ylim=(0, None))
@@ -71,7 +78,7 @@ def draw_users(path: Path, replay: Replay, users: Sequence[str], end: float, tit
 
 
 def _sums(values: Sequence[float], width: int) -> list[float]:
-    """Return for each value the sum of it and the ones before it, so many in all."""
+    """Return for each value the sum of it and those before it, `width` in all."""
     sums = list(accumulate(values, initial=0.0))
     return [sums[last] - sums[max(0, last - width)] for last in range(1, len(sums))]
 
@@ -80,7 +87,9 @@ def _figure(rows: int) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise Unavailable("no-matplotlib", 'Pictures need matplotlib: pip install "mgpu-jupyter[plot]".') from None
+        raise Unavailable(
+            "no-matplotlib", 'Pictures need matplotlib: pip install "mgpu-jupyter[plot]".'
+        ) from None
     return Figure(figsize=(9.0, 2.6 * rows), dpi=110, layout="constrained")
 
 
@@ -97,7 +106,9 @@ def _line(axes: Axes, curve: Curve, label: str, colour: str) -> None:
 def _finish(figure: Figure, lowest: Axes, span_s: float, path: Path) -> None:
     lowest.set(xlabel="days", xlim=(0, span_s / DAY_S))
     try:
-        # Without the maker's version and the date the same figures give the same file.
+        # Without the program's version and the date the same figures give the same file.
         figure.savefig(path, metadata={"Software": None} if path.suffix.lower() == ".png" else {"Date": None})
     except OSError as error:
-        raise InvalidRequest("bad-picture", f"{path} cannot be written ({error.strerror}): name another file.") from None
+        raise InvalidRequest(
+            "bad-picture", f"{path} cannot be written ({error.strerror}): name another file."
+        ) from None

@@ -14,11 +14,11 @@ import msgspec
 from mgpu_agent.protocol.errors import InvalidRequest, NotFound
 
 NEEDED = ("submit_s", "duration_s", "gpus")
-KNOWN = (*NEEDED, "estimate_s", "user", "name", "job_name", "job_id")
+KNOWN = (*NEEDED, "estimate_s", "user", "name", "job_name", "job_id", "exclusive")
 MAX_GPUS = 1_000_000
 
 
-class Work(msgspec.Struct, frozen=True):
+class TraceJob(msgspec.Struct, frozen=True):
     """One job of a trace."""
 
     submit_s: float
@@ -27,9 +27,10 @@ class Work(msgspec.Struct, frozen=True):
     estimate_s: float | None = None
     user: str = ""
     name: str = ""
+    exclusive: bool = False
 
 
-def read_trace(path: Path) -> list[Work]:
+def read_trace(path: Path) -> list[TraceJob]:
     """Return the jobs of a trace in the order of their submission."""
     try:
         with (
@@ -41,23 +42,33 @@ def read_trace(path: Path) -> list[Work]:
     except FileNotFoundError:
         raise NotFound("no-trace", f"There is no file {path}: name a CSV file, plain or gzipped.") from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise InvalidRequest("bad-trace", f"{path.name} is no whole gzip file: unpack it, or fetch it again.") from None
+        raise InvalidRequest(
+            "bad-trace", f"{path.name} is no whole gzip file: unpack it, or fetch it again."
+        ) from None
     except UnicodeDecodeError:
-        raise InvalidRequest("bad-trace", f"{path.name} is no text in UTF-8: name a CSV file, plain or gzipped as .gz.") from None
+        raise InvalidRequest(
+            "bad-trace", f"{path.name} is no text in UTF-8: name a CSV file, plain or gzipped as .gz."
+        ) from None
     except OSError as error:
-        raise InvalidRequest("bad-trace", f"{path} cannot be read ({error.strerror}): name a CSV file, plain or gzipped.") from None
+        raise InvalidRequest(
+            "bad-trace", f"{path} cannot be read ({error.strerror}): name a CSV file, plain or gzipped."
+        ) from None
 
 
-def repeat_trace(works: Sequence[Work], times: int) -> list[Work]:
+def repeat_trace(works: Sequence[TraceJob], times: int) -> list[TraceJob]:
     """Return a trace several times, one after the other, with the mean gap between two jobs in between."""
     if times == 1 or len(works) < 2:
         return list(works) * times
     span = works[-1].submit_s - works[0].submit_s
     shift = span + span / (len(works) - 1)
-    return [msgspec.structs.replace(work, submit_s=work.submit_s + number * shift) for number in range(times) for work in works]
+    return [
+        msgspec.structs.replace(work, submit_s=work.submit_s + number * shift)
+        for number in range(times)
+        for work in works
+    ]
 
 
-def _works(name: str, lines: Iterable[str]) -> list[Work]:
+def _works(name: str, lines: Iterable[str]) -> list[TraceJob]:
     rows = csv.reader(lines)
     try:
         header = [column.strip() for column in next(rows, [])]
@@ -66,7 +77,9 @@ def _works(name: str, lines: Iterable[str]) -> list[Work]:
         for row in rows:
             if row:
                 if len(row) != len(header):
-                    raise _bad(name, rows.line_num, f"has {len(row)} fields where the first line names {len(header)}")
+                    raise _bad(
+                        name, rows.line_num, f"has {len(row)} fields where the first line names {len(header)}"
+                    )
                 works.append(_work(name, rows.line_num, row, columns))
     except csv.Error as error:
         raise _bad(name, rows.line_num, f"is no CSV: {error}") from None
@@ -77,10 +90,14 @@ def _works(name: str, lines: Iterable[str]) -> list[Work]:
 
 def _columns(name: str, header: list[str]) -> Mapping[str, int]:
     if not any(header):
-        raise InvalidRequest("bad-trace", f"{name} is empty: its first line names the columns, {','.join(NEEDED)} and others.")
+        raise InvalidRequest(
+            "bad-trace", f"{name} is empty: its first line names the columns, {','.join(NEEDED)} and others."
+        )
     missing = [column for column in NEEDED if column not in header]
     if missing:
-        raise InvalidRequest("bad-trace", f"{name} has no column {missing[0]}: its first line must name {', '.join(NEEDED)}.")
+        raise InvalidRequest(
+            "bad-trace", f"{name} has no column {missing[0]}: its first line must name {', '.join(NEEDED)}."
+        )
     twice = [column for column in KNOWN if header.count(column) > 1]
     if twice:
         raise InvalidRequest("bad-trace", f"{name} names the column {twice[0]} twice: name it once.")
@@ -90,7 +107,7 @@ def _columns(name: str, header: list[str]) -> Mapping[str, int]:
     return columns
 
 
-def _work(name: str, line: int, row: list[str], columns: Mapping[str, int]) -> Work:
+def _work(name: str, line: int, row: list[str], columns: Mapping[str, int]) -> TraceJob:
     submit = _number(name, line, "submit_s", row[columns["submit_s"]])
     duration = _number(name, line, "duration_s", row[columns["duration_s"]])
     gpus = _number(name, line, "gpus", row[columns["gpus"]])
@@ -99,7 +116,21 @@ def _work(name: str, line: int, row: list[str], columns: Mapping[str, int]) -> W
     text = row[columns["estimate_s"]].strip() if "estimate_s" in columns else ""
     estimate = _number(name, line, "estimate_s", text) if text else None
     user = row[columns["user"]].strip() if "user" in columns else ""
-    return Work(submit, duration, int(gpus), estimate or None, user, row[columns["name"]].strip() if "name" in columns else "")
+    return TraceJob(
+        submit,
+        duration,
+        int(gpus),
+        estimate or None,
+        user,
+        row[columns["name"]].strip() if "name" in columns else "",
+        _flag(name, line, "exclusive", row[columns["exclusive"]]) if "exclusive" in columns else False,
+    )
+
+
+def _flag(name: str, line: int, column: str, text: str) -> bool:
+    if text.strip() not in ("", "0", "1"):
+        raise _bad(name, line, f"has {column} {text.strip()}: write 1 or 0")
+    return text.strip() == "1"
 
 
 def _number(name: str, line: int, column: str, text: str) -> float:

@@ -1,1 +1,1 @@
-"""Durable state: SQLite for what must not be lost, plain files for output, memory for tests and simulation."""
+"""Durable state: SQLite for what must not be lost, files for output, memory for tests and simulation."""

@@ -1,10 +1,11 @@
-"""Output of jobs in plain files: one per rank, both streams in the order in which they came.
+"""Output of jobs in plain files: one per rank, both streams in the order of arrival.
 
-Theory of operation. `<job>.<attempt>.<rank>.log` holds the bytes. As long as all of them came from stdout there is nothing else.
-Before the first byte of stderr an index `….idx` is made; each of its records says which run of bytes came from which stream.
-Bytes are written before their record, so what the index does not cover does not count: after a crash it is cut off and sent again.
-A log that reached its cap ends with a marker line whose record is of a kind of its own (`_CUT`): from then on nothing is kept.
-The writer is the master's thread; readers open the files themselves and never ask it.
+Theory of operation. `<job>.<attempt>.<rank>.log` holds the bytes. As long as all of them are from stdout
+there is nothing else. Before the first byte of stderr an index `….idx` is made; each of its records says
+which run of bytes is from which stream. Bytes are written before their record, so what the index does not
+cover does not count: after a crash it is cut off and sent again. A log that reached its cap ends with a
+marker line whose record is of a kind of its own (`_CUT`): from then on nothing is kept. The writer is the
+master's thread; readers open the files themselves and never ask it.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT, STREAMS
 from mgpu_agent.protocol.places import make_private_dir
+from mgpu_jupyter.master.keeping import DiskShares
 from mgpu_jupyter.master.ports import LogKey
-from mgpu_jupyter.master.shares import Shares
 
 _RECORD = struct.Struct("<QQII")  # offset in the log, offset in the stream, length, stream
 _CUT = 3  # the stream of the marker's record; readers get the marker as stderr
 _BLOCK_RECORDS = 4_096
 MAX_OPEN_LOGS = 512
 IDLE_S = 30.0
-"""A log to which nothing came for so long is closed when another one is opened."""
+"""A log without new output for this long is closed when another one is opened."""
 MAX_AWAY = 4_096
-"""Of so many closed logs it is remembered how far they are, so that a long index is not read again."""
+"""For how many closed logs the sizes are remembered, so that a long index is not read again."""
 DEFAULT_CAP_BYTES = 1 << 30
 
 
-class Run(msgspec.Struct, frozen=True):
+class ByteRun(msgspec.Struct, frozen=True):
     """Bytes in a row that came from one stream."""
 
     stream: int
@@ -63,24 +64,26 @@ class LogWriter:
         root: Path,
         *,
         cap_bytes: int = DEFAULT_CAP_BYTES,
-        shares: Shares | None = None,
+        shares: DiskShares | None = None,
         owner: Callable[[JobId], str] = lambda _: "",
         opener: Callable[[str, int, int], int] = os.open,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = make_private_dir(root)
         self._cap_bytes = cap_bytes
-        """What is kept of one rank, over both streams; 0 keeps all."""
-        self._shares, self._owner = shares or Shares(), owner
-        """What users have of all logs together; whose a job is."""
+        """The most bytes kept of one rank, over both streams; 0 keeps all."""
+        self._shares, self._owner = shares or DiskShares(), owner
+        """What users have of all logs together, and the owner of a job."""
         self._open: OrderedDict[LogKey, _OpenLog] = OrderedDict()
-        """The one that was used last stands last."""
+        """The last used one is last."""
         self._away: OrderedDict[LogKey, _OpenLog] = OrderedDict()
-        """Closed for now, as they were."""
+        """Closed for now, with their state."""
         self._opener, self._clock = opener, clock
 
     def append(self, key: LogKey, stream: int, offset: int, data: bytes) -> int:
-        """Write what is new of a chunk and return how far this stream is received; a gap or a full log writes nothing."""
+        """Write the new part of a chunk and return how far this stream is; a gap or a full log writes
+        nothing.
+        """
         log = self._get(key)
         if log.is_cut:
             return NOTHING_MORE
@@ -88,12 +91,17 @@ class LogWriter:
         if offset > have or offset + len(data) <= have:
             return have
         fresh = memoryview(data)[have - offset :]
-        of_rank, of_user = self._cap_bytes - log.size if self._cap_bytes else len(fresh), self._shares.room(log.user)
+        of_rank, of_user = (
+            self._cap_bytes - log.size if self._cap_bytes else len(fresh),
+            self._shares.room(log.user),
+        )
         room = min(of_rank, of_user)
         if room > 0:
             self._write(key, log, stream, fresh[:room], have)
         if room < len(fresh):
-            marker = share_marker(self._shares.limit_bytes) if of_user < of_rank else cut_marker(self._cap_bytes)
+            marker = (
+                share_marker(self._shares.limit_bytes) if of_user < of_rank else cut_marker(self._cap_bytes)
+            )
             self._write(key, log, _CUT, memoryview(marker), 0)
             log.received, log.is_cut = dict.fromkeys(STREAMS, NOTHING_MORE), True
         return log.received[stream]
@@ -111,13 +119,13 @@ class LogWriter:
         log.received[stream] = stream_at + len(data)
 
     def received(self, key: LogKey) -> dict[int, int]:
-        """Return how far each stream is known; opens nothing that does not exist."""
+        """Return how far each stream is received; opens nothing that does not exist."""
         if key not in self._open and not log_path(self._root, key).exists():
             return {STDOUT: 0, STDERR: 0}
         return dict(self._get(key).received)
 
     def detach(self, key: LogKey) -> Callable[[], None]:
-        """Let go of the files; the call that is returned brings them to disk, on any thread."""
+        """Close the files; the returned function syncs them to disk, on any thread."""
         log = self._open.pop(key, None)
         self._away.pop(key, None)
         return (lambda: None) if log is None else (lambda: _sync_and_close(log))
@@ -142,7 +150,7 @@ class LogWriter:
         return log
 
     def _put_away(self) -> None:
-        """Close the one that was used longest ago."""
+        """Close the least recently used one."""
         key, log = self._open.popitem(last=False)
         _close(log)
         self._away[key] = log
@@ -154,13 +162,15 @@ class LogWriter:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         data_fd = self._opener(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            return self._take_up(key, data_fd) or self._read_index(data_fd, path.with_suffix(".idx"), self._owner(key.job_id))
+            return self._take_up(key, data_fd) or self._read_index(
+                data_fd, path.with_suffix(".idx"), self._owner(key.job_id)
+            )
         except OSError:
             os.close(data_fd)
             raise
 
     def _take_up(self, key: LogKey, data_fd: int) -> _OpenLog | None:
-        """Go on where a log was put away, unless it is not what it was."""
+        """Continue a log that was closed, unless its file has changed."""
         log = self._away.pop(key, None)
         if log is None or os.fstat(data_fd).st_size != log.size:
             return None
@@ -189,13 +199,17 @@ class LogWriter:
         os.ftruncate(index_fd, kept * _RECORD.size)
         os.ftruncate(data_fd, end)
         if _CUT in received:
-            return _OpenLog(data_fd, index_fd, end, dict.fromkeys(STREAMS, NOTHING_MORE), is_cut=True, user=user)
+            return _OpenLog(
+                data_fd, index_fd, end, dict.fromkeys(STREAMS, NOTHING_MORE), is_cut=True, user=user
+            )
         return _OpenLog(data_fd, index_fd, end, received, user=user)
 
     def _make_index(self, key: LogKey, log: _OpenLog) -> int:
         path = log_path(self._root, key).with_suffix(".idx")
         temporary = path.with_suffix(".new")
-        index_fd = self._opener(str(temporary), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        index_fd = self._opener(
+            str(temporary), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+        )
         if log.size:
             os.write(index_fd, _RECORD.pack(0, 0, log.size, STDOUT))
             self._shares.add(log.user, _RECORD.size)
@@ -205,13 +219,20 @@ class LogWriter:
 
 def cut_marker(cap_bytes: int) -> bytes:
     """Return the line that ends a log which reached its cap."""
-    return f"\n[mgpu: output was cut at {cap_bytes} bytes (MgpuApp.output_cap); the rest was dropped]\n".encode()
+    return (
+        f"\n[mgpu: output was cut at {cap_bytes} bytes (MgpuApp.output_cap); the rest was dropped]\n".encode()
+    )
 
 
 def share_marker(share_bytes: int) -> bytes:
     """Return the line that ends a log whose owner has as much output as one user may have."""
-    text = f"output was cut here: all of yours together reached your share of {share_bytes} bytes (limits.user_output_bytes)"
-    return f"\n[mgpu: {text}; the rest was dropped: delete old jobs with mgpu purge, or ask an administrator]\n".encode()
+    text = (
+        f"output was cut here: all of yours together reached your share of {share_bytes} bytes "
+        f"(limits.user_output_bytes)"
+    )
+    return (
+        f"\n[mgpu: {text}; the rest was dropped: delete old jobs with mgpu purge, or ask an administrator]\n"
+    ).encode()
 
 
 def log_path(root: Path, key: LogKey) -> Path:
@@ -241,9 +262,10 @@ def is_cut(root: Path, key: LogKey) -> bool:
     return last is not None and last[3] == _CUT
 
 
-def read_runs(root: Path, key: LogKey, offset: int, limit: int) -> list[Run]:
+def read_runs(root: Path, key: LogKey, offset: int, limit: int) -> list[ByteRun]:
     """Return output from `offset` on, at most `limit` bytes, cut where the stream changes."""
-    # The size is taken before the index is looked for: with no index then, all bytes up to there came from stdout.
+    # The size is read before the index is looked for: if there is no index then, all bytes up to there are
+    # from stdout.
     end = min(log_size(root, key), offset + limit)
     if end <= offset:
         return []
@@ -251,13 +273,13 @@ def read_runs(root: Path, key: LogKey, offset: int, limit: int) -> list[Run]:
     with path.open("rb", buffering=0) as file:
         data = os.pread(file.fileno(), end - offset, offset)
     end = offset + len(data)
-    runs: list[Run] = []
+    runs: list[ByteRun] = []
     for stream, start, stop in _spans(path.with_suffix(".idx"), offset, end):
         piece = data[start - offset : stop - offset]
         if runs and runs[-1].stream == stream and runs[-1].offset + len(runs[-1].data) == start:
-            runs[-1] = Run(stream, runs[-1].offset, runs[-1].data + piece)
+            runs[-1] = ByteRun(stream, runs[-1].offset, runs[-1].data + piece)
         else:
-            runs.append(Run(stream, start, piece))
+            runs.append(ByteRun(stream, start, piece))
     return runs
 
 
@@ -278,7 +300,7 @@ def _spans(index: Path, start: int, end: int) -> list[tuple[int, int, int]]:
 
 
 def _records(descriptor: int, first: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield records block by block: the index of a talkative job is large."""
+    """Yield records block by block: the index of a job with much output is large."""
     while first < count:
         block = os.pread(descriptor, min(count - first, _BLOCK_RECORDS) * _RECORD.size, first * _RECORD.size)
         if not block:  # cut shorter by a new writer while it is read
@@ -306,13 +328,15 @@ def _covered(index: Path) -> int | None:
 
 
 def _last_record(index: Path) -> tuple[int, int, int, int] | None:
-    """Return the newest record, one of nothing if there are none yet, or None without an index."""
+    """Return the newest record, an empty one if there are none yet, or None without an index."""
     try:
         with index.open("rb", buffering=0) as file:
             count = os.fstat(file.fileno()).st_size // _RECORD.size
             if count == 0:
                 return 0, 0, 0, STDOUT
-            at, stream_at, length, stream = _RECORD.unpack(os.pread(file.fileno(), _RECORD.size, (count - 1) * _RECORD.size))
+            at, stream_at, length, stream = _RECORD.unpack(
+                os.pread(file.fileno(), _RECORD.size, (count - 1) * _RECORD.size)
+            )
             return at, stream_at, length, stream
     except FileNotFoundError:
         return None

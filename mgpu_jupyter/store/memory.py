@@ -1,4 +1,4 @@
-"""The store in memory: for simulation and tests. Keeps what it is given, forgets all of it with the process."""
+"""The store in memory, for simulation and tests. Keeps what it is given until the process ends."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.model import NodeFacts
-from mgpu_jupyter.master.marks import ATTEMPTS_REMEMBERED, Mark
 from mgpu_jupyter.master.ports import (
     ANSWERS_REMEMBERED,
+    ATTEMPTS_REMEMBERED,
     ENDED_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
     LOCAL_SCOPE,
     Batch,
     JobFilter,
     JoinKey,
+    Mark,
     NodeNotes,
     Recovered,
     SavedJob,
     SavedNode,
+    SavedState,
     TokenRow,
     UserRow,
     assigned_in,
@@ -52,7 +54,7 @@ class MemoryStore:
         self._marks: dict[tuple[JobId, int, str, str], Mark] = {}
 
     def recover(self) -> Recovered:
-        """Read all that a new master must know."""
+        """Return all that a new master must know."""
         return Recovered(
             jobs=tuple(saved.job for saved in self._jobs.values() if not saved.job.state.is_final),
             nodes=tuple(
@@ -69,7 +71,9 @@ class MemoryStore:
             epoch=int(self._settings.get("epoch", "0")),
             number=max(self._number, *(saved.job.number for saved in self._jobs.values()), 0),
             memos=dict(self._memos),
-            ended=tuple(saved.job for saved in self._jobs.values() if saved.job.state.is_final)[-ENDED_REMEMBERED:],
+            ended=tuple(saved.job for saved in self._jobs.values() if saved.job.state.is_final)[
+                -ENDED_REMEMBERED:
+            ],
         )
 
     def next_master_epoch(self) -> int:
@@ -106,15 +110,22 @@ class MemoryStore:
 
     def find_by_key(self, user: str, key: str) -> Job | None:
         """Return the job that this user submitted under this key."""
-        return next((saved.job for saved in self._jobs.values() if (saved.job.user, saved.job.key) == (user, key)), None)
+        return next(
+            (saved.job for saved in self._jobs.values() if (saved.job.user, saved.job.key) == (user, key)),
+            None,
+        )
 
     def find_array(self, array_id: str) -> list[Job]:
         """Return the jobs of an array, in the order of their numbers."""
-        found = (saved.job for saved in self._jobs.values() if saved.job.array is not None and saved.job.array.id == array_id)
+        found = (
+            saved.job
+            for saved in self._jobs.values()
+            if saved.job.array is not None and saved.job.array.id == array_id
+        )
         return sorted(found, key=lambda job: job.number)
 
     def forget_jobs(self, job_ids: Sequence[JobId]) -> None:
-        """Delete all that is kept of jobs that are over; their numbers are never given again."""
+        """Delete all records of jobs that are over; their numbers are never used again."""
         self._number = max(self._number, *(saved.job.number for saved in self._jobs.values()), 0)
         for job_id in job_ids:
             self._jobs.pop(job_id, None)
@@ -124,14 +135,23 @@ class MemoryStore:
         self._marks = {key: mark for key, mark in self._marks.items() if key[0] not in gone}
 
     def drop_values(self, ended_before: float, after: int = 0) -> tuple[int, int]:
-        """Drop values of `--env` of jobs that ended before then; return how many, and where to go on (always at the end)."""
+        """Delete `--env` values of jobs that ended before then; return how many, and where to continue
+        (always the end).
+        """
         count = 0
         for job_id, saved in self._jobs.items():
             job, env = saved.job, saved.job.spec.env
-            is_old = job.state.is_final and job.ended_at is not None and job.ended_at <= ended_before and job.number > after
+            is_old = (
+                job.state.is_final
+                and job.ended_at is not None
+                and job.ended_at <= ended_before
+                and job.number > after
+            )
             if is_old and env and not saved.values_dropped:
                 blank = {name: value if name == DISPLAY_KEY else "" for name, value in env.items()}
-                self._jobs[job_id] = SavedJob(replace(job, spec=replace(job.spec, env=blank)), saved.seq, True)
+                self._jobs[job_id] = SavedJob(
+                    replace(job, spec=replace(job.spec, env=blank)), saved.seq, True
+                )
                 count += 1
         return count, 0
 
@@ -141,19 +161,23 @@ class MemoryStore:
         return assigned_in((*saved, *self._attempts.values()), key)
 
     def bind_node_key(self, node_id: NodeId, public_key: str, join_key: str | None = None) -> None:
-        """Bind a key to a node id in place of the one before; the join key that it came by is used up with it."""
-        self._keys = {name: key for name, key in self._keys.items() if key != public_key} | {node_id: public_key}
+        """Bind a key to a node id in place of the one before; this uses up the join key."""
+        self._keys = {name: key for name, key in self._keys.items() if key != public_key} | {
+            node_id: public_key
+        }
         self._revoked.pop(node_id, None)
         if join_key in self._join_keys:
             self._join_keys[join_key] = replace(self._join_keys[join_key], used_by=node_id)
 
     def add_join_key(self, key: JoinKey) -> None:
-        """Keep a key for one enrolment; those that are long over are forgotten."""
+        """Keep a key for one enrolment; those that expired long ago are forgotten."""
         oldest = key.created_at - JOIN_KEYS_REMEMBERED_S
-        self._join_keys = {name: one for name, one in self._join_keys.items() if one.expires_at >= oldest} | {key.public_key: key}
+        self._join_keys = {name: one for name, one in self._join_keys.items() if one.expires_at >= oldest} | {
+            key.public_key: key
+        }
 
     def setting(self, name: str) -> str | None:
-        """Return a value that was kept under this name."""
+        """Return the value kept under this name."""
         return self._settings.get(name)
 
     def set_setting(self, name: str, value: str) -> None:
@@ -172,7 +196,9 @@ class MemoryStore:
     def remove_user(self, name: str) -> None:
         """Forget a user and all tokens they were given."""
         self._users.pop(name, None)
-        self._tokens = {key: row for key, row in self._tokens.items() if row.user != name or row.scope == LOCAL_SCOPE}
+        self._tokens = {
+            key: row for key, row in self._tokens.items() if row.user != name or row.scope == LOCAL_SCOPE
+        }
 
     def reader(self) -> MemoryStore:
         """Return itself."""
@@ -182,6 +208,11 @@ class MemoryStore:
         """Return one job."""
         return self._jobs.get(job_id)
 
+    def states_of(self, job_ids: Sequence[JobId]) -> dict[JobId, SavedState]:
+        """Return the state of each of these jobs; unknown ones are left out."""
+        known = [self._jobs[job_id].job for job_id in job_ids if job_id in self._jobs]
+        return {job.id: SavedState(job.state, job.exit_code) for job in known}
+
     def jobs(self, wanted: JobFilter) -> list[SavedJob]:
         """Return a page, newest first."""
         found = [
@@ -190,6 +221,7 @@ class MemoryStore:
             if (not wanted.states or saved.job.state in wanted.states)
             and wanted.user in (None, saved.job.user)
             and wanted.name in (None, saved.job.spec.name)
+            and (not wanted.ids or saved.job.id in wanted.ids)
             and wanted.array in (None, saved.job.array.id if saved.job.array else None)
             and wanted.notebook in (None, saved.job.spec.origin.notebook if saved.job.spec.origin else None)
             and (wanted.since is None or saved.job.submitted_at >= wanted.since)
@@ -199,7 +231,9 @@ class MemoryStore:
 
     def changed_since(self, seq: int, limit: int) -> list[SavedJob]:
         """Return jobs that changed after `seq`, in the order of their last change."""
-        return sorted((saved for saved in self._jobs.values() if saved.seq > seq), key=lambda saved: saved.seq)[:limit]
+        return sorted(
+            (saved for saved in self._jobs.values() if saved.seq > seq), key=lambda saved: saved.seq
+        )[:limit]
 
     def count_active(self) -> dict[str, int]:
         """Return how many jobs are in each state that is not final."""
@@ -210,8 +244,10 @@ class MemoryStore:
         return counts
 
     def oldest_ended(self, after: int, limit: int) -> list[SavedJob]:
-        """Return jobs that are over with numbers above `after`, the first submitted first."""
-        found = [saved for saved in self._jobs.values() if saved.job.state.is_final and saved.job.number > after]
+        """Return ended jobs with numbers larger than `after`, the first submitted first."""
+        found = [
+            saved for saved in self._jobs.values() if saved.job.state.is_final and saved.job.number > after
+        ]
         return sorted(found, key=lambda saved: saved.job.number)[:limit]
 
     def count_ended(self) -> int:
@@ -231,7 +267,10 @@ class MemoryStore:
         """Return the steps of a job that were seen, in the order of time."""
         saved = self._jobs.get(job_id)
         kept = {job.attempt for job in self.attempts(job_id)} | ({saved.job.attempt} if saved else set())
-        return sorted((one for one in self._marks.values() if one.job_id == job_id and one.attempt in kept), key=lambda one: one.at)
+        return sorted(
+            (one for one in self._marks.values() if one.job_id == job_id and one.attempt in kept),
+            key=lambda one: one.at,
+        )
 
     def token(self, hash_: bytes) -> TokenRow | None:
         """Return the token with this hash."""
@@ -246,4 +285,4 @@ class MemoryStore:
         return self._users.get(name)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

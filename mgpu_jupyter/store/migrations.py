@@ -1,4 +1,4 @@
-"""The shape of the database, as numbered steps that only go forward."""
+"""The schema of the database, as numbered steps that only go forward."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ STEPS: tuple[str, ...] = (
     """,
     # 2: a revoked node keeps its row without a key; keys under which a node may enrol once.
     """
-    CREATE TABLE nodes_2 (id TEXT PRIMARY KEY, public_key TEXT UNIQUE, facts BLOB, revoked TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+    CREATE TABLE nodes_2 (
+        id TEXT PRIMARY KEY, public_key TEXT UNIQUE, facts BLOB, revoked TEXT NOT NULL DEFAULT ''
+    ) WITHOUT ROWID;
     INSERT INTO nodes_2 (id, public_key, facts) SELECT id, public_key, facts FROM nodes;
     DROP TABLE nodes;
     ALTER TABLE nodes_2 RENAME TO nodes;
@@ -56,7 +58,7 @@ STEPS: tuple[str, ...] = (
         used_by TEXT
     ) WITHOUT ROWID;
     """,
-    # 3: people of a shared master; their tokens go with them.
+    # 3: people of a shared master; their tokens are deleted with them.
     """
     CREATE TABLE users (name TEXT PRIMARY KEY, role TEXT NOT NULL, created_at REAL NOT NULL) WITHOUT ROWID;
     CREATE INDEX tokens_by_user ON tokens (user);
@@ -105,11 +107,13 @@ STEPS: tuple[str, ...] = (
 
 
 def check_version(connection: sqlite3.Connection) -> int:
-    """Return the step that the database is at, or refuse one of a newer mgpu; changes nothing."""
+    """Return the step of the database, or refuse one of a newer mgpu; changes nothing."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(STEPS):
         raise Unavailable(
-            "store-too-new", f"The database was written by a newer mgpu (step {version}, known: {len(STEPS)}): install that version again."
+            "store-too-new",
+            f"The database was written by a newer mgpu (step {version}, known: {len(STEPS)}): install that "
+            f"version again.",
         )
     return version
 

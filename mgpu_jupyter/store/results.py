@@ -1,6 +1,7 @@
-"""Files that jobs left for their users, as plain files: one directory for each node of an attempt, and an index once all is there.
+"""Files that jobs left for their users, as plain files: one directory for each node of an attempt, and an
+index once all is there.
 
-Files have numbers for names; what a job called them is in the index alone.
+Files have numbers as names; their real names are in the index only.
 """
 
 from __future__ import annotations
@@ -27,24 +28,26 @@ class ResultStore:
         self._root = root
 
     def directory(self, job_id: JobId, attempt: int, node_id: NodeId) -> Path:
-        """Return where files of one node are, by their numbers."""
+        """Return the directory of one node's files, which are named by number."""
         return self._root / job_id[:2] / f"{job_id}.{attempt}" / node_id
 
     def make_directory(self, job_id: JobId, attempt: int, node_id: NodeId) -> Path:
-        """Make it, empty."""
+        """Make that directory, empty."""
         make_private_dir(self._root)
         path = self.directory(job_id, attempt, node_id)
         shutil.rmtree(path, ignore_errors=True)
         return make_private_dir(path)
 
     def index(self, job_id: JobId, attempt: int, node_id: NodeId) -> Index | None:
-        """Return what a node gave, once all of it is here."""
+        """Return the index of a node's files, once all of them are here."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((self.directory(job_id, attempt, node_id) / INDEX).read_bytes(), type=Index)
+            return msgspec.json.decode(
+                (self.directory(job_id, attempt, node_id) / INDEX).read_bytes(), type=Index
+            )
         return None
 
     def finish(self, job_id: JobId, attempt: int, index: Index) -> None:
-        """Bring all files to disk, and then say so."""
+        """Bring all files to disk, and then write the index."""
         directory = self.directory(job_id, attempt, index.node_id)
         for number, kept in enumerate(index.files):
             if not kept.problem:
@@ -56,5 +59,5 @@ class ResultStore:
 
 
 def result_directories(root: Path, job_id: JobId) -> list[Path]:
-    """Return where the results of all attempts of a job are."""
+    """Return the directories with results of all attempts of a job."""
     return list((root / job_id[:2]).glob(f"{job_id}.*"))

@@ -1,7 +1,9 @@
-"""Values of `--env` in the database: sealed under a key beside it, and dropped some time after the end of their job.
+"""Values of `--env` in the database: sealed under a key beside it, and dropped some time after the end of
+their job.
 
-Whoever has the database alone (a copy, a backup) reads names and no values; who has the key too reads all. Rows that an earlier mgpu
-wrote in plain are sealed when the database is opened. Decides nothing about jobs.
+With the database alone (a copy, a backup) one reads names and no values; with the key, too, everything.
+Rows that an earlier mgpu wrote in plain text are sealed when the database is opened. Decides nothing about
+jobs.
 """
 
 from __future__ import annotations
@@ -30,19 +32,20 @@ _env_decoder = msgspec.msgpack.Decoder(dict[str, str])
 _OVER = tuple(sorted(FINAL_STATES))
 _SELECT_OVER = f"""
     SELECT number, id, spec, sealed, record FROM jobs
-    WHERE sealed IS NOT NULL AND values_dropped = 0 AND number > ? AND state IN ({", ".join("?" * len(_OVER))})
+    WHERE sealed IS NOT NULL AND values_dropped = 0 AND number > ?
+        AND state IN ({", ".join("?" * len(_OVER))})
     ORDER BY number LIMIT ?
 """  # noqa: S608 - marks only
 
 
 class EnvSafe:
-    """Splits requests into what is kept in plain and what is sealed, and puts them together again."""
+    """Splits requests into a plain and a sealed part, and joins them again."""
 
     def __init__(self, database: Path) -> None:
         self._key = load_key(make_private_dir(database.parent / "keys") / KEY_FILE)
 
     def split(self, job_id: str, spec: JobSpec) -> tuple[bytes, bytes | None]:
-        """Return a request with no values, and the values sealed."""
+        """Return a request without values, and the values sealed."""
         if not spec.env:
             return _encoder.encode(spec), None
         names = replace(spec, env=dict.fromkeys(spec.env, ""))
@@ -60,13 +63,15 @@ class EnvSafe:
         return replace(plain, env=plain.env | values), True
 
     def seal_all(self, connection: sqlite3.Connection) -> None:
-        """Seal what an earlier mgpu wrote in plain, and leave nothing of it in the file; done once."""
+        """Seal what an earlier mgpu wrote in plain text, and leave nothing of it in the file; done once."""
         if connection.execute("SELECT 1 FROM meta WHERE name = ?", (_SEALED_ALL,)).fetchone():
             return
         connection.execute("PRAGMA secure_delete = ON")
         last, found = 0, True
         while found:
-            rows = connection.execute("SELECT number, id, spec FROM jobs WHERE number > ? ORDER BY number LIMIT ?", (last, PAGE)).fetchall()
+            rows = connection.execute(
+                "SELECT number, id, spec FROM jobs WHERE number > ? ORDER BY number LIMIT ?", (last, PAGE)
+            ).fetchall()
             changed = []
             for number, job_id, blob in rows:
                 last, spec = number, _spec_decoder.decode(blob)
@@ -79,9 +84,10 @@ class EnvSafe:
         connection.execute("INSERT INTO meta VALUES (?, '1')", (_SEALED_ALL,))
 
     def drop(self, connection: sqlite3.Connection, ended_before: float, after: int) -> tuple[int, int]:
-        """Drop the values of jobs that ended before then, a page; return how many, and the number to go on from (0 at the end).
+        """Delete the values of jobs that ended before then, one page; return how many, and the number to
+        continue from (0 at the end).
 
-        What a cell displayed is told from what it printed by a value of its own, which stays.
+        The value that tells a cell's displays from what it printed stays.
         """
         rows = connection.execute(_SELECT_OVER, (after, *_OVER, PAGE)).fetchall()
         changed = []
@@ -100,9 +106,14 @@ class EnvSafe:
 
 
 def key_lost(jobs: Sequence[Job]) -> Unavailable:
-    """Return what is said when jobs that are not over cannot be given their environment."""
-    text = f"The values of --env of {len(jobs)} jobs that are not over cannot be read ({jobs[0].id} is the first)"
-    return Unavailable("key-lost", f"{text}: put keys/{KEY_FILE} of this database back, or begin anew without mgpu.db.")
+    """Return the error for jobs that are not over and whose environment cannot be read."""
+    text = (
+        f"The values of --env of {len(jobs)} jobs that are not over cannot be read ({jobs[0].id} is the "
+        f"first)"
+    )
+    return Unavailable(
+        "key-lost", f"{text}: put keys/{KEY_FILE} of this database back, or begin anew without mgpu.db."
+    )
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:

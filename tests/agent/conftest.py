@@ -26,11 +26,33 @@ class Node:
     def process(self) -> subprocess.Popen[bytes]:
         return self._running[-1]
 
-    def start(self, *arguments: str, env: dict[str, str] | None = None, fake_gpus: int | None = 2) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        fake_gpus: int | None = 2,
+        restart: bool = False,
+    ) -> subprocess.Popen[bytes]:
         gpus = () if fake_gpus is None else ("--fake-gpus", str(fake_gpus))
-        words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(self.state), "--verbose"]
+        words = [
+            sys.executable,
+            "-m",
+            "mgpu_agent.cli",
+            "--node-id",
+            "n1",
+            "--state-dir",
+            str(self.state),
+            "--verbose",
+        ]
+        if not restart:
+            words.append("--no-restart")
         with self.log.open("ab") as log:
-            process = subprocess.Popen([*words, *gpus, *arguments], stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+            process = subprocess.Popen(
+                [*words, *gpus, *arguments],
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})},
+            )
         self._running.append(process)
         return process
 
@@ -44,24 +66,34 @@ class Node:
 
     def keepers(self) -> list[psutil.Process]:
         """Return the living keepers of this node."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                words = process.cmdline()
-                if "mgpu_agent.keeper" in words and str(self.directory) in words and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return _living("mgpu_agent.keeper", str(self.directory))
+
+    def started_again(self) -> list[psutil.Process]:
+        """Return the living agents of this node that nobody started by hand."""
+        return _living("mgpu_agent.cli", str(self.state), "--again")
 
     def close(self) -> None:
         for process in self._running:
             if process.poll() is None:
                 process.terminate()
             process.wait(60)
+        for agent in self.started_again():
+            agent.terminate()
+        wait_until(lambda: not self.started_again())
         for keeper in self.keepers():
             keeper.send_signal(signal.SIGTERM)
         wait_until(lambda: not self.keepers())
+
+
+def _living(*wanted: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if set(wanted) <= set(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""A small master for the agent's tests: a real ROUTER with CURVE and an allow-list, driven by the test's own thread."""
+"""A small master for the agent's tests: a real ROUTER with CURVE and an allow-list, driven by the test's own
+thread.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ LIMIT_S = 60.0
 class SmallMaster:
     """Enrols, welcomes, launches and gathers; keeps what it was told in plain lists."""
 
-    def __init__(self, state: Path, *, port: int = 18080, epoch: int = 1, window_bytes: int = 1024 * 1024) -> None:
+    def __init__(
+        self, state: Path, *, port: int = 18080, epoch: int = 1, window_bytes: int = 1024 * 1024
+    ) -> None:
         self.epoch = epoch
         self.window_bytes = window_bytes
         self.state = state
@@ -110,7 +114,17 @@ class SmallMaster:
         """Return a line for this master; `before` are addresses to be tried first."""
         addresses = (*before, f"tcp://127.0.0.1:{self._link_port}")
         node = None if node_id is None else NodeId(node_id)
-        return write_join(JoinString(addresses, self.public_key, self._enrol_public, self._enrol_secret, time.time() + 60, "test", node))
+        return write_join(
+            JoinString(
+                addresses,
+                self.public_key,
+                self._enrol_public,
+                self._enrol_secret,
+                time.time() + 60,
+                "test",
+                node,
+            )
+        )
 
     def stop_listening(self) -> None:
         """Close the socket as a killed master would."""
@@ -151,7 +165,9 @@ class SmallMaster:
 
     def say(self, message: ToAgent, epoch: int | None = None) -> None:
         assert self._router is not None
-        self._router.send_multipart([self._peer, codec.encode(message, self.epoch if epoch is None else epoch)])
+        self._router.send_multipart(
+            [self._peer, codec.encode(message, self.epoch if epoch is None else epoch)]
+        )
 
     def forget(self, *keys: AttemptKey) -> None:
         self.say(Forget(keys=keys))
@@ -160,7 +176,9 @@ class SmallMaster:
         """Serve until the condition holds, and return what it gave."""
         give_up_at = time.monotonic() + limit_s
         while not (value := condition()):
-            assert time.monotonic() < give_up_at, f"Waited in vain; told so far: {self.statuses} {self.refusals}"
+            assert time.monotonic() < give_up_at, (
+                f"Waited in vain; told so far: {self.statuses} {self.refusals}"
+            )
             self.serve()
         return value
 
@@ -215,7 +233,9 @@ class SmallMaster:
                 for status in tasks:
                     self.statuses[status.key, status.rank] = status
                 received = tuple(OutputMark(*place, len(data)) for place, data in self.output.items())
-                self._acknowledged.update({(mark.key, mark.rank, mark.stream): mark.offset for mark in received})
+                self._acknowledged.update(
+                    {(mark.key, mark.rank, mark.stream): mark.offset for mark in received}
+                )
                 self.say(
                     Welcome(
                         cluster="test",

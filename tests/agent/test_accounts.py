@@ -1,4 +1,6 @@
-"""Jobs as accounts of their own: who may have which, and what a process that is started so finds and owns. Needs root."""
+"""Jobs as accounts of their own: who may have which, and what a process that is started so finds and owns.
+Needs root.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from mgpu_agent.process.accounts import Accounts, NoAccount
 from mgpu_agent.process.cells import RUNNER, copy_runner
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import AttemptKey, JobId
-from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.account import Account, Accounts, NoAccount
 from tests.e2e.people import open_directory
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can be another account")
@@ -29,7 +30,11 @@ def test_root_and_services_are_had_by_map_only() -> None:
         "No job runs as root on this node: submit it as another user, or"
         " its administrator can map it with `mgpu_node --map-user root=ACCOUNT`."
     )
-    for user, words in {"daemon": "an account of the system", "no such user": "no account 'no such user'", "a\0b": "no account"}.items():
+    for user, words in {
+        "daemon": "an account of the system",
+        "no such user": "no account 'no such user'",
+        "a\0b": "no account",
+    }.items():
         refusal = accounts.of(user)
         assert isinstance(refusal, NoAccount)
         assert words in refusal.message
@@ -37,7 +42,11 @@ def test_root_and_services_are_had_by_map_only() -> None:
     assert isinstance(ops, Account)
     assert isinstance(robot, Account)
     assert isinstance(nobody, Account)
-    assert (ops.uid, robot.uid, nobody.uid) == (0, pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("nobody").pw_uid)
+    assert (ops.uid, robot.uid, nobody.uid) == (
+        0,
+        pwd.getpwnam("daemon").pw_uid,
+        pwd.getpwnam("nobody").pw_uid,
+    )
 
 
 @contextlib.contextmanager

@@ -9,10 +9,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
-from mgpu_agent.protocol.ids import GpuUuid
+from mgpu_agent.config import AgentConfig
+from mgpu_agent.identity import Identity
+from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.messages import Bye, Launch, Resync, Stop
 from mgpu_agent.protocol.model import PythonWish, TaskSpec
+from mgpu_agent.whereabouts import check_named_master
 from mgpu_jupyter.client.here import Here
 from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
@@ -30,7 +35,12 @@ def is_alive(pid: int) -> bool:
 def test_hello_says_who_and_what(joined: SmallMaster, node: Node) -> None:
     hello = joined.hellos[0]
 
-    assert (hello.node_id, hello.tasks, hello.facts.pid, hello.facts.address) == ("n1", (), node.process.pid, "127.0.0.1")
+    assert (hello.node_id, hello.tasks, hello.facts.pid, hello.facts.address) == (
+        "n1",
+        (),
+        node.process.pid,
+        "127.0.0.1",
+    )
     assert hello.facts.host == Here.real().host  # what --gpu-ids without a node goes by
     assert [(gpu.uuid, gpu.index, gpu.memory_bytes, gpu.simulated) for gpu in hello.facts.gpus] == [
         (GPUS[0], 0, 24 * 1024**3, True),
@@ -45,13 +55,18 @@ def test_a_short_job_is_told_once_after_its_output(joined: SmallMaster) -> None:
     status = joined.wait_end(key)
 
     assert (joined.text(key), status.exit_code, status.signal, status.stdout_bytes) == ("hi\n", 0, None, 3)
-    assert [name for name in joined.order if name != "Heartbeat"] in (["Output", "TaskReport"], ["TaskReport", "Output", "TaskReport"])
+    assert [name for name in joined.order if name != "Heartbeat"] in (
+        ["Output", "TaskReport"],
+        ["TaskReport", "Output", "TaskReport"],
+    )
 
 
 def test_what_really_ran_is_told(joined: SmallMaster, state: Path) -> None:
     program = (
-        "import os; e = os.environ; print(e['CUDA_VISIBLE_DEVICES'], e['CUDA_DEVICE_ORDER'], e['MGPU_GPUS'], e['MGPU_JOB_ID'],"
-        " e['MGPU_ATTEMPT'], e['MGPU_EPOCH'], e['MGPU_NODE_ID'], e['PYTHONUNBUFFERED'], e['FROM_SPEC'], e['FROM_TASK'], e['PWD'],"
+        "import os; e = os.environ; print(e['CUDA_VISIBLE_DEVICES'], e['CUDA_DEVICE_ORDER'], "
+        "e['MGPU_GPUS'], e['MGPU_JOB_ID'],"
+        " e['MGPU_ATTEMPT'], e['MGPU_EPOCH'], e['MGPU_NODE_ID'], e['PYTHONUNBUFFERED'], e['FROM_SPEC'], "
+        "e['FROM_TASK'], e['PWD'],"
         " os.getcwd(), sep='|')"
     )
     key = joined.launch(
@@ -64,12 +79,27 @@ def test_what_really_ran_is_told(joined: SmallMaster, state: Path) -> None:
     )
     status = joined.wait_end(key)
 
-    assert joined.text(key) == f"1|PCI_BUS_ID|GPU-SIM-n1-1|{key.job_id}|1|{key.epoch}|n1|1|spec|task|{state}|{state}\n"
-    assert (status.node_id, status.gpus, status.cwd, status.note, status.pid > 1) == ("n1", (GPUS[1],), str(state), "", True)
+    assert (
+        joined.text(key)
+        == f"1|PCI_BUS_ID|GPU-SIM-n1-1|{key.job_id}|1|{key.epoch}|n1|1|spec|task|{state}|{state}\n"
+    )
+    assert (status.node_id, status.gpus, status.cwd, status.note, status.pid > 1) == (
+        "n1",
+        (GPUS[1],),
+        str(state),
+        "",
+        True,
+    )
 
 
 def test_secrets_of_a_server_stay_with_it(master: SmallMaster, node: Node) -> None:
-    secrets = {"MGPU_TOKEN": "s1", "MGPU_URL": "s2", "JUPYTER_TOKEN": "s3", "JPY_API_TOKEN": "s4", "JUPYTERHUB_API_TOKEN": "s5"}
+    secrets = {
+        "MGPU_TOKEN": "s1",
+        "MGPU_URL": "s2",
+        "JUPYTER_TOKEN": "s3",
+        "JPY_API_TOKEN": "s4",
+        "JUPYTERHUB_API_TOKEN": "s5",
+    }
     node.start(env={**secrets, "PLAIN": "kept"})
     master.wait(lambda: master.hellos)
     key = master.launch("env")
@@ -85,7 +115,11 @@ def test_a_missing_directory_is_said(joined: SmallMaster, node: Node) -> None:
     scratch = node.directory / "scratch" / key.job_id
 
     assert joined.text(key) == f"{scratch}\n"
-    assert status.note == f"/no/such/directory cannot be entered on this node: the job runs in {scratch}, which is kept for 7 days."
+    assert (
+        status.note
+        == f"/no/such/directory cannot be entered on this node: the job runs in {scratch}, which is kept "
+        f"for 7 days."
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +145,11 @@ def test_a_traceback_names_the_cell(joined: SmallMaster, node: Node) -> None:
     status = joined.wait_end(key)
     name = f'{node.directory}/spool/{key}.cell.py", line 2'
 
-    assert (status.exit_code, name in joined.text(key, stream=2), "raise ValueError('no')" in joined.text(key, stream=2)) == (1, True, True)
+    assert (
+        status.exit_code,
+        name in joined.text(key, stream=2),
+        "raise ValueError('no')" in joined.text(key, stream=2),
+    ) == (1, True, True)
 
 
 def test_the_python_that_was_asked_for(joined: SmallMaster, state: Path) -> None:
@@ -127,7 +165,12 @@ def test_the_python_that_was_asked_for(joined: SmallMaster, state: Path) -> None
     (refusal,) = joined.wait(lambda: joined.refusals)
 
     assert pythons == [str(same), sys.executable, str(other)]
-    assert (refusal.key, refusal.code, refusal.fault, refusal.exit_code) == (missing, "no-python", "node", 127)
+    assert (refusal.key, refusal.code, refusal.fault, refusal.exit_code) == (
+        missing,
+        "no-python",
+        "node",
+        127,
+    )
 
 
 def test_launches_that_cannot_be(joined: SmallMaster) -> None:
@@ -175,7 +218,11 @@ def test_much_output_arrives_whole_within_the_window(master: SmallMaster, node: 
     master.wait_end(quiet)
 
     assert master.text(loud) == "".join(f"{n:050d}\n" for n in range(60000))
-    assert (master.text(loud, stream=2), master.text(quiet), status.exit_code) == ("e" * 500_000 + "\n", "quiet\n", 0)
+    assert (master.text(loud, stream=2), master.text(quiet), status.exit_code) == (
+        "e" * 500_000 + "\n",
+        "quiet\n",
+        0,
+    )
     assert master.unacknowledged_peak <= 100_000
 
 
@@ -228,111 +275,6 @@ def test_forget_deletes_the_files(joined: SmallMaster, node: Node) -> None:
     assert [status.key for status in joined.hellos[-1].tasks] == [running]
 
 
-def test_a_master_that_comes_back_is_greeted_with_all_tasks(joined: SmallMaster, state: Path) -> None:
-    running = joined.launch("sh", "-c", "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after; exit 6")
-    joined.wait(lambda: joined.text(running) == "before\n")
-    ended = joined.launch("echo", "ended")
-    final = joined.wait_end(ended)
-    joined.stop_listening()
-    (state / "go").touch()
-    wait_until(lambda: any(path.read_text() == "before\nafter\n" for path in (state / "nodes/n1/spool").iterdir()))
-    joined.epoch = 2
-    joined.listen()
-    joined.wait(lambda: len(joined.hellos) == 2)
-    hello = joined.hellos[-1]
-
-    assert [status.key for status in hello.tasks] == [running, ended]
-    assert hello.tasks[1] == final
-    assert (joined.wait_end(running).exit_code, joined.text(running)) == (6, "before\nafter\n")
-
-
-def test_an_older_master_is_not_obeyed(joined: SmallMaster) -> None:
-    spec = joined.spec("true")
-    joined.say(Launch(spec=spec), epoch=0)
-    newer = joined.launch("true")
-    joined.wait_end(newer)
-
-    assert (spec.key, 0) not in joined.statuses
-
-
-def test_a_master_that_lost_its_list_of_nodes_gets_a_new_enrolment(joined: SmallMaster) -> None:
-    joined.stop_listening()
-    joined.forget_nodes()
-    joined.listen()
-    joined.wait(lambda: len(joined.hellos) == 2)
-
-    assert joined.order.count("Enrol") == 2
-
-
-def test_jobs_go_on_when_the_agent_is_killed(joined: SmallMaster, node: Node, state: Path) -> None:
-    loop = "echo begin; while [ ! -e go ]; do sleep 0.02; done; seq 1 50000; exit 9"
-    key = joined.launch("sh", "-c", loop, gpus=(GPUS[0],))
-    joined.wait(lambda: joined.text(key) == "begin\n")
-    started = joined.wait_running(key)
-    (keeper,) = node.keepers()
-    node.kill()
-    alive = is_alive(started.pid)
-    (state / "go").touch()
-    wait_until(lambda: not is_alive(started.pid))
-    node.start()
-    joined.wait(lambda: len(joined.hellos) == 2)
-    (told,) = joined.hellos[-1].tasks
-    status = joined.wait_end(key)
-
-    assert (alive, [process.pid for process in node.keepers()]) == (True, [keeper.pid])
-    assert (told.pid, told.started_at, status.exit_code, status.lost) == (started.pid, started.started_at, 9, False)
-    assert joined.text(key) == "begin\n" + "".join(f"{n}\n" for n in range(1, 50001))
-    assert joined.hellos[0].facts.incarnation == joined.hellos[1].facts.incarnation
-
-
-def test_a_killed_keeper_is_replaced_and_its_jobs_are_told_as_lost(joined: SmallMaster, node: Node) -> None:
-    key = joined.launch("sh", "-c", "echo out; exec sleep 300", gpus=(GPUS[0],))
-    joined.wait(lambda: joined.text(key) == "out\n")
-    pid = joined.wait_running(key).pid
-    (keeper,) = node.keepers()
-    keeper.kill()
-    status = joined.wait_end(key)
-    again = joined.launch("echo", "again", gpus=(GPUS[0],))
-    joined.wait_end(again)
-
-    assert (status.exit_code, status.signal, status.reason, status.lost, is_alive(pid)) == (None, 9, "keeper lost", True, False)
-    assert joined.text(again) == "again\n"
-
-
-def test_both_killed_leave_nothing_running_when_the_node_is_offered_again(joined: SmallMaster, node: Node) -> None:
-    key = joined.launch("sh", "-c", "setsid sleep 300 & exec sleep 300")
-    pid = joined.wait_running(key).pid
-    (keeper,) = node.keepers()
-    node.process.kill()
-    keeper.kill()
-    node.process.wait(60)
-    node.start()
-    joined.wait(lambda: len(joined.hellos) == 2)
-    (status,) = joined.hellos[-1].tasks
-
-    assert is_alive(pid) is False
-    assert (status.key, status.exit_code, status.signal, status.reason, status.lost) == (key, None, 9, "agent and keeper were lost", True)
-
-
-def test_an_unforgotten_end_is_told_by_the_next_agent(joined: SmallMaster, node: Node) -> None:
-    key = joined.launch("sh", "-c", "exit 4")
-    status = joined.wait_end(key)
-    code = node.terminate()
-    wait_until(lambda: not node.keepers())
-    node.start()
-    joined.wait(lambda: len(joined.hellos) == 2)
-
-    assert (code, joined.hellos[-1].tasks, len(joined.farewells)) == (0, (status,), 1)
-
-
-def test_sigterm_leaves_jobs_to_the_keeper(joined: SmallMaster, node: Node) -> None:
-    key = joined.launch("sleep", "300")
-    pid = joined.wait_running(key).pid
-    code = node.terminate()
-
-    assert (code, is_alive(pid), len(node.keepers())) == (0, True, 1)
-
-
 def test_readings_come_and_rise_under_load(joined: SmallMaster) -> None:
     joined.launch("sleep", "300", gpus=(GPUS[0],))
 
@@ -350,7 +292,9 @@ def test_readings_come_and_rise_under_load(joined: SmallMaster) -> None:
 def test_a_second_agent_says_so(joined: SmallMaster, node: Node, state: Path) -> None:
     words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(state)]
     plain = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    embedded = subprocess.run([*words, "--embedded"], capture_output=True, text=True, timeout=120, check=False)
+    embedded = subprocess.run(
+        [*words, "--embedded"], capture_output=True, text=True, timeout=120, check=False
+    )
     sentence = "The agent of node n1 is already running.\n"
 
     assert [(run.returncode, run.stderr) for run in (plain, embedded)] == [(1, sentence), (0, sentence)]
@@ -367,7 +311,9 @@ def test_an_embedded_agent_ends_with_bye(master: SmallMaster, node: Node) -> Non
     assert (node.directory / "agent.log").stat().st_mode & 0o777 == 0o600
 
 
-START_ONE = "of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again.\n"
+START_ONE = (
+    "of yours runs on this machine: start one with mgpu_master or JupyterLab, then start mgpu_node again.\n"
+)
 NEEDS_A_LINE = "run `mgpu join-token` there and start mgpu_node with the line it prints.\n"
 
 
@@ -376,7 +322,10 @@ NEEDS_A_LINE = "run `mgpu join-token` there and start mgpu_node with the line it
     [
         ([], f"No mgpu master {START_ONE}"),
         (["--master-port", "1"], f"No mgpu master on port 1 {START_ONE}"),
-        (["--master-host", "gpu.example.com"], f"This machine is not enrolled with the master on gpu.example.com: {NEEDS_A_LINE}"),
+        (
+            ["--master-host", "gpu.example.com"],
+            f"This machine is not enrolled with the master on gpu.example.com: {NEEDS_A_LINE}",
+        ),
     ],
 )
 def test_without_a_master_there_is_one_sentence(state: Path, arguments: list[str], sentence: str) -> None:
@@ -387,10 +336,32 @@ def test_without_a_master_there_is_one_sentence(state: Path, arguments: list[str
     assert (run.returncode, run.stderr, run.stdout) == (1, sentence, "")
 
 
+def test_who_waits_for_a_master_says_so(state: Path) -> None:
+    words = [sys.executable, "-m", "mgpu_agent.cli", "--node-id", "n1", "--state-dir", str(state)]
+    env = os.environ | {"MGPU_MASTER_WAIT": "2"}
+    run = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=env)
+
+    waits = "No mgpu master of yours runs on this machine yet: waiting 2 s for one to start.\n"
+    assert (run.returncode, run.stderr) == (1, f"{waits}No mgpu master {START_ONE}")
+
+
+def test_another_master_than_that_of_the_enrolment_is_refused(joined: SmallMaster, node: Node) -> None:
+    wait_until((node.directory / "enrolment.json").exists)
+    enrolment = Identity(node.directory).enrolment
+    assert enrolment is not None
+    config = AgentConfig(node_id=NodeId("n1"), state=node.directory, master_host="no.such.host.invalid")
+    with pytest.raises(
+        InvalidRequest, match=r"^This node is enrolled with the master at .*, not with one on no"
+    ):
+        check_named_master(config, enrolment)
+    check_named_master(replace(config, master_host=None), enrolment)
+
+
 def test_state_is_private(joined: SmallMaster, node: Node) -> None:
     wait_until((node.directory / "enrolment.json").exists)
     modes = {
-        path.name: path.stat().st_mode & 0o777 for path in (node.directory, *node.directory.iterdir(), *(node.directory / "keys").iterdir())
+        path.name: path.stat().st_mode & 0o777
+        for path in (node.directory, *node.directory.iterdir(), *(node.directory / "keys").iterdir())
     }
 
     assert modes == {

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from mgpu_agent.channel import Channel
 from mgpu_agent.keeper.messages import Attach, FromKeeper, Snapshot, from_keeper_decoder
+from tests.agent.keepers import Conversation, Keepers, a_key, keepers, talk
 from tests.agent.master import wait_until
-from tests.agent.test_keeper import Conversation, Keepers, a_key, keepers, talk
 
 __all__ = ["keepers", "talk"]
 
 
-def test_the_first_word_is_all_that_there_is_whatever_ends_before_the_agent_has_spoken(talk: Conversation, keepers: Keepers) -> None:
+def test_the_first_word_is_all_that_there_is_whatever_ends_before_the_agent_has_spoken(
+    talk: Conversation, keepers: Keepers
+) -> None:
     key, later = a_key(1), a_key(2)
     gate = keepers.directory / "gate"
     talk.start(key, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done")

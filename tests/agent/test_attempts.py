@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from mgpu_agent.core.attempts import Attempts
 from mgpu_agent.protocol.ids import GpuUuid
-from tests.agent.test_core import a_status
+from tests.agent.core_world import a_status
 
 
 def test_processes_share_the_gpus_of_their_attempt_in_the_order_of_their_ranks() -> None:

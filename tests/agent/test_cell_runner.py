@@ -28,12 +28,19 @@ import inspect, sys
 def f(): pass
 print(sys.argv, __name__, __file__, __spec__, sys.path[0], inspect.getsource(f).strip(), sys.modules["__main__"].f is f)
 print(sorted(name for name in globals() if not name.startswith("__")))
-"""
+"""  # noqa: E501
 
 
 def run(cell: Path, source: str, *, by: tuple[str, ...] = (RUNNER,)) -> subprocess.CompletedProcess[str]:
     cell.write_text(source)
-    return subprocess.run([sys.executable, "-u", *by, str(cell)], capture_output=True, text=True, timeout=120, check=False, cwd=cell.parent)
+    return subprocess.run(
+        [sys.executable, "-u", *by, str(cell)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=cell.parent,
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +78,10 @@ def test_children_find_what_the_cell_defines(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_cell_dies_of_the_interrupt(tmp_path: Path) -> None:
-    done = run(tmp_path / "cell.py", "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(30)")
+    done = run(
+        tmp_path / "cell.py",
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(30)",
+    )
 
     assert done.returncode == -signal.SIGINT
     assert "runner.py" not in done.stderr

@@ -12,7 +12,6 @@ from mgpu_agent.core.commands import (
     FollowOutput,
     ForgetAttempts,
     MoveOutput,
-    SaveEnrolment,
     SaveMasterEpoch,
     Say,
     Send,
@@ -20,11 +19,11 @@ from mgpu_agent.core.commands import (
     StartLaunch,
     StopAttempt,
 )
+from mgpu_agent.core.connection import LONELY_S, SILENCE_S
 from mgpu_agent.core.events import (
     Began,
     EndAsked,
     Event,
-    FrameArrived,
     KeeperAttached,
     KeeperLost,
     LaunchFailed,
@@ -35,112 +34,43 @@ from mgpu_agent.core.events import (
     TaskTold,
     Ticked,
 )
-from mgpu_agent.core.machine import Machine, Phase
-from mgpu_agent.core.reconnect import LONELY_S, SILENCE_S
-from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.messages import (
     Bye,
-    Enrol,
-    Enrolled,
     Forget,
     Heartbeat,
     Hello,
     Launch,
-    LaunchRefused,
     Leave,
     OutputAck,
     Refuse,
     Resync,
     Stop,
-    TaskReport,
-    ToAgent,
-    Welcome,
 )
-from mgpu_agent.protocol.model import GpuInfo, GpuSample, LaunchSpec, NodeFacts, OutputMark, TaskSpec, TaskStatus
-
-NODE = NodeId("n1")
-GPU = GpuUuid("GPU-SIM-n1-0")
-KEY = AttemptKey(JobId("AAAAAAAA"), 1, 5)
-OTHER = AttemptKey(JobId("BBBBBBBB"), 1, 6)
-FACTS = NodeFacts(
-    host="h",
-    address="127.0.0.1",
-    arch="x86_64",
-    cpus=2,
-    memory_bytes=1,
-    boot_id="boot",
-    incarnation="boot/ledger",
-    agent_version="0",
-    python="python",
-    pid=1,
-    gpus=(GpuInfo(index=0, uuid=GPU, name="g", memory_bytes=1, simulated=True),),
+from mgpu_agent.protocol.model import (
+    GpuSample,
+    OutputMark,
 )
-WELCOME = Welcome(cluster="c", heartbeat_s=2.0, sample_s=1.0, output_window_bytes=100)
-ASK_FOR_A_LINE = "run `mgpu join-token` on the master's machine"
-KEY_REFUSED_WARNING = Say(
-    event="refused",
-    fields={
-        "code": "key-refused",
-        "message": f"The master does not know this node's key (any more): stop this agent and {ASK_FOR_A_LINE}.",
-    },
-    is_warning=True,
+from tests.agent.core_world import (
+    ATTACHED,
+    FACTS,
+    GPU,
+    HELLO,
+    JOINED,
+    JOINING,
+    KEY,
+    KEY_REFUSED_WARNING,
+    NO_KEEPER_WARNING,
+    NODE,
+    OTHER,
+    WELCOME,
+    a_machine,
+    a_spec,
+    a_status,
+    refused,
+    reports,
+    said,
 )
-NO_KEEPER_WARNING = Say(event="keeper_lost", is_warning=True)
-
-
-def a_status(key: AttemptKey = KEY, rank: int = 0, *, ended: bool = False, gpus: tuple[GpuUuid, ...] = ()) -> TaskStatus:
-    return TaskStatus(
-        key=key,
-        rank=rank,
-        node_id=NODE,
-        host="h",
-        address="127.0.0.1",
-        pid=10 + rank,
-        started_at=1.0,
-        gpus=gpus,
-        ended_at=2.0 if ended else None,
-        exit_code=0 if ended else None,
-    )
-
-
-def a_spec(key: AttemptKey = KEY, *, ranks: int = 1, gpus: tuple[GpuUuid, ...] = ()) -> LaunchSpec:
-    tasks = tuple(TaskSpec(rank=rank) for rank in range(ranks))
-    return LaunchSpec(key=key, node_id=NODE, incarnation="boot/ledger", user="u", tasks=tasks, argv=("true",), gpus=gpus)
-
-
-def said(message: ToAgent, at: float = 1.0, epoch: int = 1) -> FrameArrived:
-    return FrameArrived(at=at, master_epoch=epoch, message=message)
-
-
-def a_machine(
-    *events: Event, is_enrolled: bool = True, is_embedded: bool = False, has_line: bool = False, master_epoch: int = 1
-) -> Machine:
-    machine = Machine(
-        node_id=NODE,
-        public_key="key",
-        is_enrolled=is_enrolled,
-        is_embedded=is_embedded,
-        has_line=has_line,
-        master_epoch=master_epoch,
-    )
-    for event in events:
-        machine.handle(event)
-    return machine
-
-
-ATTACHED = KeeperAttached(at=0.0, facts=FACTS)
-JOINING = (Began(at=0.0), ATTACHED, LinkRose(at=0.0))
-JOINED = (*JOINING, said(WELCOME, at=0.0))
-HELLO = Send(message=Hello(node_id=NODE, facts=FACTS))
-
-
-def reports(*statuses: TaskStatus) -> list[Command]:
-    return [Send(message=TaskReport(status=status)) for status in statuses]
-
-
-def refused(code: str, message: str, fault: str, exit_code: int | None = None) -> list[Command]:
-    return [Send(message=LaunchRefused(key=KEY, code=code, message=message, fault=fault, exit_code=exit_code))]
-
 
 CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "an enrolled agent connects with its own key": ((), Began(at=0.0), [Connect(enrolling=False)]),
@@ -155,9 +85,16 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "Welcome sets the pace": (
         JOINING,
         said(WELCOME),
-        [SetPace(sample_s=1.0, output_window_bytes=100, received=()), Say(event="joined", fields={"cluster": "c"})],
+        [
+            SetPace(sample_s=1.0, output_window_bytes=100, received=()),
+            Say(event="joined", fields={"cluster": "c"}),
+        ],
     ),
-    "Resync is answered with Hello": (JOINED, said(Resync(number=4)), [Send(message=Hello(node_id=NODE, facts=FACTS, answers=4))]),
+    "Resync is answered with Hello": (
+        JOINED,
+        said(Resync(number=4)),
+        [Send(message=Hello(node_id=NODE, facts=FACTS, answers=4))],
+    ),
     "a fall of a working link is said": (
         JOINED,
         LinkFell(at=1.0, may_enrol=True),
@@ -184,11 +121,18 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         [Connect(enrolling=False, delay_s=2.0)],
     ),
     "a moved master is followed": (JOINED, MasterMoved(at=1.0, is_another=False), [Connect(enrolling=False)]),
-    "another master needs an enrolment": (JOINED, MasterMoved(at=1.0, is_another=True), [Connect(enrolling=True)]),
+    "another master needs an enrolment": (
+        JOINED,
+        MasterMoved(at=1.0, is_another=True),
+        [Connect(enrolling=True)],
+    ),
     "Refuse is said once and waited out": (
         JOINING,
         said(Refuse(code="no", message="not you")),
-        [Say(event="refused", fields={"code": "no", "message": "not you"}, is_warning=True), Connect(enrolling=False, delay_s=1.0)],
+        [
+            Say(event="refused", fields={"code": "no", "message": "not you"}, is_warning=True),
+            Connect(enrolling=False, delay_s=1.0),
+        ],
     ),
     "the same Refuse is not said again": (
         (*JOINING, said(Refuse(code="no", message="not you"))),
@@ -198,12 +142,18 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "no Welcome in time, master here: enrol again": (
         JOINING,
         Ticked(at=3.0, may_enrol=True),
-        [Say(event="no_answer", fields={"phase": "joining"}, is_warning=True), Connect(enrolling=True, delay_s=0.1)],
+        [
+            Say(event="no_answer", fields={"phase": "joining"}, is_warning=True),
+            Connect(enrolling=True, delay_s=0.1),
+        ],
     ),
     "no Welcome in time, master elsewhere: try again": (
         JOINING,
         Ticked(at=3.0),
-        [Say(event="no_answer", fields={"phase": "joining"}, is_warning=True), Connect(enrolling=False, delay_s=0.1)],
+        [
+            Say(event="no_answer", fields={"phase": "joining"}, is_warning=True),
+            Connect(enrolling=False, delay_s=0.1),
+        ],
     ),
     "an older master is not obeyed": (
         JOINED,
@@ -216,8 +166,16 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         said(OutputAck(mark=OutputMark(KEY, 0, 1, 3)), epoch=2),
         [SaveMasterEpoch(master_epoch=2), MoveOutput(mark=OutputMark(KEY, 0, 1, 3))],
     ),
-    "a launch goes to the keeper": (JOINED, said(Launch(spec=a_spec(gpus=(GPU,)))), [StartLaunch(spec=a_spec(gpus=(GPU,)))]),
-    "a launch that is under way is not repeated": ((*JOINED, said(Launch(spec=a_spec()))), said(Launch(spec=a_spec())), []),
+    "a launch goes to the keeper": (
+        JOINED,
+        said(Launch(spec=a_spec(gpus=(GPU,)))),
+        [StartLaunch(spec=a_spec(gpus=(GPU,)))],
+    ),
+    "a launch that is under way is not repeated": (
+        (*JOINED, said(Launch(spec=a_spec()))),
+        said(Launch(spec=a_spec())),
+        [],
+    ),
     "a repeated launch is answered with what is known": (
         (*JOINED, said(Launch(spec=a_spec())), TaskTold(at=1.0, status=a_status())),
         said(Launch(spec=a_spec())),
@@ -262,7 +220,10 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "a launch that the old keeper took is answered by the new one's snapshot": (
         (*JOINED, said(Launch(spec=a_spec())), KeeperLost(at=1.0)),
         KeeperAttached(at=1.0, facts=FACTS, tasks=(a_status(ended=True),)),
-        [FollowOutput(status=a_status(ended=True)), Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(ended=True),)))],
+        [
+            FollowOutput(status=a_status(ended=True)),
+            Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(ended=True),))),
+        ],
     ),
     "a lost keeper is said": (JOINED, KeeperLost(at=1.0), [NO_KEEPER_WARNING]),
     "a start is followed and told": (
@@ -300,7 +261,11 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         said(Forget(keys=(KEY, OTHER))),
         [ForgetAttempts(keys=(OTHER,))],
     ),
-    "Forget of what runs does nothing": ((*JOINED, TaskTold(at=1.0, status=a_status())), said(Forget(keys=(KEY,))), []),
+    "Forget of what runs does nothing": (
+        (*JOINED, TaskTold(at=1.0, status=a_status())),
+        said(Forget(keys=(KEY,))),
+        [],
+    ),
     "Stop goes to the keeper": (
         (*JOINED, TaskTold(at=1.0, status=a_status())),
         said(Stop(key=KEY, grace_s=3.0, reason="cancelled")),
@@ -320,21 +285,33 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     "Stop of what ended with the old keeper is dropped": (
         (*JOINED, TaskTold(at=1.0, status=a_status()), said(Stop(key=KEY, grace_s=3.0)), KeeperLost(at=1.0)),
         KeeperAttached(at=1.0, facts=FACTS, tasks=(a_status(ended=True),)),
-        [FollowOutput(status=a_status(ended=True)), Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(ended=True),)))],
+        [
+            FollowOutput(status=a_status(ended=True)),
+            Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(ended=True),))),
+        ],
     ),
     "Stop is over with the end": (
-        (*JOINED, said(Stop(key=KEY, grace_s=3.0)), TaskTold(at=1.0, status=a_status(ended=True)), KeeperLost(at=1.0)),
+        (
+            *JOINED,
+            said(Stop(key=KEY, grace_s=3.0)),
+            TaskTold(at=1.0, status=a_status(ended=True)),
+            KeeperLost(at=1.0),
+        ),
         KeeperAttached(at=1.0, facts=FACTS),
         [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(ended=True),)))],
     ),
     "a failed launch is told": (
         (*JOINED, said(Launch(spec=a_spec()))),
-        LaunchFailed(at=1.0, key=KEY, code="not-found", message="x: not found", fault="request", exit_code=127),
+        LaunchFailed(
+            at=1.0, key=KEY, code="not-found", message="x: not found", fault="request", exit_code=127
+        ),
         refused("not-found", "x: not found", "request", 127),
     ),
     "a failed launch without a master is not told": (
         (*JOINED, said(Launch(spec=a_spec())), LinkFell(at=1.0, may_enrol=False)),
-        LaunchFailed(at=1.0, key=KEY, code="not-found", message="x: not found", fault="request", exit_code=127),
+        LaunchFailed(
+            at=1.0, key=KEY, code="not-found", message="x: not found", fault="request", exit_code=127
+        ),
         [],
     ),
     "a heartbeat when it is due": (
@@ -359,8 +336,16 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         EndAsked(at=1.0, reason="Stopped."),
         [Send(message=Leave(reason="Stopped.")), End(reason="Stopped.")],
     ),
-    "a signal ends it without a master too": (JOINING, EndAsked(at=1.0, reason="Stopped."), [End(reason="Stopped.")]),
-    "a lonely agent that is not embedded goes on": ((Began(at=0.0), Ticked(at=0.0)), Ticked(at=10 * LONELY_S), []),
+    "a signal ends it without a master too": (
+        JOINING,
+        EndAsked(at=1.0, reason="Stopped."),
+        [End(reason="Stopped.")],
+    ),
+    "a lonely agent that is not embedded goes on": (
+        (Began(at=0.0), Ticked(at=0.0)),
+        Ticked(at=10 * LONELY_S),
+        [],
+    ),
 }
 
 
@@ -371,80 +356,3 @@ def test_what_follows(name: str) -> None:
     actual = machine.handle(when)
 
     assert then == actual
-
-
-def test_enrolment_from_the_start() -> None:
-    machine = a_machine(is_enrolled=False, master_epoch=0)
-    steps = [
-        machine.handle(Began(at=0.0)),
-        machine.handle(LinkRose(at=0.0)),
-        machine.handle(ATTACHED),
-        machine.handle(Ticked(at=2.9)),
-        machine.handle(Ticked(at=3.0)),
-        machine.handle(LinkFell(at=3.0, may_enrol=True)),
-        machine.handle(said(Refuse(code="no", message="not yet"))),
-        machine.handle(MasterMoved(at=3.0, is_another=False)),
-        machine.handle(said(Enrolled(node_id=NODE), epoch=4)),
-        machine.handle(LinkRose(at=4.0)),
-    ]
-
-    assert steps == [
-        [Connect(enrolling=True)],
-        [Send(message=Enrol(node_id=NODE, public_key="key"))],
-        [],
-        [],
-        [Say(event="no_answer", fields={"phase": "enrolling"}, is_warning=True), Connect(enrolling=True, delay_s=0.1)],
-        [Connect(enrolling=True, delay_s=0.2)],
-        [
-            SaveMasterEpoch(master_epoch=1),
-            Say(event="refused", fields={"code": "no", "message": "not yet"}, is_warning=True),
-            Connect(enrolling=True, delay_s=4.0),
-        ],
-        [Connect(enrolling=True)],
-        [SaveMasterEpoch(master_epoch=4), SaveEnrolment(), Say(event="enrolled"), Connect(enrolling=False)],
-        [HELLO],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "when", "then"),
-    [
-        (JOINED, said(Bye()), [End(reason="The master stopped.")]),
-        ((*JOINED, said(Launch(spec=a_spec()))), said(Bye()), [Say(event="master_said_bye")]),
-        (
-            (
-                *JOINED,
-                said(Launch(spec=a_spec())),
-                said(Bye()),
-                LinkFell(at=1.0, may_enrol=False),
-                TaskTold(at=2.0, status=a_status(ended=True)),
-            ),
-            Ticked(at=2.1),
-            [End(reason="The master stopped, and the last job is over.")],
-        ),
-        ((*JOINED, said(Launch(spec=a_spec())), said(Bye()), LinkFell(at=1.0, may_enrol=False)), Ticked(at=2.0), []),
-        ((Began(at=0.0), Ticked(at=0.0)), Ticked(at=LONELY_S - 1), []),
-        ((Began(at=0.0), Ticked(at=0.0)), Ticked(at=LONELY_S), [End(reason="No master and nothing to run.")]),
-        ((Began(at=0.0), KeeperAttached(at=0.0, facts=FACTS, tasks=(a_status(),)), Ticked(at=0.0)), Ticked(at=LONELY_S), []),
-    ],
-)
-def test_an_embedded_agent_ends_with_its_master(given: tuple[Event, ...], when: Event, then: list[Command]) -> None:
-    assert then == a_machine(*given, is_embedded=True).handle(when)
-
-
-def test_held_gpus_name_a_pid() -> None:
-    machine = a_machine(*JOINED, said(Launch(spec=a_spec(gpus=(GPU,)))))
-    before = machine.held_gpus()
-    machine.handle(TaskTold(at=1.0, status=a_status(gpus=(GPU,))))
-    running = machine.held_gpus()
-    machine.handle(TaskTold(at=1.0, status=a_status(gpus=(GPU,), ended=True)))
-
-    assert (before, running, machine.held_gpus()) == ({GPU: 0}, {GPU: 10}, {})
-    assert (machine.is_busy, machine.may_ship, machine.phase) == (False, True, Phase.WELCOMED)
-
-
-def test_another_master_starts_its_own_epochs() -> None:
-    machine = a_machine(*JOINED, master_epoch=1)
-    machine.handle(MasterMoved(at=1.0, is_another=True))
-
-    assert machine.master_epoch == 0

@@ -1,4 +1,6 @@
-"""Which real GPUs must not be handed out, and why: the agent's machine and its books of GPUs, with times and readings as values."""
+"""Which real GPUs must not be handed out, and why: the agent's machine and its books of GPUs, with times and
+readings as values.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,16 @@ from mgpu_agent.core.gpus import MUTE_S, TOLERANCE_BYTES, URGENT_S, Gpus
 from mgpu_agent.protocol.ids import GpuUuid
 from mgpu_agent.protocol.messages import Heartbeat, Hello, Launch, LaunchRefused, TaskReport
 from mgpu_agent.protocol.model import GpuInfo, GpuProcess, GpuSample, GpuTrouble, Trouble
-from tests.agent.test_core import FACTS, KEY, NODE, WELCOME, a_machine, a_spec, a_status, said
+from tests.agent.core_world import FACTS, KEY, NODE, WELCOME, a_machine, a_spec, a_status, said
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
 GB = 1_000_000_000
-REAL = replace(FACTS, gpus=tuple(GpuInfo(index=index, uuid=uuid, name="g", memory_bytes=40 * GB) for index, uuid in enumerate((A, B))))
+REAL = replace(
+    FACTS,
+    gpus=tuple(
+        GpuInfo(index=index, uuid=uuid, name="g", memory_bytes=40 * GB) for index, uuid in enumerate((A, B))
+    ),
+)
 UNREAD = GpuTrouble(Trouble.UNREAD, "It has not been read yet.")
 FREED = GpuTrouble(Trouble.MEMORY, "Its last job just ended: its memory is looked at.")
 LOST = GpuTrouble(Trouble.LOST, "gone")
@@ -23,7 +30,9 @@ OURS = GpuProcess(pid=7, user="u", memory_bytes=3 * GB)
 THEIRS = GpuProcess(pid=8, user="ann", memory_bytes=5 * GB, outside=True)
 
 
-def reading(uuid: GpuUuid = A, used: int | None = GB, *processes: GpuProcess, trouble: GpuTrouble | None = None) -> GpuSample:
+def reading(
+    uuid: GpuUuid = A, used: int | None = GB, *processes: GpuProcess, trouble: GpuTrouble | None = None
+) -> GpuSample:
     return GpuSample(uuid=uuid, memory_used_bytes=used, processes=processes, trouble=trouble)
 
 
@@ -35,7 +44,9 @@ def known(*samples: GpuSample) -> Gpus:
     return gpus
 
 
-def judged(gpus: Gpus, sample: GpuSample, begun_at: float = 10.0, held: tuple[GpuUuid, ...] = ()) -> GpuTrouble | None:
+def judged(
+    gpus: Gpus, sample: GpuSample, begun_at: float = 10.0, held: tuple[GpuUuid, ...] = ()
+) -> GpuTrouble | None:
     (after,) = gpus.take((sample,), begun_at, begun_at + 0.1, held)
     assert replace(after, trouble=sample.trouble) == sample
     return after.trouble
@@ -47,7 +58,12 @@ def test_simulated_gpus_are_never_in_trouble() -> None:
     samples = (reading(FACTS.gpus[0].uuid, GB, THEIRS),)
 
     assert gpus.take(samples, 1.0, 1.0, ()) == samples
-    assert (gpus.samples, gpus.free((FACTS.gpus[0].uuid,), 1.0), gpus.fall_mute(1e6), gpus.has_lost) == ((), False, False, False)
+    assert (gpus.samples, gpus.free((FACTS.gpus[0].uuid,), 1.0), gpus.fall_mute(1e6), gpus.has_lost) == (
+        (),
+        False,
+        False,
+        False,
+    )
 
 
 def test_a_gpu_beside_the_real_ones_is_passed_on_as_it_is() -> None:
@@ -77,14 +93,19 @@ def test_a_real_gpu_is_out_until_it_was_read() -> None:
         (reading(A, None), None),
     ],
 )
-def test_a_stranger_that_computes_is_trouble_and_a_display_is_not(sample: GpuSample, text: str | None) -> None:
+def test_a_stranger_that_computes_is_trouble_and_a_display_is_not(
+    sample: GpuSample, text: str | None
+) -> None:
     assert judged(known(), sample) == (None if text is None else GpuTrouble(Trouble.OUTSIDE, text))
 
 
 def test_a_freed_gpu_is_in_trouble_until_its_memory_is_back() -> None:
     gpus = known()
     assert gpus.free((A,), 10.0)
-    not_back = GpuTrouble(Trouble.MEMORY, "2.0 GB of its last job's memory is not back: end what holds it, or restart mgpu_node.")
+    not_back = GpuTrouble(
+        Trouble.MEMORY,
+        "1.9 GiB of its last job's memory is not back: end what holds it, or restart mgpu_node.",
+    )
     at_once = gpus.samples
 
     assert at_once == (reading(A, trouble=FREED), reading(B))
@@ -119,7 +140,9 @@ def test_a_held_gpu_may_be_used_and_a_stranger_on_it_is_seen() -> None:
     gpus = known()
 
     assert judged(gpus, reading(A, 30 * GB, OURS), held=(A,)) is None
-    assert judged(gpus, reading(A, 30 * GB, OURS, THEIRS), held=(A,)) == GpuTrouble(Trouble.OUTSIDE, "In use outside mgpu by pid 8 of ann.")
+    assert judged(gpus, reading(A, 30 * GB, OURS, THEIRS), held=(A,)) == GpuTrouble(
+        Trouble.OUTSIDE, "In use outside mgpu by pid 8 of ann."
+    )
     gpus.free((A,), 20.0)
     assert gpus.samples[0].trouble == FREED
 
@@ -128,7 +151,11 @@ def test_readings_are_urgent_for_a_while_after_the_end() -> None:
     gpus = known()
     gpus.free((A,), 10.0)
 
-    assert [gpus.is_urgent(at) for at in (10.0, 10.0 + URGENT_S - 0.1, 10.0 + URGENT_S)] == [True, True, False]
+    assert [gpus.is_urgent(at) for at in (10.0, 10.0 + URGENT_S - 0.1, 10.0 + URGENT_S)] == [
+        True,
+        True,
+        False,
+    ]
     judged(gpus, reading(A), 10.1)
     assert not gpus.is_urgent(10.2)
 
@@ -157,7 +184,11 @@ def test_a_driver_that_hangs_puts_all_out_once() -> None:
 ATTACHED = KeeperAttached(at=0.0, facts=REAL)
 READ = Ticked(at=1.0, samples=(reading(A), reading(B)), read_at=0.9)
 JOINED: tuple[Event, ...] = (ATTACHED, LinkRose(at=0.0), said(WELCOME, at=0.0), READ)
-RUNNING: tuple[Event, ...] = (*JOINED, said(Launch(spec=a_spec(gpus=(A,)))), TaskTold(at=2.0, status=a_status(gpus=(A,))))
+RUNNING: tuple[Event, ...] = (
+    *JOINED,
+    said(Launch(spec=a_spec(gpus=(A,)))),
+    TaskTold(at=2.0, status=a_status(gpus=(A,))),
+)
 ENDED = TaskTold(at=3.0, status=a_status(gpus=(A,), ended=True))
 
 
@@ -167,7 +198,11 @@ def beat(*samples: GpuSample, at: float = 0.0) -> Command:
 
 def test_hello_and_welcome_with_real_gpus() -> None:
     machine = a_machine(ATTACHED)
-    hello = Hello(node_id=NODE, facts=REAL, samples=(GpuSample(uuid=A, trouble=UNREAD), GpuSample(uuid=B, trouble=UNREAD)))
+    hello = Hello(
+        node_id=NODE,
+        facts=REAL,
+        samples=(GpuSample(uuid=A, trouble=UNREAD), GpuSample(uuid=B, trouble=UNREAD)),
+    )
 
     assert machine.handle(LinkRose(at=0.0)) == [Send(message=hello)]
     assert machine.handle(said(WELCOME)) == [
@@ -199,7 +234,14 @@ def test_an_end_that_nobody_hears_is_in_the_next_hello() -> None:
 
     assert machine.handle(ENDED) == [FollowOutput(status=ENDED.status)]
     assert machine.handle(LinkRose(at=4.0)) == [
-        Send(message=Hello(node_id=NODE, facts=REAL, tasks=(ENDED.status,), samples=(reading(A, trouble=FREED), reading(B))))
+        Send(
+            message=Hello(
+                node_id=NODE,
+                facts=REAL,
+                tasks=(ENDED.status,),
+                samples=(reading(A, trouble=FREED), reading(B)),
+            )
+        )
     ]
 
 
@@ -212,7 +254,8 @@ def test_a_task_that_ended_with_its_keeper_frees_its_gpu_too() -> None:
 
     freed = (reading(A, trouble=FREED), reading(B))
     assert [first, second] == [
-        Send(message=Hello(node_id=NODE, facts=REAL, tasks=(ENDED.status,), samples=samples)) for samples in (freed, back)
+        Send(message=Hello(node_id=NODE, facts=REAL, tasks=(ENDED.status,), samples=samples))
+        for samples in (freed, back)
     ]
 
 
@@ -241,4 +284,6 @@ def test_a_hanging_driver_is_told() -> None:
     *said_, heartbeat = machine.handle(Ticked(at=1.0 + MUTE_S))
 
     assert heartbeat == beat(GpuSample(uuid=A, trouble=mute), GpuSample(uuid=B, trouble=mute))
-    assert said_ == [Say(event="gpu_out", fields={"gpu": uuid, "reason": mute.text}, is_warning=True) for uuid in (A, B)]
+    assert said_ == [
+        Say(event="gpu_out", fields={"gpu": uuid, "reason": mute.text}, is_warning=True) for uuid in (A, B)
+    ]

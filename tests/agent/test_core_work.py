@@ -1,16 +1,47 @@
-"""Launches in two steps, what is forgotten, and leases: given events, when one more, then exactly these commands of the machine."""
+"""Launches in two steps, what is forgotten, and leases: given events, when one more, then exactly these
+commands of the machine.
+"""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from mgpu_agent.core.commands import Command, FollowOutput, ForgetAttempts, PrepareLaunch, RenewLeases, Send, StartLaunch, StopAttempt
-from mgpu_agent.core.events import Began, Event, KeeperLost, LaunchFailed, LaunchPrepared, LinkFell, LinkRose, TaskTold, Ticked
-from mgpu_agent.core.launches import REFUSALS_KEPT
-from mgpu_agent.protocol.ids import AttemptKey, JobId
-from mgpu_agent.protocol.messages import Forget, Heard, Heartbeat, Hello, Launch, LaunchRefused, Prepare, Prepared, Resync, Start, Stop
-from tests.agent.test_core import (
+from mgpu_agent.core.commands import (
+    Command,
+    FollowOutput,
+    ForgetAttempts,
+    PrepareLaunch,
+    RenewLeases,
+    Send,
+    StartLaunch,
+    StopAttempt,
+)
+from mgpu_agent.core.events import (
+    Began,
+    Event,
+    KeeperLost,
+    LaunchFailed,
+    LaunchPrepared,
+    LinkFell,
+    LinkRose,
+    TaskTold,
+    Ticked,
+)
+from mgpu_agent.protocol.messages import (
+    Forget,
+    Heard,
+    Heartbeat,
+    Hello,
+    Launch,
+    LaunchRefused,
+    Prepare,
+    Prepared,
+    Resync,
+    Start,
+    Stop,
+)
+from tests.agent.core_world import (
     ATTACHED,
     FACTS,
     GPU,
@@ -42,7 +73,11 @@ def no(code: str, message: str, fault: str = "stale") -> list[Command]:
 
 
 CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
-    "a preparation is looked into, and nothing is started": (JOINED, said(Prepare(spec=SPEC, hold_s=60.0)), [PrepareLaunch(spec=SPEC)]),
+    "a preparation is looked into, and nothing is started": (
+        JOINED,
+        said(Prepare(spec=SPEC, hold_s=60.0)),
+        [PrepareLaunch(spec=SPEC)],
+    ),
     "what can be started is told": (ASKED, LaunchPrepared(at=10.0, key=KEY), YES),
     "what can be started is told after the next Hello if there is no connection": (
         (*ASKED, LinkFell(at=10.0, may_enrol=True)),
@@ -65,7 +100,10 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         [
             Send(
                 message=LaunchRefused(
-                    key=OTHER, code="gpu-busy", message=f"A GPU of this launch is still held by attempt {KEY}.", fault="node"
+                    key=OTHER,
+                    code="gpu-busy",
+                    message=f"A GPU of this launch is still held by attempt {KEY}.",
+                    fault="node",
                 )
             )
         ],
@@ -82,19 +120,32 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     ),
     "a repeated question is answered again": (READY, said(Prepare(spec=SPEC, hold_s=60.0), at=20.0), YES),
     "a repeated question waits for the first": (ASKED, said(Prepare(spec=SPEC, hold_s=60.0), at=20.0), []),
-    "a question about what is being started is not answered": (STARTED, said(Prepare(spec=SPEC, hold_s=60.0)), []),
+    "a question about what is being started is not answered": (
+        STARTED,
+        said(Prepare(spec=SPEC, hold_s=60.0)),
+        [],
+    ),
     "a question about what runs is answered with that": (
         (*STARTED, TaskTold(at=12.0, status=a_status())),
         said(Prepare(spec=SPEC, hold_s=60.0)),
         reports(a_status()),
     ),
     "a launch that was refused stays refused, however late it comes again": (
-        (*JOINED, said(Launch(spec=SPEC)), LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale")),
+        (
+            *JOINED,
+            said(Launch(spec=SPEC)),
+            LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale"),
+        ),
         said(Launch(spec=SPEC), at=9.0),
         no("stale", "Too late."),
     ),
     "a launch that was refused for its GPU stays refused when that is free": (
-        (*JOINED, said(Launch(spec=a_spec(OTHER, gpus=(GPU,)))), said(Launch(spec=SPEC)), TaskTold(at=1.0, status=BUSY_NO_MORE)),
+        (
+            *JOINED,
+            said(Launch(spec=a_spec(OTHER, gpus=(GPU,)))),
+            said(Launch(spec=SPEC)),
+            TaskTold(at=1.0, status=BUSY_NO_MORE),
+        ),
         said(Launch(spec=SPEC)),
         no("gpu-busy", f"A GPU of this launch is still held by attempt {OTHER}.", "node"),
     ),
@@ -127,8 +178,16 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         said(Start(key=KEY)),
         reports(a_status()),
     ),
-    "a Start of what nobody prepared is refused": (JOINED, said(Start(key=KEY)), no("not-prepared", "The node let the preparation go.")),
-    "a whole launch starts what was prepared, too": (READY, said(Launch(spec=SPEC)), [StartLaunch(spec=SPEC)]),
+    "a Start of what nobody prepared is refused": (
+        JOINED,
+        said(Start(key=KEY)),
+        no("not-prepared", "The node let the preparation go."),
+    ),
+    "a whole launch starts what was prepared, too": (
+        READY,
+        said(Launch(spec=SPEC)),
+        [StartLaunch(spec=SPEC)],
+    ),
     "Start without a keeper waits for one": ((*READY, KeeperLost(at=11.0)), said(Start(key=KEY)), []),
     "a new keeper starts what waited, and not what is only prepared": (
         (
@@ -156,7 +215,11 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         LaunchPrepared(at=11.0, key=KEY),
         [],
     ),
-    "what nobody starts is let go after its time": ((*READY, Ticked(at=69.9)), Ticked(at=70.0), [ForgetAttempts(keys=(KEY,))]),
+    "what nobody starts is let go after its time": (
+        (*READY, Ticked(at=69.9)),
+        Ticked(at=70.0),
+        [ForgetAttempts(keys=(KEY,))],
+    ),
     "what was let go is not started any more": (
         (*READY, Ticked(at=70.0)),
         said(Start(key=KEY)),
@@ -168,7 +231,14 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         [],
     ),
     "a rank that is saved keeps the others of its attempt": (
-        (*JOINED, BOTH_RANKS, RANK_0, RANK_1, said(Forget(keys=(KEY,), ranks=(0,))), Ticked(at=10.9, wall=7.0)),
+        (
+            *JOINED,
+            BOTH_RANKS,
+            RANK_0,
+            RANK_1,
+            said(Forget(keys=(KEY,), ranks=(0,))),
+            Ticked(at=10.9, wall=7.0),
+        ),
         Ticked(at=11.0),
         reports(a_status(ended=True), a_status(rank=1, ended=True)),
     ),
@@ -207,8 +277,16 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
         said(Heard(beat=702.0)),
         [],
     ),
-    "a beat that was never sent renews nothing": ((*JOINED, Ticked(at=2.0, boot=702.0)), said(Heard(beat=703.0)), []),
-    "a beat that is no number renews nothing": ((*JOINED, Ticked(at=2.0, boot=702.0)), said(Heard(beat=float("nan"))), []),
+    "a beat that was never sent renews nothing": (
+        (*JOINED, Ticked(at=2.0, boot=702.0)),
+        said(Heard(beat=703.0)),
+        [],
+    ),
+    "a beat that is no number renews nothing": (
+        (*JOINED, Ticked(at=2.0, boot=702.0)),
+        said(Heard(beat=float("nan"))),
+        [],
+    ),
     "a start counts from the last beat that was heard": (
         (*JOINED, Ticked(at=2.0, boot=702.0), said(Heard(beat=702.0))),
         said(Launch(spec=a_spec())),
@@ -249,7 +327,10 @@ def test_welcome_renews_leases_from_when_hello_was_sent() -> None:
 
 
 BETWEEN: dict[str, tuple[Event, list[Command]]] = {
-    "a refusal": (LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale"), no("stale", "Too late.")),
+    "a refusal": (
+        LaunchFailed(at=1.0, key=KEY, code="stale", message="Too late.", fault="stale"),
+        no("stale", "Too late."),
+    ),
     "a start": (TaskTold(at=1.0, status=a_status()), reports(a_status())),
     "an end": (TaskTold(at=1.0, status=a_status(ended=True)), reports(a_status(ended=True))),
 }
@@ -271,25 +352,26 @@ def test_what_comes_up_after_hello_is_told_after_welcome(name: str) -> None:
 def test_what_came_up_before_a_hello_is_in_it() -> None:
     machine = a_machine(*JOINING, said(Launch(spec=a_spec())), TaskTold(at=1.0, status=a_status()))
 
-    assert machine.handle(said(Resync())) == [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))]
+    assert machine.handle(said(Resync())) == [
+        Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))
+    ]
     assert [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)] == []
 
 
 def test_what_comes_up_without_a_connection_is_told_by_the_next_hello_alone() -> None:
-    machine = a_machine(*JOINED, said(Launch(spec=a_spec())), said(Resync()), LinkFell(at=1.0, may_enrol=True))
+    machine = a_machine(
+        *JOINED, said(Launch(spec=a_spec())), said(Resync()), LinkFell(at=1.0, may_enrol=True)
+    )
 
-    assert [command for command in machine.handle(TaskTold(at=1.0, status=a_status())) if isinstance(command, Send)] == []
-    assert machine.handle(LinkRose(at=2.0)) == [Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))]
+    assert [
+        command
+        for command in machine.handle(TaskTold(at=1.0, status=a_status()))
+        if isinstance(command, Send)
+    ] == []
+    assert machine.handle(LinkRose(at=2.0)) == [
+        Send(message=Hello(node_id=NODE, facts=FACTS, tasks=(a_status(),)))
+    ]
     assert [command for command in machine.handle(said(WELCOME)) if isinstance(command, Send)] == []
-
-
-def test_only_so_many_refusals_are_kept() -> None:
-    machine = a_machine(*JOINED)
-    for number in range(REFUSALS_KEPT + 1):
-        machine.handle(said(Start(key=AttemptKey(JobId(f"{number:08}"), 1, 5))))
-
-    last, first = (a_spec(AttemptKey(JobId(f"{number:08}"), 1, 5)) for number in (REFUSALS_KEPT, 0))
-    assert [type(command) for spec in (last, first) for command in machine.handle(said(Launch(spec=spec)))] == [Send, StartLaunch]
 
 
 def test_what_is_prepared_keeps_the_agent_busy_until_it_is_let_go() -> None:

@@ -1,4 +1,6 @@
-"""What launches wait for on a node: folders up to a size and as their user, what a user's directory says, and nobody waits for another."""
+"""What launches wait for on a node: folders up to a size and as their user, what a user's directory says, and
+nobody waits for another.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ from mgpu_agent.core.commands import StartLaunch
 from mgpu_agent.core.events import LaunchFailed
 from mgpu_agent.keeper.messages import Collect, TaskRecord
 from mgpu_agent.keeper.messages import StartTasks as KeeperStart
-from mgpu_agent.process import folders as folders_module
-from mgpu_agent.process.accounts import Accounts
-from mgpu_agent.process.files import Files
+from mgpu_agent.process.files import JobFiles
+from mgpu_agent.process.pieces import FOLDER_LIMIT_BYTES
 from mgpu_agent.process.preparation import Preparation
 from mgpu_agent.process.spool import Spool
+from mgpu_agent.protocol.file_messages import CollectResult, FetchPieces, FoundResults, Piece, ResultChunk
 from mgpu_agent.protocol.folders import PIECE_BYTES, Entry, Folder, digest_of, encode_folder
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.messages import CollectResult, FetchPieces, FoundResults, Piece, Pong, ResultChunk
+from mgpu_agent.protocol.messages import Pong
 from mgpu_agent.protocol.model import CellPython, CellWish, LaunchSpec, PythonWish, TaskSpec
-from mgpu_agent.run_as.account import Account
+from mgpu_agent.run_as.account import Account, Accounts
 from mgpu_agent.run_as.user_files import UserFiles
 from tests.e2e.people import open_directory
 from tests.processes import wait_until
@@ -57,9 +59,11 @@ class FilesOfNode:
         self.failed: list[LaunchFailed] = []
         self.users = UserFiles(silent_s=1.0)
         self.spool = Spool(directory, passage, self.users)
-        self.places = Preparation(NodeId("n1"), self.spool, (), {b"PATH": b"/usr/bin:/bin"}, KnownAccounts() if as_users else None)
+        self.places = Preparation(
+            NodeId("n1"), self.spool, (), {b"PATH": b"/usr/bin:/bin"}, KnownAccounts() if as_users else None
+        )
         self._wake, self._waker = socket.socketpair()
-        self.files = Files(directory, self._take, self._waker, self.places, self.users)
+        self.files = JobFiles(directory, self._take, self._waker, self.places, self.users)
 
     def _take(self, message: Any) -> None:
         self.sent.append(message)
@@ -110,7 +114,9 @@ def plain(tmp_path: Path) -> Iterator[FilesOfNode]:
 def a_spec(user: str = "ann", number: int = 1, **fields: Any) -> LaunchSpec:
     key = AttemptKey(JobId("ABCD1234"), 1, number)
     values = {"argv": ("true",)} | fields
-    return LaunchSpec(key=key, node_id=NodeId("n1"), incarnation="b/l", user=user, tasks=(TaskSpec(rank=0),), **values)
+    return LaunchSpec(
+        key=key, node_id=NodeId("n1"), incarnation="b/l", user=user, tasks=(TaskSpec(rank=0),), **values
+    )
 
 
 def folder_of(node: FilesOfNode, entries: tuple[Entry, ...], *contents: bytes) -> str:
@@ -119,18 +125,27 @@ def folder_of(node: FilesOfNode, entries: tuple[Entry, ...], *contents: bytes) -
     return digest_of(listed)
 
 
-def test_a_folder_bomb_is_refused_before_anything_of_it_is_fetched_or_written(plain: FilesOfNode, tmp_path: Path) -> None:
-    """One piece that stands in the list again and again is small to send, and fills the disk when it is laid out."""
+def test_a_folder_bomb_is_refused_before_anything_of_it_is_fetched_or_written(
+    plain: FilesOfNode, tmp_path: Path
+) -> None:
+    """One piece that stands in the list again and again is small to send, and fills the disk when it is laid
+    out.
+    """
     piece = b"x" * PIECE_BYTES
-    entries = tuple(Entry(f"f{n}", "file", size=1000 * PIECE_BYTES, pieces=(digest_of(piece),) * 1000) for n in range(100))
+    entries = tuple(
+        Entry(f"f{n}", "file", size=1000 * PIECE_BYTES, pieces=(digest_of(piece),) * 1000) for n in range(100)
+    )
     bomb = folder_of(plain, entries, piece)
     plain.want(a_spec(folder=bomb))
     plain.until(lambda: plain.failed, "it is refused")
     (failed,) = plain.failed
     assert (failed.code, failed.fault) == ("no-folder", "request")
-    limit = folders_module.FOLDER_LIMIT_BYTES
+    limit = FOLDER_LIMIT_BYTES
     size = 100_000 * PIECE_BYTES
-    assert failed.message == f"The job's folder could not be laid out: it has {size} bytes, and {limit} are allowed."
+    assert (
+        failed.message
+        == f"The job's folder could not be laid out: it has {size} bytes, and {limit} are allowed."
+    )
     assert plain.ready == []
     kept = sorted(path.name for path in (tmp_path / "node" / "pieces").glob("*/*"))
     assert kept == [bomb]
@@ -138,7 +153,9 @@ def test_a_folder_bomb_is_refused_before_anything_of_it_is_fetched_or_written(pl
 
 def test_a_piece_that_is_longer_than_the_list_says_is_not_written(plain: FilesOfNode) -> None:
     piece = b"x" * PIECE_BYTES
-    plain.want(a_spec(folder=folder_of(plain, (Entry("f", "file", size=1, pieces=(digest_of(piece),)),), piece)))
+    plain.want(
+        a_spec(folder=folder_of(plain, (Entry("f", "file", size=1, pieces=(digest_of(piece),)),), piece))
+    )
     plain.until(lambda: plain.failed, "it is refused")
     assert [(one.message, one.fault) for one in plain.failed] == [
         ("The job's folder could not be laid out: f has other content than its size says.", "request")
@@ -173,7 +190,9 @@ def test_a_folder_is_written_by_its_user_within_what_the_user_may(node: FilesOfN
     node.want(spec)
     node.until(lambda: node.ready, "it is there")
     place = node.spool.folder_of(spec.key)
-    assert [(path.stat().st_uid, path.stat().st_gid) for path in (place, place / "f")] == [(ANN.uid, ANN.gid)] * 2
+    assert [(path.stat().st_uid, path.stat().st_gid) for path in (place, place / "f")] == [
+        (ANN.uid, ANN.gid)
+    ] * 2
     start = node.places.prepare(spec)
     assert isinstance(start, KeeperStart)
     assert (start.cwd, start.account) == (str(place), ANN)
@@ -192,7 +211,10 @@ def test_a_launch_whose_user_stops_the_helper_fails_alone(node: FilesOfNode) -> 
     node.until(lambda: len(node.ready) == 2, "another's launch is ready")
     assert node.failed == []
     node.until(lambda: node.failed, "the launch of who stopped it fails")
-    why = "the helper of ann on this node did not answer within 1 s: end what stops or blocks processes of this user there"
+    why = (
+        "the helper of ann on this node did not answer within 1 s: end what stops or blocks processes of "
+        "this user there"
+    )
     assert [(one.key.epoch, one.code, one.fault, one.message) for one in node.failed] == [
         (2, "node-files", "job", f"The node could not prepare the job's files: {why}.")
     ]
@@ -201,20 +223,31 @@ def test_a_launch_whose_user_stops_the_helper_fails_alone(node: FilesOfNode) -> 
 
 
 @needs_root
-def test_what_a_launch_gets_is_its_users_and_where_no_account_is_it_is_refused(node: FilesOfNode, tmp_path: Path) -> None:
-    spec = a_spec(argv=(), script="print(1)", outputs=("b",), cwd=str(tmp_path), python=PythonWish(kernel_version=HERE))
+def test_what_a_launch_gets_is_its_users_and_where_no_account_is_it_is_refused(
+    node: FilesOfNode, tmp_path: Path
+) -> None:
+    spec = a_spec(
+        argv=(), script="print(1)", outputs=("b",), cwd=str(tmp_path), python=PythonWish(kernel_version=HERE)
+    )
     node.want(spec)
     node.until(lambda: node.ready, "it is ready")
     start = node.places.prepare(spec)
     assert isinstance(start, KeeperStart)
-    script, values, cwd = Path(os.fsdecode(start.argv[-1])), Path(start.collect.values if start.collect else ""), Path(start.cwd)
+    script, values, cwd = (
+        Path(os.fsdecode(start.argv[-1])),
+        Path(start.collect.values if start.collect else ""),
+        Path(start.cwd),
+    )
     assert [(path.stat().st_uid, path.stat().st_mode & 0o777) for path in (script, values, cwd)] == [
         (ANN.uid, 0o600),
         (ANN.uid, 0o700),
         (ANN.uid, 0o700),
     ]
     assert script.read_text() == "print(1)"
-    assert start.note == f"{tmp_path} cannot be entered on this node: the job runs in {cwd}, which is kept for 7 days."
+    assert (
+        start.note
+        == f"{tmp_path} cannot be entered on this node: the job runs in {cwd}, which is kept for 7 days."
+    )
     node.want(a_spec("daemon", number=9))
     node.until(lambda: node.failed, "who has no account is refused")
     assert [(one.code, one.fault, one.exit_code) for one in node.failed] == [("no-account", "request", 126)]
@@ -249,26 +282,38 @@ def test_which_python_a_cell_would_get_is_told_without_running_it(node: FilesOfN
         assert isinstance(pong, Pong)
         told[user] = pong.cell
         node.sent.clear()
-    assert told == {"ann": CellPython(path=sys.executable, version=HERE), "bob": CellPython(), "nobody-knows": CellPython()}
+    assert told == {
+        "ann": CellPython(path=sys.executable, version=HERE),
+        "bob": CellPython(),
+        "nobody-knows": CellPython(),
+    }
     assert not (tmp_path / "it-ran").exists()
 
 
 def a_record(user: str, number: int, cwd: Path, *patterns: str, limit: int = 0) -> TaskRecord:
     collect = Collect(patterns, 1, -1, "", user, limit)
-    return TaskRecord(AttemptKey(JobId("ABCD1234"), 1, number), 0, cwd=str(cwd), ended_at=1.0, collect=collect)
+    return TaskRecord(
+        AttemptKey(JobId("ABCD1234"), 1, number), 0, cwd=str(cwd), ended_at=1.0, collect=collect
+    )
 
 
-def test_one_users_results_do_not_wait_for_anothers_and_a_sparse_file_is_refused_by_its_size(plain: FilesOfNode, tmp_path: Path) -> None:
+def test_one_users_results_do_not_wait_for_anothers_and_a_sparse_file_is_refused_by_its_size(
+    plain: FilesOfNode, tmp_path: Path
+) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(60 * 1000**3)
     (tmp_path / "small").write_bytes(b"abc")
-    plain.files.results.note(a_record("ann", 1, tmp_path, "sparse"))  # takes a minute: from an earlier master, without a limit
+    plain.files.results.note(
+        a_record("ann", 1, tmp_path, "sparse")
+    )  # takes a minute: from an earlier master, without a limit
     plain.files.results.note(a_record("bob", 2, tmp_path, "s*", limit=20 * 1024**3))
     plain.until(lambda: plain.sent, "the other's are told")
     (found,) = plain.sent
     assert isinstance(found, FoundResults)
     assert [(file.path, file.size) for file in found.files] == [("small", 3)]
-    assert found.problems == ("sparse: it has 60000000000 bytes, and results are kept up to 21474836480 bytes",)
+    assert found.problems == (
+        "sparse: it has 60000000000 bytes, and results are kept up to 21474836480 bytes",
+    )
     plain.sent.clear()
     plain.files.results.answer(CollectResult(key=found.key, number=0, offset=1, size=100))
     plain.until(lambda: plain.sent, "a part is sent")
@@ -277,7 +322,9 @@ def test_one_users_results_do_not_wait_for_anothers_and_a_sparse_file_is_refused
     assert (bytes(chunk.data), chunk.problem) == (b"bc", "")
 
 
-def test_launches_that_need_nothing_wait_for_nothing_where_jobs_are_the_agents_own(plain: FilesOfNode) -> None:
+def test_launches_that_need_nothing_wait_for_nothing_where_jobs_are_the_agents_own(
+    plain: FilesOfNode,
+) -> None:
     spec = a_spec(cwd="/")
     plain.want(spec)
     assert [command.spec for command in plain.ready] == [spec]

@@ -24,7 +24,13 @@ class Clock:
 
 def test_simulated_gpus_are_the_same_every_time() -> None:
     expected = tuple(
-        GpuInfo(index=index, uuid=GpuUuid(f"GPU-SIM-a-{index}"), name="Simulated GPU 24GB", memory_bytes=24 * 1024**3, simulated=True)
+        GpuInfo(
+            index=index,
+            uuid=GpuUuid(f"GPU-SIM-a-{index}"),
+            name="Simulated GPU 24GB",
+            memory_bytes=24 * 1024**3,
+            simulated=True,
+        )
         for index in range(2)
     )
 
@@ -41,8 +47,14 @@ def test_simulated_readings_rise_and_fall_smoothly() -> None:
         clock.now = float(second)
         busy, idle = source.sample(held if second < 30 else {})
         loads.append(busy.utilisation_percent or 0.0)
-        assert (idle.utilisation_percent, idle.memory_used_bytes, idle.processes) == (0.0, int(MEMORY_BYTES * 0.01), ())
-        assert busy.processes == ((GpuProcess(pid=77, memory_bytes=busy.memory_used_bytes),) if second < 30 else ())
+        assert (idle.utilisation_percent, idle.memory_used_bytes, idle.processes) == (
+            0.0,
+            int(MEMORY_BYTES * 0.01),
+            (),
+        )
+        assert busy.processes == (
+            (GpuProcess(pid=77, memory_bytes=busy.memory_used_bytes),) if second < 30 else ()
+        )
         assert 0.0 <= (busy.utilisation_percent or 0.0) <= 100.0
         assert 30.0 < (busy.temperature_c or 0.0) < 90.0
         assert 15.0 < (busy.power_w or 0.0) < 300.0
@@ -72,7 +84,12 @@ def test_simulated_gpus_are_as_busy_as_their_process_wants() -> None:
     after = source.sample({uuids[2]: 9})
 
     assert busy == [50.0, 0.0, 90.0, 0.0]
-    assert [sample.processes[0].name if sample.processes else "" for sample in samples] == ["python", "python", "python", ""]
+    assert [sample.processes[0].name if sample.processes else "" for sample in samples] == [
+        "python",
+        "python",
+        "python",
+        "",
+    ]
     assert looked[:3] == [7, 8, 8] or looked[:3] == [8, 7, 8]
     assert looked.count(7) == 1
     assert (after[2].utilisation_percent or 0.0) < 15.0  # the job before does not linger
@@ -84,13 +101,21 @@ def test_a_process_says_in_its_environment_how_busy_it_is() -> None:
     def read(**environment: str) -> Pretender | None:
         with subprocess.Popen(["/bin/sleep", "60"], env=environment) as process:
             try:
-                return wait_until(lambda: pretender(process.pid)) if "MGPU_GPUS" in environment else pretender(process.pid)
+                return (
+                    wait_until(lambda: pretender(process.pid))
+                    if "MGPU_GPUS" in environment
+                    else pretender(process.pid)
+                )
             finally:
                 process.kill()
 
     assert read(MGPU_GPUS=gpus) == Pretender("sleep", {})
-    assert read(MGPU_GPUS=gpus, MGPU_SIMULATED_BUSY="90, 5") == Pretender("sleep", {"GPU-1": 0.9, "GPU-2": 0.05, "GPU-3": 0.05})
-    assert read(MGPU_GPUS=gpus, MGPU_SIMULATED_BUSY="x,-1,900") == Pretender("sleep", {"GPU-1": 0.9, "GPU-2": 0.0, "GPU-3": 1.0})
+    assert read(MGPU_GPUS=gpus, MGPU_SIMULATED_BUSY="90, 5") == Pretender(
+        "sleep", {"GPU-1": 0.9, "GPU-2": 0.05, "GPU-3": 0.05}
+    )
+    assert read(MGPU_GPUS=gpus, MGPU_SIMULATED_BUSY="x,-1,900") == Pretender(
+        "sleep", {"GPU-1": 0.9, "GPU-2": 0.0, "GPU-3": 1.0}
+    )
     assert (read(OTHER="1"), pretender(2**30)) == (None, None)
 
 

@@ -1,4 +1,6 @@
-"""The leaf knows nothing above it: the agent imports with Jupyter out of reach, and the keeper stays small."""
+"""The leaf knows nothing above it: the agent imports with Jupyter out of reach, and the keeper stays
+small.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,25 @@ print('imported')
     [
         (
             "mgpu_agent",
-            ("mgpu_jupyter", "IPython", "tornado", "traitlets", "jupyter_server", "jupyter_client", "jupyter_core", "ipykernel", "yaml"),
+            (
+                "mgpu_jupyter",
+                "IPython",
+                "tornado",
+                "traitlets",
+                "jupyter_server",
+                "jupyter_client",
+                "jupyter_core",
+                "ipykernel",
+                "yaml",
+            ),
         ),
         ("mgpu_agent.keeper", ("zmq", "psutil", "pynvml", "asyncio", "logging", "http", "ssl")),
     ],
 )
 def test_imports_without(package: str, blocked: tuple[str, ...]) -> None:
     program = BLOCK.format(package=package, blocked=blocked)
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
 
     assert (run.returncode, run.stdout, run.stderr) == (0, "imported\n", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import socket
 import stat
 import subprocess
@@ -18,8 +19,7 @@ import pytest
 
 from mgpu_agent.mpi.parcels import MAX_BYTES, SECRET_VARIABLE, SOCKET_VARIABLE, Delivered, Mailbox, Parcel
 from mgpu_agent.process import job_socket
-from mgpu_agent.process.job_secrets import JobSecrets
-from mgpu_agent.process.job_socket import JobSocket
+from mgpu_agent.process.job_socket import JobSecrets, JobSocket
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import MAX_POST_BYTES, Post
 from mgpu_agent.run_as.account import Account
@@ -109,6 +109,13 @@ def turns(jobs: JobSocket, count: int = 20) -> list[Post]:
     return [post for _ in range(count) for post in jobs.serve(KNOWN)]
 
 
+def is_ready(jobs: JobSocket) -> bool:
+    """Tell whether there is something that ends a wait of the loop."""
+    waits = select.poll()
+    waits.register(jobs.fileno(), select.POLLIN)
+    return bool(waits.poll(0))
+
+
 def test_parcels_go_out_with_their_attempt_and_come_in_to_it(jobs: JobSocket) -> None:
     mine, other = Mailbox(*credentials(jobs)), Mailbox(*credentials(jobs, OTHER))
     for box in (mine, other):
@@ -176,9 +183,14 @@ def test_a_secret_is_of_one_attempt_one_user_and_one_node(tmp_path: Path) -> Non
     assert (here / "keys" / "jobs").stat().st_size == 32
 
 
-def test_whoever_has_no_secret_is_cut_off_whatever_its_environment_says(jobs: JobSocket, connect: Callable[..., socket.socket]) -> None:
+def test_whoever_has_no_secret_is_cut_off_whatever_its_environment_says(
+    jobs: JobSocket, connect: Callable[..., socket.socket]
+) -> None:
     path, secret = credentials(jobs)
-    code = f"from mgpu_agent.mpi.parcels import Mailbox; box = Mailbox({path!r}, 'x'); box.send('n2', b'hello'); print(box.receive(0.5))"
+    code = (
+        f"from mgpu_agent.mpi.parcels import Mailbox; box = Mailbox({path!r}, 'x'); box.send('n2', "
+        f"b'hello'); print(box.receive(0.5))"
+    )
     env = {**os.environ, "MGPU_TASK": f"ledger/{KEY}/0", "PYTHONPATH": str(Path(__file__).parents[2])}
     liar = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
     posted: list[Post] = []
@@ -202,7 +214,10 @@ def test_whoever_has_no_secret_is_cut_off_whatever_its_environment_says(jobs: Jo
 @NEEDS_ROOT
 def test_the_secret_of_another_user_is_worth_nothing(tmp_path: Path) -> None:
     """The kernel says who connects: as 4711, only the secret for 4711 counts."""
-    with tempfile.TemporaryDirectory() as name, contextlib.closing(JobSocket(Path(name), JobSecrets(tmp_path), for_all_users=True)) as jobs:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        contextlib.closing(JobSocket(Path(name), JobSecrets(tmp_path), for_all_users=True)) as jobs,
+    ):
         Path(name).chmod(0o711)
         jobs.listen()
         credential = credentials(jobs, KEY, Account("x", 4711, 4711))
@@ -217,12 +232,18 @@ def test_the_secret_of_another_user_is_worth_nothing(tmp_path: Path) -> None:
             posted[uid] = turns(jobs)
             jobs.deliver(KEY, "n2", b"for 4711 alone")
         assert posted == {4712: [], 4711: [HELLO], 0: []}
-        assert {uid: box.receive(0.1) for uid, box in boxes.items()} == {4712: None, 4711: Delivered("n2", b"for 4711 alone"), 0: None}
+        assert {uid: box.receive(0.1) for uid, box in boxes.items()} == {
+            4712: None,
+            4711: Delivered("n2", b"for 4711 alone"),
+            0: None,
+        }
         for box in boxes.values():
             box.close()
 
 
-def test_an_attempt_that_is_over_is_cut_off(jobs: JobSocket, connect: Callable[..., socket.socket], clock: Clock) -> None:
+def test_an_attempt_that_is_over_is_cut_off(
+    jobs: JobSocket, connect: Callable[..., socket.socket], clock: Clock
+) -> None:
     mine, other = connect(credentials(jobs)[1]), connect(credentials(jobs, OTHER)[1])
     assert turns(jobs) == []
     clock.now += job_socket.PACE_S
@@ -258,7 +279,9 @@ def test_one_job_that_sends_without_end_gets_its_share_and_others_theirs(
             connection.send(parcel(bytes(MAX_BYTES)))
 
 
-def test_large_parcels_use_up_a_share_sooner(jobs: JobSocket, connect: Callable[..., socket.socket], clock: Clock) -> None:
+def test_large_parcels_use_up_a_share_sooner(
+    jobs: JobSocket, connect: Callable[..., socket.socket], clock: Clock
+) -> None:
     loud = connect(credentials(jobs)[1])
     got = 0
     for _ in range(200):
@@ -289,6 +312,7 @@ def test_connections_are_bounded_for_an_attempt_and_for_those_that_say_nothing(
         flood = [connect("x") for _ in range(30)]
         connect(of_other).send(parcel())
         assert turns(jobs) == []  # no more are taken for a moment
+        assert not is_ready(jobs), "the loop sleeps until then"
         clock.now += job_socket.NAMELESS_S
         assert turns(jobs) == [Post(key=OTHER, to=NodeId("n2"), data=b"hello")]
         assert [is_cut_off(one) for one in (*flood, *silent)] == [True] * 36
@@ -305,6 +329,7 @@ def test_without_a_free_descriptor_the_loop_sleeps_and_goes_on_later(
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
     try:
         assert turns(jobs) == []
+        assert not is_ready(jobs)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert turns(jobs) == []

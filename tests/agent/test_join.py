@@ -1,4 +1,6 @@
-"""An agent that joins by a line: what it keeps, what it shows to nobody, whom it stays with, and what it refuses to start on."""
+"""An agent that joins by a line: what it keeps, what it shows to nobody, whom it stays with, and what it
+refuses to start on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 
 from mgpu_agent.cli import without_line
 from mgpu_agent.config import AgentConfig
-from mgpu_agent.identity import Enrolment, Identity
+from mgpu_agent.identity import Identity, SavedEnrolment
 from mgpu_agent.link import KeyPair, Target
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.join import JoinString
@@ -33,18 +35,24 @@ def elsewhere(tmp_path: Path) -> Iterator[SmallMaster]:
     master.close()
 
 
-def enrolment(node: Node) -> Enrolment:
-    return msgspec.json.decode((node.directory / "enrolment.json").read_bytes(), type=Enrolment)
+def enrolment(node: Node) -> SavedEnrolment:
+    return msgspec.json.decode((node.directory / "enrolment.json").read_bytes(), type=SavedEnrolment)
 
 
-def test_a_line_enrols_once_is_shown_to_nobody_and_is_not_needed_again(elsewhere: SmallMaster, node: Node) -> None:
+def test_a_line_enrols_once_is_shown_to_nobody_and_is_not_needed_again(
+    elsewhere: SmallMaster, node: Node
+) -> None:
     line = elsewhere.join_line(node_id="n1")
     process = node.start("--join", line)
     elsewhere.wait(lambda: elsewhere.hellos)
 
     kept = enrolment(node)
     assert line not in psutil.Process(process.pid).cmdline()
-    assert (kept.is_joined, kept.addresses, kept.link_public_key) == (True, (kept.link_address,), elsewhere.public_key)
+    assert (kept.is_joined, kept.addresses, kept.link_public_key) == (
+        True,
+        (kept.link_address,),
+        elsewhere.public_key,
+    )
     modes = {path.name: path.stat().st_mode & 0o777 for path in (node.directory / "keys").iterdir()}
     assert modes == {"node.json": 0o600, "jobs": 0o600}
     facts = elsewhere.hellos[0].facts
@@ -86,8 +94,13 @@ def test_a_line_that_is_refused_is_one_sentence_and_is_not_kept(elsewhere: Small
     elsewhere.wait(lambda: process.poll() is not None)
 
     said = node.log.read_text().splitlines()
-    assert said[-1].startswith("The master refused this join line: it was used already, has expired, or is not this master's;")
-    assert (process.returncode, {path.name for path in (node.directory / "keys").iterdir()}) == (1, {"node.json", "jobs"})
+    assert said[-1].startswith(
+        "The master refused this join line: it was used already, has expired, or is not this master's;"
+    )
+    assert (process.returncode, {path.name for path in (node.directory / "keys").iterdir()}) == (
+        1,
+        {"node.json", "jobs"},
+    )
 
 
 def run_node(state: Path, *words: str, stdin: str = "") -> tuple[int, str]:
@@ -106,7 +119,9 @@ def test_wrong_lines_get_one_sentence(elsewhere: SmallMaster, state: Path) -> No
     assert not (state / "nodes").exists()
 
 
-def test_a_line_for_an_agent_that_runs_already_is_not_used(joined: SmallMaster, node: Node, state: Path) -> None:
+def test_a_line_for_an_agent_that_runs_already_is_not_used(
+    joined: SmallMaster, node: Node, state: Path
+) -> None:
     sentence = "The agent of node n1 is already running. Stop it first, then run the line again.\n"
     assert run_node(state, "--join", joined.join_line(node_id="n1")) == (1, sentence)
 
@@ -127,22 +142,33 @@ def test_the_line_leaves_the_command_line(words: list[str], plain: list[str]) ->
 # --- where the master is ------------------------------------------------------------------------------
 
 JOIN = JoinString(("tcp://a:1", "tcp://b:1"), "s" * 40, "p" * 40, "x" * 40, 1.0)
-JOINED_BEFORE = Enrolment(link_address="tcp://b:1", link_public_key="s" * 40, addresses=("tcp://b:1",), is_joined=True)
+JOINED_BEFORE = SavedEnrolment(
+    link_address="tcp://b:1", link_public_key="s" * 40, addresses=("tcp://b:1",), is_joined=True
+)
 
 
 def config(state: Path, **changes: object) -> AgentConfig:
     return AgentConfig(**{"node_id": NodeId("n1"), "state": state, **changes})  # type: ignore[arg-type]
 
 
-def test_a_line_goes_before_all_and_a_node_that_joined_stays_with_its_master(master: SmallMaster, state: Path) -> None:
+def test_a_line_goes_before_all_and_a_node_that_joined_stays_with_its_master(
+    master: SmallMaster, state: Path
+) -> None:
     """Although a master of the same user runs on this very machine."""
     by_line = Whereabouts(
-        Target("tcp://a:1", "s" * 40), enrol_keys=KeyPair("p" * 40, "x" * 40), addresses=("tcp://a:1", "tcp://b:1"), is_joined=True
+        Target("tcp://a:1", "s" * 40),
+        enrol_keys=KeyPair("p" * 40, "x" * 40),
+        addresses=("tcp://a:1", "tcp://b:1"),
+        is_joined=True,
     )
     as_before = Whereabouts(Target("tcp://b:1", "s" * 40), addresses=("tcp://b:1",), is_joined=True)
 
     assert find_master(config(state), JOINED_BEFORE, JOIN) == by_line
-    assert [by_line.target_at(number).address for number in range(3)] == ["tcp://a:1", "tcp://b:1", "tcp://a:1"]
+    assert [by_line.target_at(number).address for number in range(3)] == [
+        "tcp://a:1",
+        "tcp://b:1",
+        "tcp://a:1",
+    ]
     assert find_master(config(state), JOINED_BEFORE) == as_before
     assert find_master(config(state, master_host="far.example", master_port=8080), JOINED_BEFORE) == as_before
     named = find_master(config(state, master_port=master.port), JOINED_BEFORE)
@@ -166,10 +192,12 @@ def test_a_line_goes_before_all_and_a_node_that_joined_stays_with_its_master(mas
         ("nodes/n1/ledger", 0o644, 600),
     ],
 )
-def test_an_agent_refuses_to_start_on_what_others_can_read(state: Path, name: str, mode: int, fix: int) -> None:
+def test_an_agent_refuses_to_start_on_what_others_can_read(
+    state: Path, name: str, mode: int, fix: int
+) -> None:
     directory = state / "nodes" / "n1"
     (directory / "spool").mkdir(parents=True)
-    Identity(directory).save(Enrolment(link_address="tcp://127.0.0.1:9", link_public_key="s" * 40))
+    Identity(directory).save(SavedEnrolment(link_address="tcp://127.0.0.1:9", link_public_key="s" * 40))
     (directory / "ledger").touch()
     for path in (state, *state.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -181,8 +209,12 @@ def test_an_agent_refuses_to_start_on_what_others_can_read(state: Path, name: st
     assert (code, said.count("\n"), said.endswith(f"you alone: run  chmod {fix} {path}\n")) == (1, 1, True)
 
 
-@pytest.mark.parametrize(("name", "mode", "fix"), [(".", 0o755, 700), ("spool", 0o711, 700), ("ledger", 0o644, 600)])
-def test_a_keeper_refuses_to_start_on_what_others_can_read(tmp_path: Path, name: str, mode: int, fix: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "mode", "fix"), [(".", 0o755, 700), ("spool", 0o711, 700), ("ledger", 0o644, 600)]
+)
+def test_a_keeper_refuses_to_start_on_what_others_can_read(
+    tmp_path: Path, name: str, mode: int, fix: int
+) -> None:
     directory = tmp_path / "n1"
     (directory / "spool").mkdir(parents=True)
     (directory / "ledger").touch()
@@ -194,4 +226,8 @@ def test_a_keeper_refuses_to_start_on_what_others_can_read(tmp_path: Path, name:
     command = [sys.executable, "-m", "mgpu_agent.keeper", "--dir", str(directory)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
-    assert (run.returncode, run.stderr.count("\n"), run.stderr.endswith(f"you alone: run  chmod {fix} {path}\n")) == (1, 1, True)
+    assert (
+        run.returncode,
+        run.stderr.count("\n"),
+        run.stderr.endswith(f"you alone: run  chmod {fix} {path}\n"),
+    ) == (1, 1, True)

@@ -3,183 +3,53 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from mgpu_agent.channel import Channel
 from mgpu_agent.keeper.messages import (
-    Attach,
     Discarded,
     ForgetTasks,
-    FromKeeper,
     Leave,
     RankStart,
-    Snapshot,
     StartRefused,
     StartTasks,
     StopTasks,
-    TaskChanged,
-    TaskRecord,
-    ToKeeper,
-    from_keeper_decoder,
-    incarnation,
 )
-from mgpu_agent.protocol.ids import AttemptKey, JobId
+from tests.agent.keepers import SHORT_S, Conversation, Keepers, a_key, is_alive, keepers, talk
 from tests.agent.master import wait_until
 
-SHORT_S = 0.3
-
-
-class Conversation:
-    """A connection to one keeper, as an agent has it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.news: list[FromKeeper] = []
-        connection = wait_until(self._try_connect)
-        self._channel: Channel[FromKeeper] = Channel(connection, from_keeper_decoder)
-        self.say(Attach(environment={b"PATH": os.environb[b"PATH"], b"BASE": b"base"}))
-        snapshot = self.wait(lambda: self.news and self.news.pop(0))
-        assert isinstance(snapshot, Snapshot)
-        self.snapshot = snapshot
-
-    def _try_connect(self) -> socket.socket | None:
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(str(self.directory / "keeper.sock"))
-        except OSError:
-            connection.close()
-            return None
-        return connection
-
-    def say(self, *messages: ToKeeper) -> None:
-        for message in messages:
-            self._channel.put(message)
-        assert self._channel.flush()
-
-    def wait(self, condition: Callable[[], object], limit_s: float = 40.0) -> object:
-        give_up_at = time.monotonic() + limit_s
-        while not (value := condition()):
-            assert time.monotonic() < give_up_at, f"Waited in vain; heard: {self.news}"
-            select.select([self._channel], [], [], 0.05)
-            messages = self._channel.receive()
-            assert messages is not None, "the keeper hung up"
-            self.news += messages
-        return value
-
-    def start(self, key: AttemptKey, *argv: str, ranks: int = 1, cwd: str = "/", env: dict[bytes, bytes] | None = None) -> None:
-        self.say(self.a_start(key, *argv, ranks=ranks, cwd=cwd, env=env))
-
-    def a_start(self, key: AttemptKey, *argv: str, ranks: int = 1, cwd: str = "/", env: dict[bytes, bytes] | None = None) -> StartTasks:
-        return StartTasks(
-            key=key,
-            incarnation=incarnation(self.snapshot.boot_id, self.snapshot.ledger_id),
-            argv=tuple(map(os.fsencode, argv)),
-            ranks=tuple(RankStart(rank, {b"RANK": b"%d" % rank, **(env or {})}) for rank in range(ranks)),
-            cwd=cwd,
-        )
-
-    def records(self, key: AttemptKey, rank: int = 0) -> list[TaskRecord]:
-        return [news.record for news in self.news if isinstance(news, TaskChanged) and (news.record.key, news.record.rank) == (key, rank)]
-
-    def wait_started(self, key: AttemptKey, rank: int = 0) -> TaskRecord:
-        self.wait(lambda: self.records(key, rank))
-        return self.records(key, rank)[0]
-
-    def wait_end(self, key: AttemptKey, rank: int = 0) -> TaskRecord:
-        self.wait(lambda: [record for record in self.records(key, rank) if record.ended_at is not None])
-        return self.records(key, rank)[-1]
-
-    def wait_refused(self, key: AttemptKey) -> StartRefused:
-        self.wait(lambda: [news for news in self.news if isinstance(news, StartRefused) and news.key == key])
-        return next(news for news in self.news if isinstance(news, StartRefused) and news.key == key)
-
-    def spool(self, key: AttemptKey, suffix: str = "out", rank: int = 0) -> str:
-        return (self.directory / "spool" / f"{self.records(key, rank)[-1].spool}.{suffix}").read_text()
-
-    def wait_spool(self, key: AttemptKey, lines: int) -> list[str]:
-        """Wait until a running task has written so many words."""
-        self.wait_started(key)
-        return wait_until(lambda: (found := self.spool(key).split()) and len(found) >= lines and found) or []
-
-    def wait_hung_up(self) -> None:
-        wait_until(lambda: self._channel.receive() is None)
-
-    def close(self) -> None:
-        self._channel.close()
-
-
-class Keepers:
-    """Starts keepers on one directory and ends what is left of them."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(mode=0o700)
-        self.directory = directory
-        self.running: list[subprocess.Popen[bytes]] = []
-        self.conversations: list[Conversation] = []
-
-    def start(self, *arguments: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "mgpu_agent.keeper", "--dir", str(self.directory), "--idle", "0.2", *arguments]
-        keeper = subprocess.Popen(words, pass_fds=pass_fds)
-        self.running.append(keeper)
-        return keeper
-
-    def talk(self) -> Conversation:
-        conversation = Conversation(self.directory)
-        self.conversations.append(conversation)
-        return conversation
-
-    def close(self) -> None:
-        for conversation in self.conversations:
-            conversation.close()
-        for keeper in self.running:
-            if keeper.poll() is None:
-                keeper.terminate()
-            keeper.wait(60)
-
-
-@pytest.fixture
-def keepers(tmp_path: Path) -> Iterator[Keepers]:
-    keepers = Keepers(tmp_path / "node")
-    yield keepers
-    keepers.close()
-
-
-@pytest.fixture
-def talk(keepers: Keepers) -> Conversation:
-    keepers.start()
-    return keepers.talk()
-
-
-def a_key(number: int = 1, epoch: int = 5) -> AttemptKey:
-    return AttemptKey(JobId(f"JOB{number:05d}"), 1, epoch)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+__all__ = (
+    "keepers",
+    "talk",
+)  # fixtures
 
 
 @pytest.mark.parametrize(
     ("script", "exit_code", "number"),
-    [("exit 0", 0, None), ("exit 3", 3, None), ("exit 255", 255, None), ("kill -9 $$", None, 9), ("kill -TERM $$", None, 15)],
+    [
+        ("exit 0", 0, None),
+        ("exit 3", 3, None),
+        ("exit 255", 255, None),
+        ("kill -9 $$", None, 9),
+        ("kill -TERM $$", None, 15),
+    ],
 )
-def test_exit_codes_and_signals(talk: Conversation, script: str, exit_code: int | None, number: int | None) -> None:
+def test_exit_codes_and_signals(
+    talk: Conversation, script: str, exit_code: int | None, number: int | None
+) -> None:
     talk.start(a_key(), "sh", "-c", f"echo out; echo error >&2; {script}")
     record = talk.wait_end(a_key())
 
-    assert (record.exit_code, record.signal, record.stdout_bytes, record.stderr_bytes) == (exit_code, number, 4, 6)
+    assert (record.exit_code, record.signal, record.stdout_bytes, record.stderr_bytes) == (
+        exit_code,
+        number,
+        4,
+        6,
+    )
     assert (talk.spool(a_key()), talk.spool(a_key(), "err")) == ("out\n", "error\n")
     assert record.ended_at is not None
     assert time.time() - 60 < record.started_at <= record.ended_at
@@ -187,8 +57,10 @@ def test_exit_codes_and_signals(talk: Conversation, script: str, exit_code: int 
 
 def test_what_a_process_finds(talk: Conversation, tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; e = os.environ; print(os.getcwd(), e['BASE'], e['RANK'], e['MGPU_TASK'], os.getsid(0) == os.getpid(),"
-        " sys.stdin.read() == '', signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, signal.pthread_sigmask(signal.SIG_BLOCK, []) == set(),"
+        "import os, signal, sys; e = os.environ; print(os.getcwd(), e['BASE'], e['RANK'], e['MGPU_TASK'], "
+        "os.getsid(0) == os.getpid(),"
+        " sys.stdin.read() == '', signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, []) == set(),"
         " sorted(os.listdir('/proc/self/fd')))"
     )
     talk.start(a_key(), sys.executable, "-c", program, cwd=str(tmp_path))
@@ -209,7 +81,9 @@ def test_what_a_process_finds(talk: Conversation, tmp_path: Path) -> None:
         ("./orphan", "bad-interpreter", 126),
     ],
 )
-def test_what_cannot_run_is_answered_as_by_a_shell(talk: Conversation, tmp_path: Path, program: str, code: str, exit_code: int) -> None:
+def test_what_cannot_run_is_answered_as_by_a_shell(
+    talk: Conversation, tmp_path: Path, program: str, code: str, exit_code: int
+) -> None:
     (tmp_path / "plain").write_text("text")
     (tmp_path / "orphan").write_text("#!/no/such/interpreter\n")
     (tmp_path / "orphan").chmod(0o755)
@@ -251,14 +125,18 @@ def test_late_and_foreign_launches_are_stale(talk: Conversation) -> None:
     talk.start(a_key(1, epoch=7), "true")
     talk.wait_end(a_key(1, epoch=7))
     talk.start(a_key(1, epoch=6), "true")
-    foreign = StartTasks(key=a_key(2), incarnation="other/ledger", argv=(b"true",), ranks=(RankStart(0, {}),), cwd="/")
+    foreign = StartTasks(
+        key=a_key(2), incarnation="other/ledger", argv=(b"true",), ranks=(RankStart(0, {}),), cwd="/"
+    )
     talk.say(foreign, StopTasks(key=a_key(3), grace_s=1.0))
     talk.start(a_key(3), "true")
     talk.say(ForgetTasks(keys=(a_key(1, epoch=7),)))
     talk.start(a_key(1, epoch=7), "true")
     talk.wait_refused(a_key(1, epoch=7))
 
-    refusals = sorted((news.key, news.code, news.fault) for news in talk.news if isinstance(news, StartRefused))
+    refusals = sorted(
+        (news.key, news.code, news.fault) for news in talk.news if isinstance(news, StartRefused)
+    )
     assert refusals == [
         (a_key(1, epoch=6), "stale", "stale"),
         (a_key(1, epoch=7), "stale", "stale"),
@@ -280,8 +158,14 @@ TREES = {
     "a child in the background": ("sleep 300 & echo $!; echo $$; wait", 2),
     "a child in a session of its own": ("setsid sh -c 'echo $$; exec sleep 300' & echo $$; wait", 2),
     "a double fork": ("sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 300\" &'; echo $$; exec sleep 300", 2),
-    "one that wiped its environment": ("env -i sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 300\" & wait' & echo $$; wait", 2),
-    "all ignore TERM": ("trap '' TERM; setsid sh -c 'echo $$; sleep 300; sleep 300' & echo $$; while true; do sleep 1; done", 2),
+    "one that wiped its environment": (
+        "env -i sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 300\" & wait' & echo $$; wait",
+        2,
+    ),
+    "all ignore TERM": (
+        "trap '' TERM; setsid sh -c 'echo $$; sleep 300; sleep 300' & echo $$; while true; do sleep 1; done",
+        2,
+    ),
     "stopped": ("sh -c 'echo $$; kill -STOP $$; sleep 300' & echo $$; wait", 2),
 }
 
@@ -296,7 +180,11 @@ def test_stop_ends_the_whole_tree(talk: Conversation, name: str) -> None:
     talk.say(StopTasks(key=a_key(), grace_s=SHORT_S, reason="cancelled"))
     record = talk.wait_end(a_key())
 
-    assert (alive_before, [is_alive(pid) for pid in pids], record.reason) == ([True] * processes, [False] * processes, "cancelled")
+    assert (alive_before, [is_alive(pid) for pid in pids], record.reason) == (
+        [True] * processes,
+        [False] * processes,
+        "cancelled",
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,7 +197,9 @@ def test_stop_ends_the_whole_tree(talk: Conversation, name: str) -> None:
     ],
 )
 def test_a_leader_that_ends_takes_its_leftovers_along(talk: Conversation, script: str) -> None:
-    talk.start(a_key(), "sh", "-c", script.replace("$UNTIL_HEARD", "until [ -s /proc/$$/fd/1 ]; do sleep 0.01; done"))
+    talk.start(
+        a_key(), "sh", "-c", script.replace("$UNTIL_HEARD", "until [ -s /proc/$$/fd/1 ]; do sleep 0.01; done")
+    )
     (pid,) = (int(word) for word in talk.wait_spool(a_key(), 1))
     record = talk.wait_end(a_key())
 
@@ -329,7 +219,10 @@ def test_ranks_are_told_apart(talk: Conversation) -> None:
     talk.start(a_key(), "sh", "-c", "echo rank $RANK; exit $RANK", ranks=3)
     codes = [talk.wait_end(a_key(), rank).exit_code for rank in range(3)]
 
-    assert (codes, [talk.spool(a_key(), rank=rank) for rank in range(3)]) == ([0, 1, 2], ["rank 0\n", "rank 1\n", "rank 2\n"])
+    assert (codes, [talk.spool(a_key(), rank=rank) for rank in range(3)]) == (
+        [0, 1, 2],
+        ["rank 0\n", "rank 1\n", "rank 2\n"],
+    )
 
 
 def test_jobs_outlive_the_agent_and_the_next_one_hears_of_them(keepers: Keepers, tmp_path: Path) -> None:
@@ -351,7 +244,12 @@ def test_jobs_outlive_the_agent_and_the_next_one_hears_of_them(keepers: Keepers,
 def test_a_killed_keeper_leaves_nothing_running(keepers: Keepers) -> None:
     reaper = keepers.start()
     talk = keepers.talk()
-    talk.start(a_key(1), "sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' & echo $$; trap '' TERM; while true; do sleep 1; done")
+    talk.start(
+        a_key(1),
+        "sh",
+        "-c",
+        "setsid sh -c 'echo $$; exec sleep 300' & echo $$; trap '' TERM; while true; do sleep 1; done",
+    )
     pids = [int(word) for word in talk.wait_spool(a_key(1), 2)]
     talk.start(a_key(2), "sh", "-c", "exit 5")
     ended = talk.wait_end(a_key(2))
@@ -363,7 +261,13 @@ def test_a_killed_keeper_leaves_nothing_running(keepers: Keepers) -> None:
     lost, kept = snapshot.tasks
 
     assert [is_alive(pid) for pid in pids] == [False, False]
-    assert (lost.key, lost.exit_code, lost.signal, lost.reason, lost.lost) == (a_key(1), None, 9, "keeper lost", True)
+    assert (lost.key, lost.exit_code, lost.signal, lost.reason, lost.lost) == (
+        a_key(1),
+        None,
+        9,
+        "keeper lost",
+        True,
+    )
     assert (kept, snapshot.ledger_id) == (ended, talk.snapshot.ledger_id)
 
 
@@ -385,7 +289,9 @@ def test_a_keeper_ends_at_once_when_told(keepers: Keepers) -> None:
 
 
 def test_empty_spool_files_are_used_again(talk: Conversation) -> None:
-    """Only by a task that comes after a silent one that is forgotten: never after one that wrote, was stopped or left a process."""
+    """Only by a task that comes after a silent one that is forgotten: never after one that wrote, was stopped
+    or left a process.
+    """
     silent, loud, messy, later = (a_key(number) for number in range(1, 5))
     talk.start(silent, "true")
     talk.start(loud, "echo", "x")
@@ -400,17 +306,23 @@ def test_empty_spool_files_are_used_again(talk: Conversation) -> None:
     discarded = [news.stems for news in talk.news if isinstance(news, Discarded)]
 
     assert len({*stems.values(), unforgotten}) == 4
-    assert (again[0], again[1] in stems.values(), discarded) == (stems[silent], False, [(stems[loud], stems[messy])])
+    assert (again[0], again[1] in stems.values(), discarded) == (
+        stems[silent],
+        False,
+        [(stems[loud], stems[messy])],
+    )
     assert talk.spool(a_key(5)) == "next\n"
 
 
-def test_one_keeper_per_directory(keepers: Keepers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_keeper_per_directory(
+    keepers: Keepers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mgpu_agent.keeper import host
     from mgpu_agent.keeper import keeper as module
-    from mgpu_agent.keeper import place
 
     keepers.start()
     talk = keepers.talk()
-    monkeypatch.setattr(place, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(host, "LOCK_WAIT_S", 0.1)
     code = module.keep(keepers.directory, "boot", 0.1, "lost")
 
     assert (code, capsys.readouterr().err) == (1, f"Another keeper looks after {keepers.directory}.\n")
@@ -418,11 +330,11 @@ def test_one_keeper_per_directory(keepers: Keepers, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_disk_has_room_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mgpu_agent.keeper import place
+    from mgpu_agent.keeper import host
 
-    assert (place.has_room(tmp_path), place.has_room(tmp_path / "missing")) == (True, True)
-    monkeypatch.setattr(place, "LEAST_ROOM_BYTES", 2**80)
-    assert place.has_room(tmp_path) is False
+    assert (host.has_room(tmp_path), host.has_room(tmp_path / "missing")) == (True, True)
+    monkeypatch.setattr(host, "LEAST_ROOM_BYTES", 2**80)
+    assert host.has_room(tmp_path) is False
 
 
 def test_a_stopped_keeper_takes_its_jobs_along(keepers: Keepers) -> None:
@@ -433,7 +345,12 @@ def test_a_stopped_keeper_takes_its_jobs_along(keepers: Keepers) -> None:
     keeper.terminate()
     record = talk.wait_end(a_key())
 
-    assert (record.signal, record.reason, record.lost, is_alive(pid)) == (15, "The keeper was stopped.", True, False)
+    assert (record.signal, record.reason, record.lost, is_alive(pid)) == (
+        15,
+        "The keeper was stopped.",
+        True,
+        False,
+    )
 
 
 def test_a_long_path_is_no_trouble(tmp_path: Path) -> None:

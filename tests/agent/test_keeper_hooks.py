@@ -1,8 +1,11 @@
-"""Hooks and ranks that go wrong, by a real keeper: what hangs is ended, what cannot start is said, and nothing is left running."""
+"""Hooks and ranks that go wrong, by a real keeper: what hangs is ended, what cannot start is said, and
+nothing is left running.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +14,8 @@ from msgspec.structs import replace
 
 from mgpu_agent.keeper.messages import Hook, RankStart, StartRefused
 from mgpu_agent.run_as.account import Account
+from tests.agent.keepers import Conversation, Keepers, a_key, is_alive, keepers, talk
 from tests.agent.master import wait_until
-from tests.agent.test_keeper import Conversation, a_key, is_alive, keepers, talk
 from tests.e2e.people import open_directory
 
 pytestmark = pytest.mark.slow
@@ -73,10 +76,16 @@ def test_a_prolog_that_cannot_be_spawned_refuses_the_launch_and_says_why(
     talk: Conversation, tmp_path: Path, account: Account | None, is_sites: bool, fault: str
 ) -> None:
     ran = tmp_path / "ran"
-    talk.say(replace(talk.a_start(a_key(), "touch", str(ran)), account=account, prolog=(Hook(TOO_LONG, site=is_sites),)))
+    talk.say(
+        replace(
+            talk.a_start(a_key(), "touch", str(ran)), account=account, prolog=(Hook(TOO_LONG, site=is_sites),)
+        )
+    )
     refused = talk.wait_refused(a_key())
     told = refused.message.removeprefix("Its prolog could not be started: ")
-    assert refused == StartRefused(key=a_key(), code="prolog-failed", message=f"Its prolog could not be started: {told}", fault=fault)
+    assert refused == StartRefused(
+        key=a_key(), code="prolog-failed", message=f"Its prolog could not be started: {told}", fault=fault
+    )
     assert "too long" in told.lower()
     assert not ran.exists()
 
@@ -92,10 +101,14 @@ def test_after_an_epilog_that_cannot_be_spawned_the_next_one_runs_and_the_attemp
 
 
 @pytest.mark.parametrize("account", OWN_AND_ANN)
-def test_ranks_that_run_are_ended_when_a_later_one_cannot_start(talk: Conversation, account: Account | None) -> None:
+def test_ranks_that_run_are_ended_when_a_later_one_cannot_start(
+    talk: Conversation, account: Account | None
+) -> None:
     """The third rank finds no program; the fourth could, and must not run on either."""
     nowhere = {b"PATH": b"/nonexistent"}
-    ranks = tuple(RankStart(rank, nowhere if rank == 2 else {b"PATH": os.environb[b"PATH"]}) for rank in range(4))
+    ranks = tuple(
+        RankStart(rank, nowhere if rank == 2 else {b"PATH": os.environb[b"PATH"]}) for rank in range(4)
+    )
     talk.say(replace(talk.a_start(a_key(), "sleep", "3600"), ranks=ranks, account=account))
     told = "sleep: command not found on this node."
     ends = [talk.wait_end(a_key(), rank) for rank in range(4)]
@@ -107,3 +120,19 @@ def test_ranks_that_run_are_ended_when_a_later_one_cannot_start(talk: Conversati
     wait_until(lambda: not any(map(is_alive, pids)))
     talk.start(a_key(2), "true")
     assert talk.wait_end(a_key(2)).exit_code == 0, "and the keeper goes on"
+
+
+def test_of_a_lost_attempt_without_an_epilog_the_next_agent_hears_in_the_snapshot(keepers: Keepers) -> None:
+    reaper = keepers.start()
+    talk = keepers.talk()
+    talk.say(replace(talk.a_start(a_key(), "sleep", "3600"), prolog=(Hook("true"),)))
+    talk.wait_started(a_key())
+    reaper.kill()
+    os.kill(talk.snapshot.pid, signal.SIGKILL)
+    talk.wait_hung_up()
+    keepers.start()
+    again = keepers.talk()
+    assert [
+        (record.key, record.lost, record.signal, record.ended_at is None) for record in again.snapshot.tasks
+    ] == [(a_key(), True, 9, False)]
+    assert again.news == []

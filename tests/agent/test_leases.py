@@ -1,4 +1,6 @@
-"""Leases with real processes: the keeper ends a job by itself, by the clock that counts from boot, whoever else is there or not."""
+"""Leases with real processes: the keeper ends a job by itself, by the clock that counts from boot, whoever
+else is there or not.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from mgpu_agent.keeper.messages import MasterAlive, TaskRecord
 from mgpu_agent.protocol.messages import Prepare, Start, Stop
 from mgpu_agent.protocol.model import TaskStatus
 from tests.agent.conftest import Node
+from tests.agent.keepers import Conversation, Keepers, a_key, is_alive, keepers, talk
 from tests.agent.master import SmallMaster, wait_until
-from tests.agent.test_keeper import Conversation, Keepers, a_key, is_alive, keepers, talk
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +71,14 @@ def test_leases_run_out_from_the_last_moment_at_which_the_master_was_there() -> 
     assert (leases.next_at(), leases.take_due(1e9)) == (None, [])
 
 
+def test_a_lease_may_be_short() -> None:
+    leases = Leases()
+    leases.renew(100.0, now=100.0)
+    leases.add(a_key(1), 0.5, 1.0)
+    leases.add(a_key(2), 1.0, 1.0)
+    assert (a_key(1) in leases, a_key(2) in leases, leases.next_at()) == (True, True, 100.5)
+
+
 def test_a_machine_that_slept_through_its_lease_has_only_the_rest_of_the_grace_to_give() -> None:
     leases = Leases()
     early, late = a_key(1), a_key(2)
@@ -95,7 +105,11 @@ def test_a_job_ends_when_its_lease_does_also_without_an_agent(talk: Conversation
 
     def ended() -> list[TaskRecord]:
         """A process is dead a moment before its keeper knows."""
-        return [record for record in keepers.talk().snapshot.tasks if record.key == fenced and record.ended_at is not None]
+        return [
+            record
+            for record in keepers.talk().snapshot.tasks
+            if record.key == fenced and record.ended_at is not None
+        ]
 
     (record,) = wait_until(ended)
     assert (record.signal, record.reason, record.lost) == (9, "its lease ran out", True)
@@ -119,7 +133,11 @@ def test_a_launch_whose_lease_is_over_is_not_carried_out(talk: Conversation) -> 
     talk.say(MasterAlive(alive_at=boot_clock()))
     talk.say(replace(talk.a_start(key, "true"), lease_s=1.0, alive_at=boot_clock() - 1.0))
     refusal = talk.wait_refused(key)
-    assert (refusal.code, refusal.message, refusal.fault) == ("stale", "The launch came too late: its lease had run out.", "stale")
+    assert (refusal.code, refusal.message, refusal.fault) == (
+        "stale",
+        "The launch came too late: its lease had run out.",
+        "stale",
+    )
 
 
 def test_a_job_that_cannot_be_started_has_no_lease(talk: Conversation) -> None:
@@ -155,7 +173,9 @@ def _ended(status: TaskStatus | None) -> TaskStatus | None:
     return status if status is not None and status.ended_at is not None else None
 
 
-def test_a_dead_agent_keeps_nothing_alive_and_the_next_one_tells_what_was_ended(joined: SmallMaster, node: Node) -> None:
+def test_a_dead_agent_keeps_nothing_alive_and_the_next_one_tells_what_was_ended(
+    joined: SmallMaster, node: Node
+) -> None:
     fenced = joined.launch("sh", "-c", STUBBORN, lease_s=1.5, kill_grace_s=0.3)
     kept = joined.launch("sh", "-c", POLITE)
     pids = [joined.wait_running(key).pid for key in (fenced, kept)]
@@ -203,7 +223,9 @@ def test_a_preparation_finds_what_is_missing(joined: SmallMaster) -> None:
     assert [(refusal.key, refusal.code) for refusal in joined.refusals] == [(spec.key, "no-python")]
 
 
-def test_a_preparation_is_told_again_to_a_master_that_is_back_and_gone_with_its_agent(joined: SmallMaster, node: Node) -> None:
+def test_a_preparation_is_told_again_to_a_master_that_is_back_and_gone_with_its_agent(
+    joined: SmallMaster, node: Node
+) -> None:
     spec = joined.spec("true")
     joined.say(Prepare(spec=spec, hold_s=60.0))
     joined.wait(lambda: joined.prepared)

@@ -15,7 +15,18 @@ from mgpu_agent.protocol.ids import AttemptKey, JobId
 
 KEY = AttemptKey(JobId("AAAAAAAA"), 2, 10)
 STARTED = TaskRecord(key=KEY, rank=0, cwd="/", pid=42, started_at=1.5)
-ENDED = TaskRecord(key=KEY, rank=0, cwd="/", pid=42, started_at=1.5, ended_at=2.5, exit_code=3, reason="r", stdout_bytes=7, stderr_bytes=8)
+ENDED = TaskRecord(
+    key=KEY,
+    rank=0,
+    cwd="/",
+    pid=42,
+    started_at=1.5,
+    ended_at=2.5,
+    exit_code=3,
+    reason="r",
+    stdout_bytes=7,
+    stderr_bytes=8,
+)
 
 
 def a_ledger(path: Path, boot_id: str = "boot") -> Ledger:
@@ -67,8 +78,12 @@ class NoMachine:
 
 
 @pytest.mark.parametrize(("boot_id", "sizes"), [("boot", (78, 5)), ("next boot", (0, 0))])
-def test_what_lies_in_a_spool_file_after_a_power_cut_may_be_a_later_jobs(tmp_path: Path, boot_id: str, sizes: tuple[int, int]) -> None:
-    """The ledger's last lines may be gone with the power: those that say that a file was given to somebody else."""
+def test_what_lies_in_a_spool_file_after_a_power_cut_may_be_a_later_jobs(
+    tmp_path: Path, boot_id: str, sizes: tuple[int, int]
+) -> None:
+    """The ledger's last lines may be gone with the power: those that say that a file was given to somebody
+    else.
+    """
     ledger = a_ledger(tmp_path)
     note_start(ledger)
     ledger = reopened(ledger, tmp_path, boot_id)
@@ -147,7 +162,10 @@ def test_a_forgotten_attempt_never_starts_again(tmp_path: Path) -> None:
     ledger.note_forgotten([KEY, AttemptKey(JobId("ZZZZZZZZ"), 1, 1)])
     ledger = reopened(ledger, tmp_path)
 
-    assert (ledger.tasks, ledger.refusal(KEY)) == ({}, stale(KEY, f"Attempt {KEY} ended here and was forgotten."))
+    assert (ledger.tasks, ledger.refusal(KEY)) == (
+        {},
+        stale(KEY, f"Attempt {KEY} ended here and was forgotten."),
+    )
     ledger.close()
 
 
@@ -161,7 +179,9 @@ def test_what_runs_cannot_be_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_tombstone_outlives_a_restart(tmp_path: Path) -> None:
-    tombstone = StartRefused(key=KEY, code="stopped", message="It was stopped before it started.", fault="stale")
+    tombstone = StartRefused(
+        key=KEY, code="stopped", message="It was stopped before it started.", fault="stale"
+    )
     ledger = a_ledger(tmp_path)
     ledger.note_refused(tombstone)
     ledger = reopened(ledger, tmp_path)
@@ -187,7 +207,11 @@ def test_it_is_compacted_when_it_has_grown(tmp_path: Path, monkeypatch: pytest.M
     ledger = reopened(ledger, tmp_path)
 
     assert max(sizes) < 8192
-    assert (ledger.ledger_id, list(ledger.tasks.values()), ledger.boot_times) == (ledger_id, [STARTED], {(KEY, 0): 100.0})
+    assert (ledger.ledger_id, list(ledger.tasks.values()), ledger.boot_times) == (
+        ledger_id,
+        [STARTED],
+        {(KEY, 0): 100.0},
+    )
     last = AttemptKey(JobId("J0000299"), 1, 399)
     assert ledger.refusal(last) == stale(last, f"Attempt {last} ended here and was forgotten.")
     ledger.close()
@@ -239,7 +263,9 @@ def test_a_disk_that_has_no_room_for_a_shorter_ledger_keeps_the_old_one(tmp_path
     ledger.close()
 
 
-def test_a_ledger_that_cannot_be_made_shorter_now_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_be_made_shorter_now_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ledger_module, "COMPACT_AT_BYTES", 200)
     ledger = a_ledger(tmp_path)
     arm("keeper.compact.before=error")
@@ -280,3 +306,15 @@ def test_a_line_that_an_earlier_keeper_wrote_is_read(tmp_path: Path) -> None:
     again = a_ledger(tmp_path)
     again.note_hooked(KEY, hooks)
     assert reopened(again, tmp_path).hooks == {KEY: Hooks((), (Hook("true"),), {}, "/")}
+
+
+def test_the_refusal_of_an_old_attempt_leaves_the_newer_one_the_newest(tmp_path: Path) -> None:
+    ledger = a_ledger(tmp_path)
+    keys = [AttemptKey(KEY.job_id, attempt, epoch) for attempt, epoch in ((1, 5), (2, 7), (3, 10), (4, 11))]
+    note_start(ledger, keys[2])
+    ledger.note_refused(stale(keys[0], "Too late."))
+
+    assert [ledger.refusal(key) is None for key in keys] == [False, False, True, True]
+    note_end(ledger, keys[2])
+    ledger.note_forgotten([keys[2]])
+    assert [ledger.refusal(key) is None for key in keys] == [False, False, False, True]

@@ -1,4 +1,6 @@
-"""What a connection to the master says when it does not come about: a refusal is one only when the master says so."""
+"""What a connection to the master says when it does not come about: a refusal is one only when the master
+says so.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def first_event(link: Link) -> LinkEvent:
 
 def test_a_connection_that_breaks_before_the_handshake_was_not_refused(link: Link) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        link.open(Target(address=f"tcp://127.0.0.1:{server.getsockname()[1]}", server_key=a_key_pair().public), a_key_pair())
+        link.open(
+            Target(address=f"tcp://127.0.0.1:{server.getsockname()[1]}", server_key=a_key_pair().public),
+            a_key_pair(),
+        )
         connection, _ = server.accept()
         connection.close()
 

@@ -1,4 +1,6 @@
-"""What a marker in an environment is worth: nothing, on a process of a user whom the job does not run as. Needs root."""
+"""What a marker in an environment is worth: nothing, on a process of a user whom the job does not run as.
+Needs root.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mgpu_agent.gpu.owners import is_ours
+from mgpu_agent.gpu.sampler import is_ours
 from mgpu_agent.keeper.messages import StopTasks
 from mgpu_agent.keeper.trees import marker_value, read_marker
 from mgpu_agent.protocol.ids import AttemptKey
 from mgpu_agent.run_as.account import Account
+from tests.agent.keepers import Conversation, a_key, is_alive, keepers, talk
 from tests.agent.master import wait_until
-from tests.agent.test_keeper import Conversation, a_key, is_alive, keepers, talk
 
 __all__ = ("keepers", "talk")  # fixtures
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root, and setpriv (util-linux)")
+pytestmark = pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root, and setpriv (util-linux)"
+)
 ANN, BOB = Account("ann", 4711, 4711, (4711,)), Account("bob", 4712, 4712, (4712,))
 AS_ANN = ("setpriv", "--reuid=4711", "--clear-groups", "--")
 
@@ -76,7 +80,9 @@ def test_nobody_hides_behind_the_marker_of_another(talk: Conversation) -> None:
 
 
 def test_a_session_that_somebody_else_made_is_not_the_jobs(talk: Conversation) -> None:
-    """A process of ann's that an administrator started by `su`, with her job's marker, does not take the administrator's along."""
+    """A process of ann's that an administrator started by `su`, with her job's marker, does not take the
+    administrator's along.
+    """
     ann = a_key(1)
     start_as(talk, ANN, ann, "exec sleep 300")
     talk.wait_started(ann)
@@ -95,8 +101,16 @@ def test_a_session_that_somebody_else_made_is_not_the_jobs(talk: Conversation) -
 def test_a_process_on_a_gpu_is_not_of_a_job_because_it_says_so() -> None:
     mark = "ledger/JOB00001.1.5/0"
     a_sleep = ("sleep", "300")
-    with started(*AS_ANN, *a_sleep, mark=mark) as stranger, started(*AS_ANN, *a_sleep) as leader, started(*a_sleep, mark=mark) as agents:
-        wait_until(lambda: all(Path(f"/proc/{one.pid}/comm").read_text() == "sleep\n" for one in (stranger, leader, agents)))
+    with (
+        started(*AS_ANN, *a_sleep, mark=mark) as stranger,
+        started(*AS_ANN, *a_sleep) as leader,
+        started(*a_sleep, mark=mark) as agents,
+    ):
+        wait_until(
+            lambda: all(
+                Path(f"/proc/{one.pid}/comm").read_text() == "sleep\n" for one in (stranger, leader, agents)
+            )
+        )
         found = [is_ours(stranger.pid, b"ledger/", leaders) for leaders in ((), (agents.pid,), (leader.pid,))]
         assert found == [False, False, True]  # the last: its user has a job here
         assert is_ours(agents.pid, b"ledger/", ())

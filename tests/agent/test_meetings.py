@@ -14,25 +14,30 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mgpu_agent.network import fingerprint, meetings, ports
-from mgpu_agent.network.fingerprint import fingerprint_of
-from mgpu_agent.network.handshake import Strange, receive_visit, visit
+from mgpu_agent.network import kept_ports, meetings
 from mgpu_agent.network.interfaces import ways_here
-from mgpu_agent.network.meetings import Meetings
-from mgpu_agent.network.ports import KeptPorts
+from mgpu_agent.network.kept_ports import KeptPorts
+from mgpu_agent.network.meetings import Meetings, Strange, fingerprint_of, receive_visit, visit
 from mgpu_agent.process.preparation import Preparation, look_for
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import Meet, Met
 from mgpu_agent.protocol.model import LaunchSpec, PythonWish, TaskSpec
-from mgpu_agent.run_as.file_requests import Versions
 from mgpu_agent.run_as.pythons import interpreter_of
+from mgpu_agent.run_as.requests import Versions
 from mgpu_agent.run_as.user_files import UserFiles
 from tests.processes import wait_until
 
 KEY = AttemptKey(JobId("AB12CD34"), 1, 5)
-SPEC = LaunchSpec(key=KEY, node_id=NodeId("n1"), incarnation="i", user="ada", tasks=(TaskSpec(rank=0),), argv=("python3", "x.py"))
+SPEC = LaunchSpec(
+    key=KEY,
+    node_id=NodeId("n1"),
+    incarnation="i",
+    user="ada",
+    tasks=(TaskSpec(rank=0),),
+    argv=("python3", "x.py"),
+)
 HERE = Way("127.0.0.1", "lo")
 
 
@@ -86,7 +91,10 @@ def test_one_that_does_not_know_the_secret_is_no_node_of_the_attempt(nodes: list
     first, second = nodes[0].open(SPEC), nodes[1].open(SPEC)
     nodes[0].meet(a_meet({"n2": second}))
     nodes[1].meet(a_meet({"n1": first}, secret=b"another"))
-    assert [answer(node).unreached[0].why for node in nodes[:2]] == ["what answers there is not n2", "what answers there is not n1"]
+    assert [answer(node).unreached[0].why for node in nodes[:2]] == [
+        "what answers there is not n2",
+        "what answers there is not n1",
+    ]
 
 
 def test_a_node_that_never_comes_is_silent_and_one_that_left_refuses(nodes: list[Meetings]) -> None:
@@ -98,7 +106,9 @@ def test_a_node_that_never_comes_is_silent_and_one_that_left_refuses(nodes: list
     assert found == {"n2": "no answer", "n3": "connection refused"}
 
 
-def test_when_all_are_reached_nobody_waits_for_ways_that_lead_nowhere(nodes: list[Meetings], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_all_are_reached_nobody_waits_for_ways_that_lead_nowhere(
+    nodes: list[Meetings], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = nodes[0].open(SPEC), nodes[1].open(SPEC)
     nowhere, is_over, go = Way("192.0.2.99", "eth9"), threading.Event(), meetings._go
 
@@ -113,7 +123,10 @@ def test_when_all_are_reached_nobody_waits_for_ways_that_lead_nowhere(nodes: lis
     nodes[1].meet(a_meet({"n1": first}))
     met = answer(nodes[0])
     is_over.set()
-    assert (met.reached, met.unreached) == ((Reached(NodeId("n2"), "127.0.0.1"),), (Unreached(NodeId("n2"), "192.0.2.99", "no answer"),))
+    assert (met.reached, met.unreached) == (
+        (Reached(NodeId("n2"), "127.0.0.1"),),
+        (Unreached(NodeId("n2"), "192.0.2.99", "no answer"),),
+    )
 
 
 def test_a_meeting_can_begin_anew(nodes: list[Meetings]) -> None:
@@ -142,7 +155,9 @@ def test_only_the_node_of_rank_0_keeps_a_port(nodes: list[Meetings]) -> None:
     assert (nodes[0].open(SPEC).master_port > 0, nodes[1].open(other).master_port) == (True, 0)
 
 
-@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n" * 3, b"mgpu-meet1" + b"n" * 16 + b"x" * 32, b"mgpu"])
+@pytest.mark.parametrize(
+    "words", [b"GET / HTTP/1.1\r\n\r\n" * 3, b"mgpu-meet1" + b"n" * 16 + b"x" * 32, b"mgpu"]
+)
 def test_strangers_are_hung_up_on(words: bytes) -> None:
     one, other = socket.socketpair()
     with one, other:
@@ -211,8 +226,8 @@ def test_a_port_in_use_is_not_given() -> None:
 
 
 def test_no_port_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "_is_free", lambda _: False)
-    monkeypatch.setattr(ports, "TRIES", 3)
+    monkeypatch.setattr(kept_ports, "_is_free", lambda _: False)
+    monkeypatch.setattr(kept_ports, "TRIES", 3)
     with pytest.raises(OSError, match="none is free"):
         KeptPorts().keep(KEY)
 
@@ -255,8 +270,10 @@ def test_the_python_that_a_launch_uses(tmp_path: object, fields: dict[str, objec
 
 
 def test_what_a_launch_finds_is_what_a_look_says_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "_DRIVER", "/nowhere")
-    assert fingerprint_of(SPEC, lambda _: Versions(python="3.11", torch="2.1")) == Fingerprint(python="3.11", torch="2.1")
+    monkeypatch.setattr(meetings, "_DRIVER", "/nowhere")
+    assert fingerprint_of(SPEC, lambda _: Versions(python="3.11", torch="2.1")) == Fingerprint(
+        python="3.11", torch="2.1"
+    )
     assert fingerprint_of(SPEC, lambda _: None) == Fingerprint()
 
 
@@ -275,6 +292,9 @@ def test_versions_are_looked_for_on_the_thread_of_the_jobs_user(tmp_path: Path) 
 def test_the_driver_is_read_from_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     path = f"{tmp_path}/version"
     with open(path, "w") as file:
-        file.write("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\nGCC version: 12\n")
-    monkeypatch.setattr(fingerprint, "_DRIVER", path)
-    assert fingerprint._driver() == "570.86.15"
+        file.write(
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\nGCC "
+            "version: 12\n"
+        )
+    monkeypatch.setattr(meetings, "_DRIVER", path)
+    assert meetings._driver() == "570.86.15"

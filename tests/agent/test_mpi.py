@@ -9,10 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from mgpu_agent.mpi.host import Host
+from mgpu_agent.mpi.host import OrderTaker
 from mgpu_agent.mpi.mixture import Mixtures, launcher_of, library_of
-from mgpu_agent.mpi.orders import End, Run, Standing, pack, unpack
-from mgpu_agent.mpi.parcels import Delivered
+from mgpu_agent.mpi.parcels import Delivered, EndOrder, RunOrder, Standing, pack, unpack
 from mgpu_agent.mpi.setting import environment, hosts_of, interface_of, network_of, program, write_files
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from tests.agent.master import wait_until
@@ -30,7 +29,14 @@ def test_hosts_files_and_launcher(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "MGPU_MPI_HOSTS": "n1:2,n2:2", "MGPU_NODE_ID": "n1"}
 
     def launch(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(tmp_path / "launch"), *words], env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            [str(tmp_path / "launch"), *words],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     here = launch("-x", "-l", "ada", "n1", "A=b;export", "A;echo", '"$A c"')
     assert (here.returncode, here.stdout) == (0, "b c\n")
@@ -46,7 +52,12 @@ def test_hosts_files_and_launcher(tmp_path: Path) -> None:
 def test_what_the_user_set_goes_before_and_other_managers_are_out_of_sight(tmp_path: Path) -> None:
     env = environment(tmp_path, {"HYDRA_ENV": "all", "SLURM_JOB_ID": "1", "PATH": "/bin"})
     assert (env["HYDRA_ENV"], env["PATH"], "SLURM_JOB_ID" in env) == ("all", "/bin", False)
-    assert env["OMPI_MCA_plm_rsh_agent"] == env["PRTE_MCA_plm_ssh_agent"] == env["HYDRA_LAUNCHER_EXEC"] == str(tmp_path / "launch")
+    assert (
+        env["OMPI_MCA_plm_rsh_agent"]
+        == env["PRTE_MCA_plm_ssh_agent"]
+        == env["HYDRA_LAUNCHER_EXEC"]
+        == str(tmp_path / "launch")
+    )
 
 
 def test_the_interface_is_the_measured_one_else_that_of_the_address() -> None:
@@ -73,21 +84,27 @@ class Box:
 
 def test_an_order_is_carried_out_once_and_told_of(tmp_path: Path) -> None:
     box = Box()
-    host = Host(box, "n1")  # type: ignore[arg-type]
-    order = Run("1", f"echo x >> {tmp_path}/ran; exit 5")
+    host = OrderTaker(box, "n1")  # type: ignore[arg-type]
+    order = RunOrder("1", f"echo x >> {tmp_path}/ran; exit 5")
     for _ in range(3):
         box.coming.append(Delivered("n1", pack(order)))
     wait_until(lambda: host.turn(0) or ("n1", Standing("1", 5)) in box.sent)
-    box.coming += [Delivered("n1", pack(order)), Delivered("n1", b"nonsense"), Delivered("n1", pack(End("9")))]
-    box.coming.append(Delivered("n3", pack(Run("3", f"echo y >> {tmp_path}/ran"))))  # another node of the job, where no launcher is
+    box.coming += [
+        Delivered("n1", pack(order)),
+        Delivered("n1", b"nonsense"),
+        Delivered("n1", pack(EndOrder("9"))),
+    ]
+    box.coming.append(
+        Delivered("n3", pack(RunOrder("3", f"echo y >> {tmp_path}/ran")))
+    )  # another node of the job, where no launcher is
     for _ in range(4):
         host.turn(0)
     assert (tmp_path / "ran").read_text() == "x\n"
     assert box.sent[0] == ("n1", Standing("1"))
     assert box.sent[-1] == ("n1", Standing("1", 5))
-    box.coming.append(Delivered("n1", pack(Run("2", "exec sleep 600"))))
+    box.coming.append(Delivered("n1", pack(RunOrder("2", "exec sleep 600"))))
     host.turn(0)
-    box.coming.append(Delivered("n1", pack(End("2"))))
+    box.coming.append(Delivered("n1", pack(EndOrder("2"))))
     wait_until(lambda: host.turn(0) or ("n1", Standing("2", 128 + signal.SIGTERM)) in box.sent)
 
 
@@ -96,7 +113,10 @@ def test_launchers_and_libraries_are_told_apart() -> None:
     assert launcher_of(b"PMI_SIZE=4\0") == "MPICH"
     assert launcher_of(b"PMI_SIZE=1\0") == launcher_of(b"A=1\0") == ""
     line = b"7f00-7f01 r--p 00000000 08:01 1 "
-    assert library_of(line + b"/opt/lib/libmpi.so.12.3.1\n") == ("MPICH", line.decode().split()[-1] and "/opt/lib/libmpi.so.12.3.1")
+    assert library_of(line + b"/opt/lib/libmpi.so.12.3.1\n") == (
+        "MPICH",
+        line.decode().split()[-1] and "/opt/lib/libmpi.so.12.3.1",
+    )
     assert library_of(line + b"/usr/lib/libmpi.so.40.30.4\n") == ("Open MPI", "/usr/lib/libmpi.so.40.30.4")
     assert library_of(line + b"/usr/lib/libc.so.6\n") == ("", "")
 
@@ -104,7 +124,10 @@ def test_launchers_and_libraries_are_told_apart() -> None:
 def test_a_process_with_the_wrong_library_is_seen(tmp_path: Path) -> None:
     library = tmp_path / "libmpi.so.12"
     library.write_bytes(bytes(4096))
-    hold = "import mmap, sys, time; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); time.sleep(600)"
+    hold = (
+        "import mmap, sys, time; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, "
+        "prot=mmap.PROT_READ); time.sleep(600)"
+    )
     env = {**os.environ, "MGPU_TASK": MARKER, "OMPI_COMM_WORLD_SIZE": "4"}
     with subprocess.Popen([sys.executable, "-c", hold, str(library)], env=env) as process:
         try:
@@ -118,7 +141,19 @@ def test_a_process_with_the_wrong_library_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_programs_run_without_being_installed() -> None:
-    done = subprocess.run([*program("first"), "sh", "-c", "exit 3"], env={"PATH": "/bin:/usr/bin"}, timeout=120, check=False, cwd="/")
+    done = subprocess.run(
+        [*program("first"), "sh", "-c", "exit 3"],
+        env={"PATH": "/bin:/usr/bin"},
+        timeout=120,
+        check=False,
+        cwd="/",
+    )
     assert done.returncode == 3
-    missing = subprocess.run([*program("first"), "no-such-program"], env={"PATH": "/bin"}, capture_output=True, timeout=120, check=False)
+    missing = subprocess.run(
+        [*program("first"), "no-such-program"],
+        env={"PATH": "/bin"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
     assert (missing.returncode, b"no-such-program" in missing.stderr) == (127, True)

@@ -1,4 +1,6 @@
-"""A node whose Python changed since it was asked refuses a launch that brings variables; where files do not tell, the cell itself does."""
+"""A node whose Python changed since it was asked refuses a launch that brings variables; where files do not
+tell, the cell itself does.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +67,17 @@ def test_a_launch_with_variables_of_another_python_is_refused(
     assert not (tmp_path / "it-ran").exists()
 
 
-def test_without_variables_or_with_the_same_version_it_is_started(tmp_path: Path, preparation: Preparation) -> None:
+def test_without_variables_or_with_the_same_version_it_is_started(
+    tmp_path: Path, preparation: Preparation
+) -> None:
     assert isinstance(prepared(preparation, interpreter(tmp_path, "3.7")), StartTasks)
     assert isinstance(prepared(preparation, interpreter(tmp_path, HERE), outputs=("b",)), StartTasks)
     assert not (tmp_path / "it-ran").exists()
 
 
-def test_a_python_of_unknown_version_is_started_and_told_what_the_variables_need(tmp_path: Path, preparation: Preparation) -> None:
+def test_a_python_of_unknown_version_is_started_and_told_what_the_variables_need(
+    tmp_path: Path, preparation: Preparation
+) -> None:
     told = prepared(preparation, interpreter(tmp_path), outputs=("b",))
     assert isinstance(told, StartTasks)
     words = [os.fsdecode(word) for word in told.argv]
@@ -85,4 +91,7 @@ def test_a_cell_in_another_python_than_its_variables_need_ends_with_the_same_sen
     words = [sys.executable, RUNNER, "--values", str(tmp_path), "--version", "2.77", "--out", "b", str(cell)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"mgpu: The variables come from Python 2.77, and {sys.executable} on this node is {HERE}.\n"
+    assert (
+        done.stderr
+        == f"mgpu: The variables come from Python 2.77, and {sys.executable} on this node is {HERE}.\n"
+    )

@@ -1,4 +1,6 @@
-"""Spool files give back what the master has: late enough that it is safe there, at once where it is not wanted."""
+"""Spool files give back what the master has: late enough that it is safe there, at once where it is not
+wanted.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,7 @@ import threading
 from pathlib import Path
 
 from mgpu_agent.process import output
-from mgpu_agent.process.holes import Puncher, punch_hole
-from mgpu_agent.process.output import KEPT_S, LOST, PUNCH_BYTES, OutputShipper
+from mgpu_agent.process.output import KEPT_S, LOST, PUNCH_BYTES, OutputShipper, Puncher, punch_hole
 from mgpu_agent.protocol.model import NOTHING_MORE, OutputMark
 from tests.agent.test_output import KEY, a_status, shipped, spool_name, stem, write
 from tests.processes import wait_until

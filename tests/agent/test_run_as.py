@@ -1,8 +1,9 @@
-"""What root does for a user, by a real keeper and real processes: one test for each promise of `mgpu_agent.run_as`. Needs root."""
+"""What root does for a user, by a real keeper and real processes: one test for each promise of
+`mgpu_agent.run_as`. Needs root.
+"""
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
 import stat
@@ -17,16 +18,19 @@ from mgpu_agent.keeper.messages import Attach, Hook, StopTasks
 from mgpu_agent.protocol.messages import Input
 from mgpu_agent.run_as.account import Account, Confinement, login_environment
 from mgpu_agent.run_as.cgroups import Cgroups, Share, _bind, why_none
+from tests.agent.keepers import Conversation, Keepers, a_key, keepers, talk
 from tests.agent.master import wait_until
-from tests.agent.test_keeper import Conversation, Keepers, a_key, keepers, talk
 from tests.e2e.people import open_directory
 
-__all__ = ("keepers", "talk")  # fixtures
+__all__ = (
+    "keepers",
+    "talk",
+)  # fixtures
+
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can be another account")
 ANN = Account("nobody", 65534, 65534, (65534, 54321), "/nonexistent", "/bin/false")
 BOB = Account("bob", 64001, 64001, (64001,), "/", "/bin/sh")
-ROOT = Path(__file__).parents[2]
 
 
 def run(talk: Conversation, *argv: str, account: Account = ANN, number: int = 1, **more: object) -> str:
@@ -52,7 +56,9 @@ def helper_of(talk: Conversation, account: Account = ANN) -> psutil.Process:
 
 @needs_root
 def test_ids_groups_capabilities_and_signals_are_those_of_the_account_alone(talk: Conversation) -> None:
-    fields = dict(line.split(":", 1) for line in run(talk, "cat", "/proc/self/status").splitlines() if ":" in line)
+    fields = dict(
+        line.split(":", 1) for line in run(talk, "cat", "/proc/self/status").splitlines() if ":" in line
+    )
     assert (fields["Uid"].split(), fields["Gid"].split()) == (["65534"] * 4, ["65534"] * 4)
     assert sorted(fields["Groups"].split()) == ["54321", "65534"]
     assert {fields[name].strip() for name in ("CapPrm", "CapEff", "CapAmb", "SigBlk")} == {"0" * 16}
@@ -61,7 +67,9 @@ def test_ids_groups_capabilities_and_signals_are_those_of_the_account_alone(talk
 
 
 @needs_root
-def test_no_descriptor_of_whoever_started_the_keeper_reaches_a_process(keepers: Keepers, tmp_path: Path) -> None:
+def test_no_descriptor_of_whoever_started_the_keeper_reaches_a_process(
+    keepers: Keepers, tmp_path: Path
+) -> None:
     """Finding 5: a descriptor 9 on /etc/shadow was read by jobs."""
     secret = tmp_path / "secret"
     secret.write_text("secret")
@@ -75,7 +83,10 @@ def test_no_descriptor_of_whoever_started_the_keeper_reaches_a_process(keepers: 
             talk.wait_end(a_key(number))
             assert "secret" not in talk.spool(a_key(number))
             assert talk.spool(a_key(number)).count(" -> ") == 4  # its own three, and the list itself
-        opened = [os.readlink(f"/proc/{talk.snapshot.pid}/fd/{name}") for name in os.listdir(f"/proc/{talk.snapshot.pid}/fd")]
+        opened = [
+            os.readlink(f"/proc/{talk.snapshot.pid}/fd/{name}")
+            for name in os.listdir(f"/proc/{talk.snapshot.pid}/fd")
+        ]
         assert str(secret) not in opened
     finally:
         os.close(descriptor)
@@ -100,7 +111,13 @@ def test_no_new_privileges_by_setting_and_not_where_a_container_is_started(talk:
 
 def test_of_roots_environment_only_what_is_named_reaches_jobs() -> None:
     """Finding 12: an allow-list, so that a new secret of root's is none of theirs."""
-    base = {b"PATH": b"/bin", b"HOME": b"/home/agent", b"AWS_SECRET_ACCESS_KEY": b"x", b"XDG_RUNTIME_DIR": b"/run/user/0", b"LC_ALL": b"C"}
+    base = {
+        b"PATH": b"/bin",
+        b"HOME": b"/home/agent",
+        b"AWS_SECRET_ACCESS_KEY": b"x",
+        b"XDG_RUNTIME_DIR": b"/run/user/0",
+        b"LC_ALL": b"C",
+    }
     base |= {
         b"LD_PRELOAD": b"/x.so",
         b"PYTHONPATH": b"/lib",
@@ -127,9 +144,19 @@ def test_output_files_are_the_accounts_own_and_its_input_and_terminal_work(talk:
     stem = talk.directory / "spool" / talk.records(a_key())[-1].spool
     for end, text in (("out", "out\n"), ("err", "err\n")):
         info = Path(f"{stem}.{end}").stat()
-        assert (info.st_uid, stat.S_IMODE(info.st_mode), Path(f"{stem}.{end}").read_text()) == (ANN.uid, 0o600, text)
+        assert (info.st_uid, stat.S_IMODE(info.st_mode), Path(f"{stem}.{end}").read_text()) == (
+            ANN.uid,
+            0o600,
+            text,
+        )
     for number, more in ((2, {"stdin": True}), (3, {"pty": True})):
-        talk.say(replace(talk.a_start(a_key(number), "sh", "-c", "read x; echo got $x; tty; stat -Lc %u /dev/stdin"), account=ANN, **more))
+        talk.say(
+            replace(
+                talk.a_start(a_key(number), "sh", "-c", "read x; echo got $x; tty; stat -Lc %u /dev/stdin"),
+                account=ANN,
+                **more,
+            )
+        )
         talk.wait_started(a_key(number))
         talk.say(Input(key=a_key(number), rank=0, writer="w", offset=0, data=b"this\n"))
         talk.wait_end(a_key(number))
@@ -139,16 +166,24 @@ def test_output_files_are_the_accounts_own_and_its_input_and_terminal_work(talk:
 
 
 @needs_root
-def test_what_the_account_cannot_run_or_enter_is_not_done_by_root_instead(talk: Conversation, tmp_path: Path) -> None:
+def test_what_the_account_cannot_run_or_enter_is_not_done_by_root_instead(
+    talk: Conversation, tmp_path: Path
+) -> None:
     tool = tmp_path / "tool"
     tool.write_text("#!/bin/sh\nid -u\n")
     tool.chmod(0o700)
     refusals = {}
-    for number, (argv, cwd) in enumerate((((str(tool),), "/"), (("pwd",), str(tmp_path)), (("no-such-program",), "/")), 1):
+    for number, (argv, cwd) in enumerate(
+        (((str(tool),), "/"), (("pwd",), str(tmp_path)), (("no-such-program",), "/")), 1
+    ):
         talk.say(replace(talk.a_start(a_key(number), *argv, cwd=cwd), account=ANN))
         refused = talk.wait_refused(a_key(number))
         refusals[refused.code] = (refused.fault, refused.exit_code)
-    assert refusals == {"not-executable": ("request", 126), "no-directory": ("job", None), "not-found": ("request", 127)}
+    assert refusals == {
+        "not-executable": ("request", 126),
+        "no-directory": ("job", None),
+        "not-found": ("request", 127),
+    }
 
 
 @needs_root
@@ -162,7 +197,9 @@ def test_processes_of_the_same_account_cannot_look_into_its_helper(talk: Convers
     assert run(talk, "sh", "-c", look, number=2) == ""
 
 
-def test_a_machine_with_one_tree_of_control_groups_is_written_to_as_its_kernel_documents(tmp_path: Path) -> None:
+def test_a_machine_with_one_tree_of_control_groups_is_written_to_as_its_kernel_documents(
+    tmp_path: Path,
+) -> None:
     """Here in plain files: what each of them gets."""
     (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
     (tmp_path / "system").mkdir()
@@ -171,7 +208,13 @@ def test_a_machine_with_one_tree_of_control_groups_is_written_to_as_its_kernel_d
     assert groups.problem() == ""
     place = tmp_path / "mgpu-x"
     assert {(one / "cgroup.subtree_control").read_text() for one in (tmp_path, place)} == {"+cpu +memory"}
-    names = {"cpu.max": "200000 100000", "memory.max": "4096", "memory.swap.max": "0", "memory.oom.group": "1", "cgroup.procs": ""}
+    names = {
+        "cpu.max": "200000 100000",
+        "memory.max": "4096",
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "cgroup.procs": "",
+    }
     (place / "a").mkdir()
     for name in names:
         (place / "a" / name).touch()
@@ -179,7 +222,10 @@ def test_a_machine_with_one_tree_of_control_groups_is_written_to_as_its_kernel_d
     assert {name: (place / "a" / name).read_text() for name in names} == names
     for descriptor in groups.enter("a", Share(2, 4096)):
         os.close(descriptor)
-    assert Cgroups("x", tmp_path / "none", "0::/\n").problem() == "the system has no control groups for memory or processors"
+    assert (
+        Cgroups("x", tmp_path / "none", "0::/\n").problem()
+        == "the system has no control groups for memory or processors"
+    )
 
 
 @needs_root
@@ -192,9 +238,17 @@ def test_jobs_get_no_more_than_they_asked_for_where_that_is_wanted(talk: Convers
     said = run(talk, "cat", "/proc/self/cgroup", share=share)
     assert f"/mgpu-{talk.snapshot.ledger_id}/{a_key()}" in said
     hungry = "x = bytearray(300 * 2**20); print(len(x))"
-    talk.say(replace(talk.a_start(a_key(2), sys.executable, "-c", hungry), account=Account("root", 0, 0, (0,)), share=share))
+    talk.say(
+        replace(
+            talk.a_start(a_key(2), sys.executable, "-c", hungry),
+            account=Account("root", 0, 0, (0,)),
+            share=share,
+        )
+    )
     assert talk.wait_end(a_key(2)).signal == signal.SIGKILL
-    assert "/mgpu-" not in run(talk, "cat", "/proc/self/cgroup", number=3)  # who asked for nothing is not bound
+    assert "/mgpu-" not in run(
+        talk, "cat", "/proc/self/cgroup", number=3
+    )  # who asked for nothing is not bound
     assert f"/mgpu-{talk.snapshot.ledger_id}/" not in Path(f"/proc/{helper_of(talk).pid}/cgroup").read_text()
     wait_until(lambda: not list(Path("/sys/fs/cgroup").glob(f"**/mgpu-{talk.snapshot.ledger_id}/JOB*")))
 
@@ -206,7 +260,12 @@ def test_jobs_get_no_more_than_they_asked_for_where_that_is_wanted(talk: Convers
 def test_a_helper_that_its_user_kills_costs_no_process_its_end(talk: Conversation) -> None:
     with open_directory() as place:
         go = place / "go"
-        talk.say(replace(talk.a_start(a_key(1), "sh", "-c", f"until test -e {go}; do sleep 0.05; done; exit 7"), account=ANN))
+        talk.say(
+            replace(
+                talk.a_start(a_key(1), "sh", "-c", f"until test -e {go}; do sleep 0.05; done; exit 7"),
+                account=ANN,
+            )
+        )
         started = talk.wait_started(a_key(1))
         helper = helper_of(talk)
         helper.kill()
@@ -220,7 +279,9 @@ def test_a_helper_that_its_user_kills_costs_no_process_its_end(talk: Conversatio
 @pytest.mark.slow
 @needs_root
 def test_a_helper_that_its_user_stops_delays_only_that_user(talk: Conversation) -> None:
-    """Were processes started by the keeper itself, a user who stops each child before its exec would stop the whole node."""
+    """Were processes started by the keeper itself, a user who stops each child before its exec would stop the
+    whole node.
+    """
     talk.say(replace(talk.a_start(a_key(1), "sleep", "60"), account=ANN))
     talk.wait_started(a_key(1))
     helper_of(talk).suspend()
@@ -232,7 +293,8 @@ def test_a_helper_that_its_user_stops_delays_only_that_user(talk: Conversation) 
     refused = talk.wait_refused(a_key(2))
     assert (refused.code, refused.fault) == ("no-helper", "job")
     assert refused.message == (
-        "The helper of nobody on this node did not answer in time: end what stops or blocks processes of this user there."
+        "The helper of nobody on this node did not answer in time: end what stops or blocks processes of "
+        "this user there."
     )
     assert not talk.records(a_key(2))
 
@@ -263,7 +325,14 @@ def test_helpers_end_with_their_keeper(keepers: Keepers) -> None:
 
 # --- hooks ---------------------------------------------------------------------------------------
 
-TRICK = {b"PATH": b"/nonexistent", b"LD_PRELOAD": b"/no/such.so", b"BASH_ENV": b"/no", b"IFS": b"x", b"ENV": b"/no", b"PYTHONPATH": b"/no"}
+TRICK = {
+    b"PATH": b"/nonexistent",
+    b"LD_PRELOAD": b"/no/such.so",
+    b"BASH_ENV": b"/no",
+    b"IFS": b"x",
+    b"ENV": b"/no",
+    b"PYTHONPATH": b"/no",
+}
 
 
 @needs_root
@@ -273,7 +342,14 @@ def test_hooks_of_the_site_find_nothing_that_the_jobs_user_chose(talk: Conversat
     site = Hook(f"env > {seen}; pwd >> {seen}; id -u >> {seen}", site=True)
     own = Hook("/usr/bin/id -u; echo $TRICK", site=False)
     start = talk.a_start(a_key(), "true", cwd="/tmp", env={**TRICK, b"TRICK": b"mine", b"MGPU_USER": b"root"})
-    start = replace(start, argv=(b"/bin/true",), account=ANN, prolog=(site, own), epilog=(site,), facts={b"MGPU_USER": b"ann"})
+    start = replace(
+        start,
+        argv=(b"/bin/true",),
+        account=ANN,
+        prolog=(site, own),
+        epilog=(site,),
+        facts={b"MGPU_USER": b"ann"},
+    )
     talk.say(start)
     assert talk.wait_end(a_key()).exit_code == 0
     lines = seen.read_text().splitlines()
@@ -285,7 +361,9 @@ def test_hooks_of_the_site_find_nothing_that_the_jobs_user_chose(talk: Conversat
 
 
 @needs_root
-def test_an_attempt_is_over_only_when_all_of_it_began_and_ended_and_its_epilog_ran_once(talk: Conversation, tmp_path: Path) -> None:
+def test_an_attempt_is_over_only_when_all_of_it_began_and_ended_and_its_epilog_ran_once(
+    talk: Conversation, tmp_path: Path
+) -> None:
     """Ranks that a helper starts may be over before the next one is."""
     note = tmp_path / "note"
     epilog = Hook(f"echo $MGPU_STATE $MGPU_EXIT_CODE >> {note}", site=True)
@@ -293,42 +371,3 @@ def test_an_attempt_is_over_only_when_all_of_it_began_and_ended_and_its_epilog_r
     talk.say(start)
     assert [talk.wait_end(a_key(), rank).exit_code for rank in range(20)] == [0] * 20
     assert note.read_text() == "completed 0\n"
-
-
-# --- nothing else --------------------------------------------------------------------------------
-
-SPAWNING = {"subprocess", "multiprocessing", "pty", "posix_spawn", "posix_spawnp", "fork", "forkpty", "system", "popen"}
-SPAWNING |= {f"{kind}{end}" for kind in ("exec", "spawn") for end in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")}
-CHANGING_USER = {f"set{kind}{what}id" for kind in ("", "re", "res", "e") for what in ("u", "g")} | {"setgroups", "initgroups", "chroot"}
-IN_THE_JOB = {"mpi/first.py", "mpi/host.py", "mpi/launch.py", "process/banner.py"}
-"""Programs that run as a process of the job: what they start is the job's own."""
-OWN = {"cli.py": {"execv"}, "keeper/reaper.py": {"fork"}}
-"""An agent that begins again without its join line on its command line; the keeper's fork of itself."""
-
-
-def test_nothing_but_run_as_starts_a_program_or_changes_its_user() -> None:
-    """What root does for a user is done in one place."""
-    found: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "mgpu_agent").rglob("*.py")):
-        name = path.relative_to(ROOT / "mgpu_agent").as_posix()
-        if name.startswith(("run_as/", "cell/")) or name in IN_THE_JOB:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            words: list[str] = []
-            if isinstance(node, ast.Import):
-                words = [alias.name.partition(".")[0] for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                words = [str(node.module).partition(".")[0], *(alias.name for alias in node.names if node.module in ("os", "posix"))]
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("os", "posix", "asyncio"):
-                words = [node.attr]
-            bad = {word for word in words if word in SPAWNING | CHANGING_USER or word.startswith("create_subprocess")}
-            if bad - OWN.get(name, set()):
-                found.setdefault(name, set()).update(bad)
-    assert found == {}
-
-
-def test_the_contract_sees_what_it_should() -> None:
-    source = "import subprocess\nimport os\nos.fork()\nos.setresuid(0, 0, 0)\n"
-    names = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
-    assert names <= SPAWNING | CHANGING_USER
-    assert sys.platform == "linux"

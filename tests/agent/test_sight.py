@@ -21,16 +21,27 @@ from mgpu_agent.process.banner import introduced
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Ping
 from mgpu_agent.protocol.places import host_name
-from tests.agent.test_core import JOINED, KEY, a_machine, a_status, said
+from tests.agent.core_world import JOINED, KEY, a_machine, a_status, said
 
-LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+LISTENS = (
+    "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], "
+    "flush=True); input()"
+)
 
 
 @pytest.fixture
 def process(tmp_path: Path):
-    env = {**os.environ, "MGPU_JOB_ID": "ABCD1234", "MGPU_NODE_ID": "n7", "MGPU_ATTEMPT": "2", "MASTER_PORT": "29500"}
+    env = {
+        **os.environ,
+        "MGPU_JOB_ID": "ABCD1234",
+        "MGPU_NODE_ID": "n7",
+        "MGPU_ATTEMPT": "2",
+        "MASTER_PORT": "29500",
+    }
     words = [sys.executable, "-c", LISTENS]
-    with subprocess.Popen(words, cwd=tmp_path, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield process
         process.communicate("\n")
 
@@ -47,8 +58,16 @@ def test_a_process_is_seen_as_it_is(process, tmp_path: Path) -> None:
         "ABCD1234",
         "2",
     )
-    assert (seen.cwd, seen.ports, seen.master_port, seen.note) == (str(tmp_path), (f"127.0.0.1:{port}",), "29500", "")
-    assert (seen.user, seen.started_at) == (psutil.Process().username(), psutil.Process(process.pid).create_time())
+    assert (seen.cwd, seen.ports, seen.master_port, seen.note) == (
+        str(tmp_path),
+        (f"127.0.0.1:{port}",),
+        "29500",
+        "",
+    )
+    assert (seen.user, seen.started_at) == (
+        psutil.Process().username(),
+        psutil.Process(process.pid).create_time(),
+    )
 
 
 def test_what_ended_or_may_not_be_looked_at_is_said(monkeypatch) -> None:
@@ -65,7 +84,13 @@ def test_what_ended_or_may_not_be_looked_at_is_said(monkeypatch) -> None:
 
 def test_the_answer_says_who_this_is() -> None:
     pong = sight.answer(4, NodeId("n1"), "192.0.2.7", "tcp://192.0.2.1:8790", [replace(a_status(), pid=0)])
-    assert (pong.number, pong.node_id, pong.host, pong.address, pong.link) == (4, "n1", host_name(), "192.0.2.7", "tcp://192.0.2.1:8790")
+    assert (pong.number, pong.node_id, pong.host, pong.address, pong.link) == (
+        4,
+        "n1",
+        host_name(),
+        "192.0.2.7",
+        "tcp://192.0.2.1:8790",
+    )
     assert (pong.agent_version, pong.pid, len(pong.processes)) == (__version__, os.getpid(), 1)
 
 
@@ -80,20 +105,32 @@ def test_a_ping_is_answered_with_what_is_known_of_the_attempt_that_was_asked_for
 def _say(*words: str, master: str = "tcp://127.0.0.1:8790") -> subprocess.CompletedProcess[str]:
     key = AttemptKey(JobId("ABCD1234"), 2, 9)
     told = introduced(tuple(map(os.fsencode, words)), key, NodeId("n1"), master)
-    return subprocess.run(told, capture_output=True, text=True, check=False, cwd=tempfile.gettempdir(), env={"RANK": "3", "LOGNAME": "ada"})
+    return subprocess.run(
+        told,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tempfile.gettempdir(),
+        env={"RANK": "3", "LOGNAME": "ada"},
+    )
 
 
 def test_the_banner_comes_first_and_the_program_keeps_pid_and_signals() -> None:
     done = _say("/bin/sh", "-c", "echo $$; grep SigIgn /proc/self/status")
     lines = done.stderr.splitlines()
 
-    assert lines[:3] == ["=== JOB EXECUTION DEBUG INFO ===", "Job: ABCD1234 (attempt 2), rank 3", "Assigned node: n1"]
+    assert lines[:3] == [
+        "=== JOB EXECUTION DEBUG INFO ===",
+        "Job: ABCD1234 (attempt 2), rank 3",
+        "Assigned node: n1",
+    ]
     assert lines[3:5] == [f"Host: {host_name()}", "Address: 127.0.0.1"]
     assert lines[5] == f"PID: {done.stdout.split()[0]}"
     assert lines[6:8] == [f"Directory: {tempfile.gettempdir()}", "User: ada"]
     assert (lines[8][:6], lines[9], len(lines)) == ("Time: ", "=" * 32, 10)
     _, ignored = done.stdout.split()[1:]
-    # Python ignores these two for itself; others may be ignored by whatever started the tests (a shell's `&` does so with SIGQUIT).
+    # Python ignores these two for itself; others may be ignored by whatever started the tests (a shell's `&`
+    # does so with SIGQUIT).
     of_python = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
     assert int(ignored, 16) & of_python == 0
 

@@ -1,4 +1,6 @@
-"""A start as a trial: the decisions, and a whole agent with a keeper whose directories are spoilt and mended."""
+"""A start as a trial: the decisions, and a whole agent with a keeper whose directories are spoilt and
+mended.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from msgspec.structs import replace
 from mgpu_agent.core.commands import Command, ForgetAttempts, Send, StartLaunch, StopAttempt
 from mgpu_agent.core.events import Event, KeeperAttached, KeeperLost, LaunchFailed, LinkFell, TaskTold, Ticked
 from mgpu_agent.core.trial import LIMIT_S, SCRIPT
-from mgpu_agent.gauge import INTERVAL_S, Gauge
+from mgpu_agent.node_checks import INTERVAL_S, Gauge
 from mgpu_agent.process.spool import Spool
 from mgpu_agent.protocol.ids import AttemptKey, JobId
 from mgpu_agent.protocol.messages import Probe, Probed
 from mgpu_agent.protocol.model import LaunchSpec, TaskSpec
 from tests.agent.conftest import Node
+from tests.agent.core_world import ATTACHED, FACTS, JOINED, NODE, a_machine, a_status, said
 from tests.agent.master import SmallMaster, wait_until
-from tests.agent.test_core import ATTACHED, FACTS, JOINED, NODE, a_machine, a_status, said
 
 WALL = 1_700_000_000.5
 TICK = Ticked(at=1.0, wall=WALL)
@@ -29,7 +31,14 @@ FORGET = ForgetAttempts(keys=(KEY,))
 
 def a_start(key: AttemptKey = KEY) -> StartLaunch:
     return StartLaunch(
-        spec=LaunchSpec(key=key, node_id=NODE, incarnation=FACTS.incarnation, user="", tasks=(TaskSpec(rank=0),), script=SCRIPT)
+        spec=LaunchSpec(
+            key=key,
+            node_id=NODE,
+            incarnation=FACTS.incarnation,
+            user="",
+            tasks=(TaskSpec(rank=0),),
+            script=SCRIPT,
+        )
     )
 
 
@@ -56,13 +65,19 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     ),
     "and a signal": (
         (TICK, PROBE),
-        TaskTold(at=2.0, status=replace(a_status(KEY, ended=True), exit_code=None, signal=9, reason="killed")),
+        TaskTold(
+            at=2.0, status=replace(a_status(KEY, ended=True), exit_code=None, signal=9, reason="killed")
+        ),
         [FORGET, told("A trial start ended with signal 9 (killed).")],
     ),
     "and that it could not be started": ((TICK, PROBE), BROKEN, [told("The disk is full.")]),
     "what was told is not told again": ((TICK, PROBE, ENDED), BROKEN, []),
     "it may take some time": ((TICK, PROBE), Ticked(at=1.0 + LIMIT_S - 0.1), []),
-    "but not for ever": ((TICK, PROBE), Ticked(at=1.0 + LIMIT_S), [a_stop(), told("A trial start was not over within 10 s.")]),
+    "but not for ever": (
+        (TICK, PROBE),
+        Ticked(at=1.0 + LIMIT_S),
+        [a_stop(), told("A trial start was not over within 10 s.")],
+    ),
     "an end after that is only cleared away": ((TICK, PROBE, Ticked(at=1.0 + LIMIT_S)), ENDED, [FORGET]),
     "a new one takes the place of one that is not over": (
         (TICK, PROBE, Ticked(at=2.0, wall=WALL + 1)),
@@ -71,7 +86,11 @@ CASES: dict[str, tuple[tuple[Event, ...], Event, list[Command]]] = {
     ),
     "without a keeper it fails": ((TICK, KeeperLost(at=1.0)), PROBE, [told("Its keeper is away.")]),
     "one of an earlier agent is ended": ((), TaskTold(at=2.0, status=a_status(EARLIER)), [a_stop(EARLIER)]),
-    "and cleared away": ((), TaskTold(at=2.0, status=a_status(EARLIER, ended=True)), [ForgetAttempts(keys=(EARLIER,))]),
+    "and cleared away": (
+        (),
+        TaskTold(at=2.0, status=a_status(EARLIER, ended=True)),
+        [ForgetAttempts(keys=(EARLIER,))],
+    ),
     "without a master nothing is said": ((TICK, PROBE, LinkFell(at=1.5, may_enrol=False)), ENDED, [FORGET]),
 }
 
@@ -81,12 +100,18 @@ def test_a_trial(case: str) -> None:
     before, event, expected = CASES[case]
     commands = a_machine(*JOINED, *before).handle(event)
 
-    assert [command for command in commands if not isinstance(command, Send) or isinstance(command.message, Probed)] == expected
+    assert [
+        command
+        for command in commands
+        if not isinstance(command, Send) or isinstance(command.message, Probed)
+    ] == expected
 
 
 def test_a_trial_that_a_new_agent_finds_is_no_task() -> None:
     machine = a_machine()
-    commands = machine.handle(KeeperAttached(at=0.0, facts=FACTS, tasks=(a_status(EARLIER, ended=True), a_status(KEY))))
+    commands = machine.handle(
+        KeeperAttached(at=0.0, facts=FACTS, tasks=(a_status(EARLIER, ended=True), a_status(KEY)))
+    )
 
     assert commands == [ForgetAttempts(keys=(EARLIER,)), a_stop()]
     assert not machine.is_busy
@@ -101,17 +126,32 @@ def probe(master: SmallMaster, number: int) -> Probed:
     return master.wait(lambda: next((trial for trial in master.trials if trial.number == number), None))
 
 
-def test_a_node_that_can_start_processes_says_so_and_keeps_nothing_of_it(joined: SmallMaster, node: Node) -> None:
-    assert [probe(joined, number) for number in (1, 2)] == [Probed(number=number, ok=True) for number in (1, 2)]
+def test_a_node_that_can_start_processes_says_so_and_keeps_nothing_of_it(
+    joined: SmallMaster, node: Node
+) -> None:
+    assert [probe(joined, number) for number in (1, 2)] == [
+        Probed(number=number, ok=True) for number in (1, 2)
+    ]
     assert (joined.reports, joined.refusals) == ([], [])
     key = joined.launch("true")
     joined.wait_end(key)
     joined.forget(key)
-    wait_until(lambda: not [path for name in ("spool", "scratch") for path in (node.directory / name).iterdir() if "trial" in path.name])
+    wait_until(
+        lambda: (
+            not [
+                path
+                for name in ("spool", "scratch")
+                for path in (node.directory / name).iterdir()
+                if "trial" in path.name
+            ]
+        )
+    )
 
 
 @pytest.mark.parametrize("name", ["scratch", "spool"])
-def test_a_node_whose_directory_is_spoilt_says_what_is_wrong_until_it_is_mended(joined: SmallMaster, node: Node, name: str) -> None:
+def test_a_node_whose_directory_is_spoilt_says_what_is_wrong_until_it_is_mended(
+    joined: SmallMaster, node: Node, name: str
+) -> None:
     directory = node.directory / name
     away = directory.rename(node.directory / "away")
     directory.write_text("in the way")
@@ -128,7 +168,9 @@ def test_a_node_whose_directory_is_spoilt_says_what_is_wrong_until_it_is_mended(
 
 
 def test_heartbeats_carry_how_busy_the_machine_is(joined: SmallMaster) -> None:
-    beat = joined.wait(lambda: next((beat for beat in joined.heartbeats if beat.cpu_percent is not None), None))
+    beat = joined.wait(
+        lambda: next((beat for beat in joined.heartbeats if beat.cpu_percent is not None), None)
+    )
 
     assert beat.cpu_percent is not None
     assert 0.0 <= beat.cpu_percent <= 100.0

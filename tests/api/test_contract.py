@@ -1,4 +1,6 @@
-"""The vocabulary of REST as a value: what may be said, in which words. Behaviour of the routes is tested with the server."""
+"""The vocabulary of REST as a value: what may be said, in which words. Behaviour of the routes is tested with
+the server.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import live, models
-from mgpu_jupyter.api.routes import ROUTES, Kind
+from mgpu_jupyter.api import frames, models, requests
+from mgpu_jupyter.api.route import Kind
+from mgpu_jupyter.api.routes import ROUTES
 from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
 
 JOB = models.Job(
@@ -40,23 +43,27 @@ NODE = models.Node(
     gpus=(),
 )
 
-KEYS_FOR_SCRIPTS = {
-    "Job": "id state user name command nodes gpus exit_code attempt submitted_at started_at ended_at reason",
-    "Node": "id state reason host gpus",
-    "Gpu": "index uuid name memory_bytes job_id simulated",
-    "Submitted": "job_id state",
-    "ErrorBody": "code message details",
+KEYS_FOR_SCRIPTS: dict[type[msgspec.Struct], str] = {
+    models.Job: "id state user name command nodes gpus exit_code attempt "
+    "submitted_at started_at ended_at reason",
+    models.Node: "id state reason host gpus",
+    models.Gpu: "index uuid name memory_bytes job_id simulated",
+    requests.Submitted: "job_id state",
+    models.ErrorBody: "code message details",
 }
 
 
-@pytest.mark.parametrize("name", KEYS_FOR_SCRIPTS)
-def test_keys_that_scripts_rely_on(name: str) -> None:
-    fields = getattr(models, name).__struct_fields__
-    assert [key for key in KEYS_FOR_SCRIPTS[name].split() if key not in fields] == []
+@pytest.mark.parametrize("body", KEYS_FOR_SCRIPTS)
+def test_keys_that_scripts_rely_on(body: type[msgspec.Struct]) -> None:
+    assert [key for key in KEYS_FOR_SCRIPTS[body].split() if key not in body.__struct_fields__] == []
 
 
 def test_operations_and_paths_are_unique() -> None:
-    assert len({route.operation for route in ROUTES}) == len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
+    assert (
+        len({route.operation for route in ROUTES})
+        == len({(route.method, route.path) for route in ROUTES})
+        == len(ROUTES)
+    )
 
 
 def test_writes_are_the_routes_that_are_not_get() -> None:
@@ -67,6 +74,7 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
         "addJoinToken",
         "submitJob",
         "submitJobs",
+        "waitForJobs",
         "explainRequest",
         "parseLine",
         "changeJob",
@@ -84,7 +92,11 @@ def test_writes_are_the_routes_that_are_not_get() -> None:
 
 
 def test_variables_of_paths() -> None:
-    assert {name for route in ROUTES for name in re.findall(r"{(.*?)}", route.path)} == {"node_id", "job_id", "user_name"}
+    assert {name for route in ROUTES for name in re.findall(r"{(.*?)}", route.path)} == {
+        "node_id",
+        "job_id",
+        "user_name",
+    }
 
 
 def test_sockets_are_get_routes() -> None:
@@ -97,37 +109,57 @@ def test_sockets_are_get_routes() -> None:
 def test_every_body_has_a_json_schema() -> None:
     bodies = [body for route in ROUTES for body in (route.request, route.response) if body is not None]
     _, components = msgspec.json.schema_components(bodies)
-    assert {"JobSpec", "Job", "JobList", "Node", "NodeList", "Health", "Cluster", "Submitted", "BulkSubmit"} <= set(components)
+    assert {
+        "JobSpec",
+        "Job",
+        "JobList",
+        "Node",
+        "NodeList",
+        "Health",
+        "Cluster",
+        "Submitted",
+        "BulkSubmit",
+    } <= set(components)
 
 
 @pytest.mark.parametrize(
     ("union", "frame", "kind"),
     [
-        (models.JobStreamFrame, models.OutputFrame(rank=0, stream="stderr", offset=3, data=b"\x00\xff\n"), "output"),
-        (models.JobStreamFrame, models.JobFrame(seq=4, job=JOB), "job"),
-        (models.JobStreamFrame, models.GapFrame(rank=1, message="its node is lost"), "gap"),
-        (models.JobStreamFrame, models.EndFrame(job=JOB), "end"),
-        (models.JobStreamFrame, models.PingFrame(), "ping"),
-        (live.EventFrame, models.JobFrame(seq=4, job=JOB), "job"),
-        (live.EventFrame, models.NodeFrame(seq=5, node=NODE), "node"),
-        (live.EventFrame, models.ReadyFrame(seq=6), "ready"),
-        (live.EventFrame, models.PingFrame(), "ping"),
-        (live.EventFrame, live.SamplesFrame(at=1.5, nodes={NODE.id: live.NodeReading(cpu=3, gpus={"0": (9, 8, None, 7)})}), "samples"),
         (
-            live.EventFrame,
-            live.QueueFrame(
+            frames.JobStreamFrame,
+            frames.OutputFrame(rank=0, stream="stderr", offset=3, data=b"\x00\xff\n"),
+            "output",
+        ),
+        (frames.JobStreamFrame, frames.JobFrame(seq=4, job=JOB), "job"),
+        (frames.JobStreamFrame, frames.GapFrame(rank=1, message="its node is lost"), "gap"),
+        (frames.JobStreamFrame, frames.EndFrame(job=JOB), "end"),
+        (frames.JobStreamFrame, frames.PingFrame(), "ping"),
+        (frames.EventFrame, frames.JobFrame(seq=4, job=JOB), "job"),
+        (frames.EventFrame, frames.NodeFrame(seq=5, node=NODE), "node"),
+        (frames.EventFrame, frames.ReadyFrame(seq=6), "ready"),
+        (frames.EventFrame, frames.PingFrame(), "ping"),
+        (
+            frames.EventFrame,
+            frames.SamplesFrame(
+                at=1.5, nodes={NODE.id: frames.NodeReading(cpu=3, gpus={"0": (9, 8, None, 7)})}
+            ),
+            "samples",
+        ),
+        (
+            frames.EventFrame,
+            frames.QueueFrame(
                 version=9,
                 base=8,
                 removed=(JOB.id,),
                 inserted=((0, (JOB.id,)),),
-                reasons={"1": live.Why("busy", "Waits.")},
+                reasons={"1": frames.Why("busy", "Waits.")},
                 why={JOB.id: 1},
                 expected={JOB.id: None},
             ),
             "queue",
         ),
-        (live.EventFrame, live.GoneFrame(seq=7, nodes=(NODE.id,), jobs=(JOB.id,)), "gone"),
-        (live.EventFrame, live.ResetFrame(seq=8, message="Again."), "reset"),
+        (frames.EventFrame, frames.GoneFrame(seq=7, nodes=(NODE.id,), jobs=(JOB.id,)), "gone"),
+        (frames.EventFrame, frames.ResetFrame(seq=8, message="Again."), "reset"),
     ],
 )
 def test_frames_survive_json(union: typing.Any, frame: msgspec.Struct, kind: str) -> None:
@@ -138,11 +170,18 @@ def test_frames_survive_json(union: typing.Any, frame: msgspec.Struct, kind: str
 
 
 def test_a_request_with_an_unknown_word_is_refused() -> None:
-    for kind in (JobSpec, models.BulkItem, models.BulkSubmit):
+    for kind in (JobSpec, requests.BulkItem, requests.BulkSubmit):
         assert kind.__struct_config__.forbid_unknown_fields
 
 
-@pytest.mark.parametrize("body", [b'{"jobs":[]}', b'{"jobs":[{"spec":{"command":["true"]},"key":""}]}', b'{"jobs":[{"command":["true"]}]}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jobs":[]}',
+        b'{"jobs":[{"spec":{"command":["true"]},"key":""}]}',
+        b'{"jobs":[{"command":["true"]}]}',
+    ],
+)
 def test_bulk_that_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(body, type=models.BulkSubmit)
+        msgspec.json.decode(body, type=requests.BulkSubmit)

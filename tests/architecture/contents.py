@@ -1,7 +1,8 @@
-"""Lists in documents that are made from what they list: packages in ARCHITECTURE.md, the index of DECISIONS.md.
+"""Lists in documents that are made from what they list: packages in ARCHITECTURE.md, the index of
+DECISIONS.md.
 
-Usage: python -m tests.architecture.contents [--map]. Writes both, as `make fmt` does; with `--map` prints every module with the first
-sentence of its docstring, as `make map` does. `test_documents.py` compares.
+Usage: python -m tests.architecture.contents [--map]. Writes both, as `make fmt` does; with `--map` prints
+every module with the first sentence of its docstring, as `make map` does. `test_documents.py` compares.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def modules(*, packages: bool) -> Iterator[tuple[str, Path]]:
 
 def package_table() -> str:
     """Return the packages as a table."""
-    rows = [f"| `{name}` | {first_sentence(path)} |\n" for name, path in modules(packages=True) if "/" in name]
+    rows = [
+        f"| `{name}` | {first_sentence(path)} |\n" for name, path in modules(packages=True) if "/" in name
+    ]
     return "".join(["| package | is |\n| --- | --- |\n", *rows])
 
 
@@ -64,7 +67,10 @@ def documents() -> dict[Path, str]:
     """Return the documents as they should be."""
     architecture, record = ROOT / "ARCHITECTURE.md", ROOT / "DECISIONS.md"
     text = record.read_text()
-    return {architecture: with_list(architecture.read_text(), package_table()), record: with_list(text, decision_index(text))}
+    return {
+        architecture: with_list(architecture.read_text(), package_table()),
+        record: with_list(text, decision_index(text)),
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The page of the documentation about flags, made from their table: `python -m tests.architecture.flag_page` prints it."""
+"""The page of the documentation about flags, made from their table: `python -m tests.architecture.flag_page`
+prints it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,19 @@ from mgpu_jupyter.client.flags import FLAGS, Flag
 
 HEAD = " ".join(
     (
-        "# Flags of a request\n\nWritten by `.venv/bin/python -m tests.architecture.flag_page` from `mgpu_jupyter/client/flags.py`; a test",
-        "compares. The same flags are taken by `mgpu_srun`, `%mgpu_srun`, `%%mgpu_srun`, `mgpu_sbatch`, `#MGPU` lines of job files and",
-        "*More flags* of the panel, and as keywords by `Client.submit`, `submit_many` and `dry_run`. Text means the same everywhere:",
+        (
+            "# Flags of a request\n\nWritten by `.venv/bin/python -m tests.architecture.flag_page` from "
+            "`mgpu_jupyter/client/flags.py`; a test"
+        ),
+        (
+            "compares. The same flags are taken by `mgpu_srun`, `%mgpu_srun`, `%%mgpu_srun`, `mgpu_sbatch`, "
+            "`#MGPU` lines of job files and"
+        ),
+        (
+            "*More flags* of the panel, and as keywords by `Client.submit`, `submit_many` and `dry_run`. "
+            "Text "
+            "means the same everywhere:"
+        ),
         '`Client().submit(…, gpu_mem="20G")` is `--gpu-mem 20G`.\n',
     )
 )
@@ -19,9 +31,20 @@ def page() -> str:
     """Return the text of the page."""
     parts = [HEAD]
     for heading, flags in FLAGS.items():
-        rows = [f"| {_written(flag)} | {f'`{flag.dest}`' if flag.is_keyword else ''} | {_meaning(flag)} |" for flag in flags]
+        rows = [
+            f"| {_written(flag)} | {f'`{flag.dest}`' if flag.is_keyword else ''} | {_meaning(flag)} |"
+            for flag in flags
+        ]
         parts.append(
-            "\n".join([f"\n## {heading[0].upper()}{heading[1:]}\n", "| flag | keyword | meaning |", "| --- | --- | --- |", *rows, ""])
+            "\n".join(
+                [
+                    f"\n## {heading[0].upper()}{heading[1:]}\n",
+                    "| flag | keyword | meaning |",
+                    "| --- | --- | --- |",
+                    *rows,
+                    "",
+                ]
+            )
         )
     return "".join(parts)
 

@@ -1,6 +1,8 @@
-"""Import modules one after the other in this interpreter and print, as JSON, what each did beside defining names.
+"""Import modules one after the other in this interpreter and print, as JSON, what each did beside defining
+names.
 
-Usage: python -I -B importing.py ROOT MODULE... It knows nothing of mgpu, and imports nothing but the standard library itself.
+Usage: python -I -B importing.py ROOT MODULE... It knows nothing of mgpu, and imports nothing but the standard
+library itself.
 """
 
 from __future__ import annotations
@@ -77,7 +79,11 @@ def main(root: str, modules: list[str]) -> None:
         seen.append((current, package_of(sys._getframe(1)), event, repr(values)[:200]))
 
     def state() -> dict[str, object]:
-        handlers = {number.name: repr(signal.getsignal(number)) for number in signal.valid_signals() if isinstance(number, signal.Signals)}
+        handlers = {
+            number.name: repr(signal.getsignal(number))
+            for number in signal.valid_signals()
+            if isinstance(number, signal.Signals)
+        }
         mask = os.umask(0o022)
         os.umask(mask)
         return {

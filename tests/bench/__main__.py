@@ -1,6 +1,8 @@
-"""`make bench`: no-op jobs a second against bare `os.posix_spawn`, and submit-to-output latency against `subprocess`.
+"""`make bench`: no-op jobs a second against bare `os.posix_spawn`, and submit-to-output latency against
+`subprocess`.
 
-Everything is measured in one run in alternating rounds, because the machine's own speed changes more than ours. No thresholds.
+Everything is measured in one run in alternating rounds, because the machine's own speed changes more than
+ours. No thresholds.
 """
 
 from __future__ import annotations
@@ -35,10 +37,14 @@ LIMIT_S = 900
 
 def main() -> int:
     """Measure, print and write; return the exit code."""
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--small", action="store_true", help="a quick run that only shows that it works")
     parser.add_argument("--rounds", type=int, help="alternating rounds (default 5, small 1)")
-    parser.add_argument("--jobs", type=int, help="no-op jobs for each figure and round (default 1000, small 100)")
+    parser.add_argument(
+        "--jobs", type=int, help="no-op jobs for each figure and round (default 1000, small 100)"
+    )
     parser.add_argument("--echoes", type=int, help="latency samples a round (default 100, small 20)")
     parser.add_argument("--run-as", metavar="ACCOUNT", help="the node runs jobs as this account; needs root")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
@@ -56,7 +62,13 @@ def main() -> int:
         ):
             cluster.start_master()
             me = pwd.getpwuid(os.getuid()).pw_name
-            as_user = ("--run-as-user", "--scratch-dir", str(place / "scratch"), "--map-user", f"{me}={options.run_as}")
+            as_user = (
+                "--run-as-user",
+                "--scratch-dir",
+                str(place / "scratch"),
+                "--map-user",
+                f"{me}={options.run_as}",
+            )
             cluster.start_node("n1", 2, *(as_user if options.run_as else ()))
             result = run(cluster.client, rounds, jobs, echoes)
     except StopRequested as error:
@@ -72,7 +84,13 @@ def main() -> int:
 def run(client: Client, rounds: int, jobs: int, echoes: int) -> dict[str, object]:
     """Return all figures; each round measures everything once, in the same order."""
     rates: dict[str, list[float]] = {
-        name: [] for name in (BASE, "bulk requests of 100", "8 threads, one job a request", "one request after the other")
+        name: []
+        for name in (
+            BASE,
+            "bulk requests of 100",
+            "8 threads, one job a request",
+            "one request after the other",
+        )
     }
     latencies: dict[str, list[float]] = {"mgpu": [], "subprocess.check_output": []}
     measure.bulk_rate(client, min(jobs, 100))  # the first jobs pay for imports and empty caches
@@ -93,7 +111,11 @@ def run(client: Client, rounds: int, jobs: int, echoes: int) -> dict[str, object
         "jobs_a_round": jobs,
         "echoes_a_round": echoes,
         "jobs_a_second": {
-            name: {"median": statistics.median(values), "ratio": statistics.median(values) / base, "rounds": values}
+            name: {
+                "median": statistics.median(values),
+                "ratio": statistics.median(values) / base,
+                "rounds": values,
+            }
             for name, values in rates.items()
         },
         "latency_ms": {
@@ -128,10 +150,13 @@ def table(result: dict[str, object]) -> str:
     assert isinstance(rates, dict)
     assert isinstance(latencies, dict)
     lines = [f"\n{'no-op jobs':<38} {'jobs/s':>8} {'ratio':>7}"]
-    lines += [f"{name:<38} {figures['median']:8.0f} {figures['ratio']:7.2f}" for name, figures in rates.items()]
+    lines += [
+        f"{name:<38} {figures['median']:8.0f} {figures['ratio']:7.2f}" for name, figures in rates.items()
+    ]
     lines.append(f"\n{'submit to output of echo':<38} {'median':>8} {'p99':>8} {'ratio':>7}")
     lines += [
-        f"{name:<38} {figures['median']:5.1f} ms {figures['p99']:5.1f} ms {figures['ratio']:7.2f}" for name, figures in latencies.items()
+        f"{name:<38} {figures['median']:5.1f} ms {figures['p99']:5.1f} ms {figures['ratio']:7.2f}"
+        for name, figures in latencies.items()
     ]
     return "\n".join(lines)
 

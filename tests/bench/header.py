@@ -1,7 +1,9 @@
-"""What the header of a cell costs with 1,000 queued jobs and 100 nodes of 8 GPUs: its first paint, and each update.
+"""What the header of a cell costs with 1,000 queued jobs and 100 nodes of 8 GPUs: its first paint, and each
+update.
 
-`make bench-panel` measures both in a real kernel and, with Chromium, in a real JupyterLab, from pressing Run to the header on the screen.
-`python -m tests.bench.header` measures the update alone in the worst case: the job holds all 800 GPUs, and the view is new at each.
+`make bench-panel` measures both in a real kernel and, with Chromium, in a real JupyterLab, from pressing Run
+to the header on the screen. `python -m tests.bench.header` measures the update alone in the worst case: the
+job holds all 800 GPUs, and the view is new at each.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any
 
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.gauges import LiveGauges
-from mgpu_jupyter.notebook.header import Facts, html_of, text_of
+from mgpu_jupyter.notebook.header import html_of
+from mgpu_jupyter.notebook.header_text import Facts, text_of
 from tests.browser.lab import Lab
 from tests.e2e.cluster import Cluster
 from tests.e2e.notebook import Notebook
@@ -38,17 +41,23 @@ before = used()
 time.sleep({seconds})
 screen.RichHeader.show = plain
 print(json.dumps(dict(updates=len(drawn), draw_ms=1000 * sum(drawn) / len(drawn), cpu_ms=1000 * (used() - before) / len(drawn))))
-"""
+"""  # noqa: E501
 
 
 def in_a_kernel(cluster: Cluster, seconds: float) -> dict[str, Any]:
-    """Submit a job in the background; return when its header came, and what each update costs, the live mirror with it."""
+    """Submit a job in the background; return when its header came, and what each update costs, the live
+    mirror with it.
+    """
     with Notebook(cluster.env, cluster.directory) as kernel:
         kernel.run("%load_ext mgpu_jupyter")
         began = time.monotonic()
         ran = kernel.run(LINE)
         assert ran.error is None, ran.error
-        first = next(piece.at for piece in ran.pieces if "mgpu-head" in piece.content.get("data", {}).get("text/html", ""))
+        first = next(
+            piece.at
+            for piece in ran.pieces
+            if "mgpu-head" in piece.content.get("data", {}).get("text/html", "")
+        )
         watched = kernel.run(WATCH.format(seconds=seconds), limit_s=seconds + 60)
         assert watched.error is None, watched.error
         kernel.run("job.cancel()")
@@ -56,7 +65,9 @@ def in_a_kernel(cluster: Cluster, seconds: float) -> dict[str, Any]:
 
 
 def in_a_browser(lab: Lab, rounds: int) -> dict[str, float]:
-    """Run a cell that waits in JupyterLab; return how long it takes from Run to the header, for the first and for later times."""
+    """Run a cell that waits in JupyterLab; return how long it takes from Run to the header, for the first and
+    for later times.
+    """
     from playwright.sync_api import sync_playwright
 
     from tests.browser.conftest import ARGUMENTS, CHROMIUM
@@ -85,7 +96,10 @@ def in_a_browser(lab: Lab, rounds: int) -> dict[str, float]:
 def main() -> None:
     """Print median and worst milliseconds of processor time of an update while it waits and while it runs."""
     told: dict[str, dict[str, float]] = {}
-    for name, job in (("waiting", a_job(JobState.QUEUED)), ("running", a_job(JobState.RUNNING, nodes=100, gpus=8))):
+    for name, job in (
+        ("waiting", a_job(JobState.QUEUED)),
+        ("running", a_job(JobState.RUNNING, nodes=100, gpus=8)),
+    ):
         reader, now = FakeReader(a_large_view()), [0.0]
         gauges = LiveGauges(lambda reader=reader: reader, clock=lambda now=now: now[0])  # type: ignore[misc, return-value]
         costs = []

@@ -1,8 +1,10 @@
-"""`make bench-live`: what live figures cost: bytes for each kind of frame, CPU of the server with and without readers, CPU of a kernel.
+"""`make bench-live`: what live figures cost: bytes for each kind of frame, CPU of the server with and without
+readers, CPU of a kernel.
 
-A real master with agents that speak the real protocol and start no process, one reading of every GPU a second, and jobs that wait. The
-kernel's figures are those of the model behind `client/live.py`, fed with the frames that came. No thresholds on times; the small form,
-which is part of `make test`, checks sizes: an update is as large as what changed.
+A real master with agents that speak the real protocol and start no process, one reading of every GPU a
+second, and jobs that wait. The kernel's figures are those of the model behind `client/live.py`, fed with the
+frames that came. No thresholds on times; the small form, which is part of `make test`, checks sizes: an
+update is as large as what changed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.messages import Heartbeat
 from mgpu_agent.protocol.model import GpuInfo, GpuSample
 from mgpu_jupyter import Client
-from mgpu_jupyter.api import live, models
+from mgpu_jupyter.api import models
+from mgpu_jupyter.api.frames import EventFrame
 from mgpu_jupyter.client.live import LiveState, mirror_of
 from mgpu_jupyter.client.live_view import Model
 from mgpu_jupyter.client.transport import Request
@@ -63,7 +66,12 @@ def readings(seed: int):
         for gpu in agent.facts.gpus:
             busy[gpu.uuid] = load = min(100.0, max(0.0, busy[gpu.uuid] + draw.gauss(0, 4)))
             samples.append(reading(gpu, load))
-        return replace(beat, samples=tuple(samples), cpu_percent=draw.uniform(5, 90), memory_available_bytes=draw.randrange(1 << 38))
+        return replace(
+            beat,
+            samples=tuple(samples),
+            cpu_percent=draw.uniform(5, 90),
+            memory_available_bytes=draw.randrange(1 << 38),
+        )
 
     return read
 
@@ -111,7 +119,8 @@ def cpu_share(pid: int, seconds: float, watchers: list[Watcher]) -> tuple[float,
     before, begun = sum(process.cpu_times()[:2]), time.monotonic()
     found: list[list[bytes]] = [[] for _ in watchers]
     threads = [
-        threading.Thread(target=lambda index=index, one=one: found[index].extend(one.read(seconds))) for index, one in enumerate(watchers)
+        threading.Thread(target=lambda index=index, one=one: found[index].extend(one.read(seconds)))
+        for index, one in enumerate(watchers)
     ]
     for thread in threads:
         thread.start()
@@ -132,9 +141,11 @@ def by_kind(frames: list[bytes]) -> dict[str, dict[str, float]]:
     return {name: {"frames": counts[name], "bytes": sizes[name]} for name in sorted(counts)}
 
 
-def kernel_costs_ms(snapshot: tuple[models.Cluster, tuple[models.Node, ...], list[models.Job]], frames: list[bytes]) -> list[float]:
+def kernel_costs_ms(
+    snapshot: tuple[models.Cluster, tuple[models.Node, ...], list[models.Job]], frames: list[bytes]
+) -> list[float]:
     """Return what each frame costs a kernel: decode, apply, view."""
-    model, decoder = Model(), msgspec.json.Decoder(live.EventFrame)
+    model, decoder = Model(), msgspec.json.Decoder(EventFrame)
     model.begin(*snapshot)
     model.view(LiveState.LIVE)
     costs = []
@@ -154,13 +165,24 @@ def measure(cluster: Cluster, nodes: int, jobs: int, seconds: float, readers: in
     pid = cluster.pid("master")
     with LightAgents(runtime, nodes, GPUS, runs_s=86_400.0, read=readings(7)) as agents, turning(agents):
         cluster.wait_until(lambda: agents.welcome == nodes, "all agents are welcome", 120)
-        holders = client.submit_many([JobSpec(command=("true",), gpus=GPUS, name=f"holder-{number}") for number in range(nodes)])
+        holders = client.submit_many(
+            [JobSpec(command=("true",), gpus=GPUS, name=f"holder-{number}") for number in range(nodes)]
+        )
         cluster.wait_until(lambda: client.cluster().jobs.get("running") == nodes, "all GPUs are held", 120)
-        client.submit_many([JobSpec(command=("true",), gpus=1 + number % GPUS, name=f"job-{number}") for number in range(jobs)])
+        client.submit_many(
+            [
+                JobSpec(command=("true",), gpus=1 + number % GPUS, name=f"job-{number}")
+                for number in range(jobs)
+            ]
+        )
         idle, _ = cpu_share(pid, seconds, [])
         with mirror_of(client).reader(per_second=10.0) as reader:
             begun = time.monotonic()
-            cluster.wait_until(lambda: reader.view.state is LiveState.LIVE and len(reader.view.queue) == jobs, "the mirror is live", 60)
+            cluster.wait_until(
+                lambda: reader.view.state is LiveState.LIVE and len(reader.view.queue) == jobs,
+                "the mirror is live",
+                60,
+            )
             first_paint_s = time.monotonic() - begun
             view = reader.view
         assert view.cluster is not None
@@ -179,19 +201,27 @@ def measure(cluster: Cluster, nodes: int, jobs: int, seconds: float, readers: in
         plain = old.read(seconds)
         for watcher in (*watchers, old):
             watcher.socket.close()
-        costs = kernel_costs_ms((view.cluster, tuple(view.nodes.values()), list(view.jobs.values())), watchers[0].frames)
+        costs = kernel_costs_ms(
+            (view.cluster, tuple(view.nodes.values()), list(view.jobs.values())), watchers[0].frames
+        )
     return {
         "nodes": nodes,
         "gpus": nodes * GPUS,
         "jobs": jobs,
         "seconds": seconds,
-        "server_cpu_percent": {"no reader": 100 * idle, "1 reader": 100 * one, f"{readers} readers": 100 * many},
+        "server_cpu_percent": {
+            "no reader": 100 * idle,
+            "1 reader": 100 * one,
+            f"{readers} readers": 100 * many,
+        },
         "live_frames": by_kind(frames),
         "frames_when_a_job_is_cancelled": by_kind(changed),
         "frames_without_samples": by_kind(plain),
         "kernel_ms": {"median": statistics.median(costs), "max": max(costs)},
         "first_paint_s": first_paint_s,
-        "largest_queue_difference": max((len(frame) for frame in changed if b'"type":"queue"' in frame), default=0),
+        "largest_queue_difference": max(
+            (len(frame) for frame in changed if b'"type":"queue"' in frame), default=0
+        ),
     }
 
 
@@ -206,12 +236,17 @@ def check(result: dict[str, object]) -> None:
 
 def main() -> int:
     """Measure, print and write; return the exit code."""
-    parser = argparse.ArgumentParser(prog="make bench-live", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="make bench-live", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--small", action="store_true", help="a quick run that checks sizes")
     parser.add_argument("--out", type=Path, default=Path("bench-live.json"))
     options = parser.parse_args()
     nodes, jobs, seconds, readers = (10, 300, 3.0, 2) if options.small else (100, 5_000, 20.0, 10)
-    with tempfile.TemporaryDirectory(prefix="mgpu-bench-live-") as directory, Cluster(Path(directory) / "cluster") as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="mgpu-bench-live-") as directory,
+        Cluster(Path(directory) / "cluster") as cluster,
+    ):
         result = measure(cluster, nodes, jobs, seconds, readers)
     check(result)
     print(json.dumps(result, indent=2, default=lambda value: round(value, 3)))

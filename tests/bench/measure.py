@@ -1,4 +1,6 @@
-"""What is measured: rates and latencies of one running cluster, and of the bare system calls beside it. Prints nothing."""
+"""What is measured: rates and latencies of one running cluster, and of the bare system calls beside it.
+Prints nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a page costs, seen from outside through Chromium's own counters: main thread, memory, frames of sockets, frames while scrolling.
+"""What a page costs, seen from outside through Chromium's own counters: main thread, memory, frames of
+sockets, frames while scrolling.
 
 Also the readings that are fed to it. Knows nothing of what the page shows, and sets no limits.
 """
@@ -49,7 +50,9 @@ async ([selector, seconds]) => {
 
 
 class Readings:
-    """Gives heartbeats their readings: `moving` GPUs of the first nodes have new ones each time, the others stay as they were."""
+    """Gives heartbeats their readings: `moving` GPUs of the first nodes have new ones each time, the others
+    stay as they were.
+    """
 
     def __init__(self, seed: int, moving: int) -> None:
         self.moving = moving
@@ -75,7 +78,9 @@ class Frames:
     def __init__(self, page: Page) -> None:
         self.sockets = 0
         self._frames: list[str] = []
-        page.on("websocket", lambda socket: self._watch(socket) if "/mgpu/api/v1/events" in socket.url else None)
+        page.on(
+            "websocket", lambda socket: self._watch(socket) if "/mgpu/api/v1/events" in socket.url else None
+        )
 
     def _watch(self, socket: Any) -> None:
         self.sockets += 1
@@ -125,10 +130,16 @@ class Watched:
         """Return what the page holds after a collection."""
         self._session.send("HeapProfiler.collectGarbage")
         metrics = self._metrics()
-        return {"heap_mb": metrics["JSHeapUsedSize"] / 1e6, "nodes": metrics["Nodes"], "listeners": metrics["JSEventListeners"]}
+        return {
+            "heap_mb": metrics["JSHeapUsedSize"] / 1e6,
+            "nodes": metrics["Nodes"],
+            "listeners": metrics["JSEventListeners"],
+        }
 
     def scroll(self, selector: str, seconds: float = 4.0) -> dict[str, float]:
-        """Scroll a section through and back; return times between frames, processor time for each, and how many rows there were."""
+        """Scroll a section through and back; return times between frames, processor time for each, and how
+        many rows there were.
+        """
         before = self._metrics()["ThreadTime"]
         intervals, rows = self._page.evaluate(_SCROLL, [selector, seconds])
         return {

@@ -1,9 +1,10 @@
-"""`make bench-panel`: what `%mgpu_panel` costs with 1,000 waiting jobs and 100 nodes of 8 GPUs: first paint, and each update.
+"""`make bench-panel`: what `%mgpu_panel` costs with 1,000 waiting jobs and 100 nodes of 8 GPUs: first paint,
+and each update.
 
-The nodes are many agents in one process that speak the real protocol; each tells new readings with every heartbeat, and the queue moves.
-The panel is opened in a real kernel; with Chromium also in a real JupyterLab, where what counts is the time from pressing Run to the
-first row on the screen. The header of a cell is measured in the same cluster (`header.py`). No thresholds: the numbers are printed and
-written.
+The nodes are many agents in one process that speak the real protocol; each tells new readings with every
+heartbeat, and the queue moves. The panel is opened in a real kernel; with Chromium also in a real JupyterLab,
+where what counts is the time from pressing Run to the first row on the screen. The header of a cell is
+measured in the same cluster (`header.py`). No thresholds: the numbers are printed and written.
 """
 
 from __future__ import annotations
@@ -67,11 +68,13 @@ import json
 print(json.dumps(dict(updates=count, draw_ms=1000 * (panel.draw_s - draw_s) / count, cpu_ms=1000 * (used() - cpu) / count,
     messages=len(sent) / count, kilobytes=sum(sent) / 1000 / count)))
 panels.close()
-"""
+"""  # noqa: E501
 
 
 class Busy(light.LightAgents):
-    """Light agents in a thread, whose jobs do not end and whose GPUs tell something new with each heartbeat."""
+    """Light agents in a thread, whose jobs do not end and whose GPUs tell something new with each
+    heartbeat.
+    """
 
     def __init__(self, runtime: RuntimeFile, count: int, gpus: int) -> None:
         super().__init__(runtime, count, gpus, runs_s=1e9, read=self._tell)
@@ -113,10 +116,18 @@ def filled(cluster: Cluster, runtime: RuntimeFile, nodes: int, gpus: int, jobs: 
         agents.start()
         try:
             cluster.wait_until(lambda: agents.welcome == nodes, "all agents are welcome", 120)
-            running = cluster.client.submit_many([["true"]] * nodes, gpus=gpus, name="fills", time_limit=36_000)
-            cluster.wait_until(lambda: all(job.refresh().state == "running" for job in running[-3:]), "the nodes are full", 120)
+            running = cluster.client.submit_many(
+                [["true"]] * nodes, gpus=gpus, name="fills", time_limit=36_000
+            )
+            cluster.wait_until(
+                lambda: all(job.refresh().state == "running" for job in running[-3:]),
+                "the nodes are full",
+                120,
+            )
             for start in range(0, jobs, 100):
-                cluster.client.submit_many([["true"]] * min(100, jobs - start), gpus=gpus, name=f"waits-{start}", time_limit=3_600)
+                cluster.client.submit_many(
+                    [["true"]] * min(100, jobs - start), gpus=gpus, name=f"waits-{start}", time_limit=3_600
+                )
             yield running[0].id
         finally:
             agents.stop()
@@ -132,7 +143,10 @@ def in_a_kernel(cluster: Cluster, job: str, seconds: float) -> dict[str, dict[st
             assert opened.error is None, opened.error
             watched = kernel.run(WATCH.format(seconds=seconds), limit_s=seconds + 60)
             assert watched.error is None, watched.error
-            found[tab] = {"open_s": float(opened.text().split()[-1]), **json.loads(watched.text().splitlines()[-1])}
+            found[tab] = {
+                "open_s": float(opened.text().split()[-1]),
+                **json.loads(watched.text().splitlines()[-1]),
+            }
     return found
 
 
@@ -159,7 +173,9 @@ def moving(cluster: Cluster) -> Iterator[None]:
 
 
 def in_a_browser(lab: Lab, job: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Open each tab in JupyterLab; return how long it takes from Run to the first row, for the first and for later times."""
+    """Open each tab in JupyterLab; return how long it takes from Run to the first row, for the first and for
+    later times.
+    """
     from playwright.sync_api import sync_playwright
 
     from tests.browser.conftest import ARGUMENTS, CHROMIUM
@@ -170,13 +186,17 @@ def in_a_browser(lab: Lab, job: str, rounds: int) -> dict[str, dict[str, float]]
     found: dict[str, dict[str, float]] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        page = lab.open(browser.new_context(viewport={"width": 1280, "height": 900}), "panel.ipynb", workspace="panel")
+        page = lab.open(
+            browser.new_context(viewport={"width": 1280, "height": 900}), "panel.ipynb", workspace="panel"
+        )
         page.wait_for_kernel()
         page.run(0)
         for number, tab in enumerate(TABS, 1):
             took = []
             for _ in range(rounds + 1):
-                page.page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+                page.page.evaluate(
+                    "() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')"
+                )
                 page.output(number).locator(".mgpu-panel").wait_for(state="detached")
                 began = time.perf_counter()
                 page.run(number, wait=False)
@@ -190,23 +210,37 @@ def in_a_browser(lab: Lab, job: str, rounds: int) -> dict[str, dict[str, float]]
 
 def main() -> int:
     """Measure, print and write; return the exit code."""
-    parser = argparse.ArgumentParser(prog="make bench-panel", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="make bench-panel", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each tab is watched")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each tab is opened in the browser after the first time")
-    parser.add_argument("--only-header", action="store_true", help="measure the header of a cell, not the panel")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="how often each tab is opened in the browser after the first time",
+    )
+    parser.add_argument(
+        "--only-header", action="store_true", help="measure the header of a cell, not the panel"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench-panel.json"))
     options = parser.parse_args()
     end_on_signals()
     signal.alarm(LIMIT_S)
     with_browser = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     try:
-        with tempfile.TemporaryDirectory(prefix="mgpu-bench-") as directory, Lab(Path(directory) / "cluster", simulate="") as lab:
+        with (
+            tempfile.TemporaryDirectory(prefix="mgpu-bench-") as directory,
+            Lab(Path(directory) / "cluster", simulate="") as lab,
+        ):
             lab.start_lab("--MgpuApp.local_agent=False")
             with filled(lab, lab.runtime(), options.nodes, options.gpus, options.jobs) as job:
-                wait_until(lambda: len(list(lab.client.jobs(state="queued"))) >= options.jobs, "the jobs wait", 60)
+                wait_until(
+                    lambda: len(list(lab.client.jobs(state="queued"))) >= options.jobs, "the jobs wait", 60
+                )
                 result: dict[str, Any] = {"nodes": options.nodes, "gpus": options.gpus, "jobs": options.jobs}
                 with moving(lab):
                     result["header"] = {"kernel": header.in_a_kernel(lab, options.seconds)}
@@ -222,9 +256,14 @@ def main() -> int:
     for tab, told in result["kernel"].items():
         shown = result.get("browser", {}).get(tab, {})
         print(
-            f"{tab:7} open {told['open_s']:.2f} s; update {told['draw_ms']:.1f} ms drawn, {told['cpu_ms']:.1f} ms of processor in all, "
+            f"{tab:7} open {told['open_s']:.2f} s; update {told['draw_ms']:.1f} ms drawn, "
+            f"{told['cpu_ms']:.1f} ms of processor in all, "
             f"{told['messages']:.1f} messages, {told['kilobytes']:.1f} kB ({told['updates']} updates)"
-            + (f"; on the screen after {shown['first_s']:.2f} s, then {shown['later_s']:.2f} s" if shown else "")
+            + (
+                f"; on the screen after {shown['first_s']:.2f} s, then {shown['later_s']:.2f} s"
+                if shown
+                else ""
+            )
         )
     told, shown = result["header"]["kernel"], result["header"].get("browser", {})
     print(

@@ -1,7 +1,9 @@
-"""`make bench-scheduler`: what a pass and an event cost the core at scale, beside a plain scan over jobs and nodes, and how that grows.
+"""`make bench-scheduler`: what a pass and an event cost the core at scale, beside a plain scan over jobs and
+nodes, and how that grows.
 
-All in one run on one thread: the core that the master runs, fed with the same events. No thresholds; the table and the JSON say
-what was seen. The plain scan looks at each waiting job in order and takes the first nodes that fit; it makes no promises.
+All in one run on one thread: the core that the master runs, fed with the same events. No thresholds; the
+table and the JSON say what was seen. The plain scan looks at each waiting job in order and takes the first
+nodes that fit; it makes no promises.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ class Load:
 
 
 def measure(nodes: int, queued: int, rounds: int, seed: int = 1) -> dict[str, Any]:
-    """Return what passes cost after an end, and after an arrival that changes nothing for the others, in milliseconds."""
+    """Return what passes cost after an end, and after an arrival that changes nothing for the others, in
+    milliseconds.
+    """
     load = Load(nodes, queued, seed)
     passes, arrivals = [], []
     gc.collect()
@@ -138,10 +142,14 @@ def plain_scan(state: ClusterState) -> float:
 
 
 def exponent(points: list[tuple[float, float]]) -> float:
-    """Return the slope of a straight line through the logarithms: 1 means that twice the size costs twice the time."""
+    """Return the slope of a straight line through the logarithms: 1 means that twice the size costs twice the
+    time.
+    """
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
     mean_x, mean_y = statistics.fmean(xs), statistics.fmean(ys)
-    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum((x - mean_x) ** 2 for x in xs)
+    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum(
+        (x - mean_x) ** 2 for x in xs
+    )
 
 
 def _figures(seconds: list[float]) -> dict[str, float]:
@@ -166,7 +174,8 @@ def main() -> int:
         sizes = [(100, 100), (100, 1_000), (400, 1_000)]
     rows = []
     print(
-        f"{'nodes':>6} {'queued':>7} {'running':>7} {'pass p50':>9} {'p99':>8} {'event p50':>10} {'p99':>8} {'plain scan':>11} {'ratio':>7}"
+        f"{'nodes':>6} {'queued':>7} {'running':>7} {'pass p50':>9} {'p99':>8} {'event p50':>10} {'p99':>8} "
+        f"{'plain scan':>11} {'ratio':>7}"
     )
     for nodes, queued in sizes:
         row = measure(nodes, queued, rounds)
@@ -174,15 +183,24 @@ def main() -> int:
         print(
             f"{row['nodes']:>6} {row['queued']:>7} {row['running']:>7} {row['shapes']:>6}"
             f" {row['pass_ms']['median']:>9.2f} {row['pass_ms']['p99']:>8.2f}"
-            f" {row['event_ms']['median']:>10.3f} {row['event_ms']['p99']:>8.3f} {row['plain_scan_ms']:>11.1f}"
+            f" {row['event_ms']['median']:>10.3f} {row['event_ms']['p99']:>8.3f} "
+            f"{row['plain_scan_ms']:>11.1f}"
             f" {row['pass_to_plain_scan']:>7.3f}",
             flush=True,
         )
     by_queue = [(row["queued"], row["pass_ms"]["median"]) for row in rows if row["nodes"] == sizes[0][0]]
     by_nodes = [(row["nodes"], row["pass_ms"]["median"]) for row in rows if row["queued"] == sizes[1][1]]
     growth = {"queue": round(exponent(by_queue), 2), "nodes": round(exponent(by_nodes), 2)}
-    print(f"Times in ms. A pass grows with the queue to the power {growth['queue']}, with the nodes to the power {growth['nodes']}.")
-    result = {"python": platform.python_version(), "machine": platform.machine(), "rows": rows, "exponents": growth}
+    print(
+        f"Times in ms. A pass grows with the queue to the power {growth['queue']}, with the nodes to the "
+        f"power {growth['nodes']}."
+    )
+    result = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "rows": rows,
+        "exponents": growth,
+    }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=2) + "\n")
     print(f"Written to {options.out}.")

@@ -1,6 +1,8 @@
-"""`python -m tests.bench.traces`: what the policies make of real traces, as the table of docs/scheduling.md. Takes minutes.
+"""`python -m tests.bench.traces`: what the policies make of real traces, as the table of docs/scheduling.md.
+Takes minutes.
 
-`MGPU_TRACES` names the folder of the traces; words on the command line choose rows, as in `venus` or `default`.
+`MGPU_TRACES` names the folder of the traces; words on the command line choose rows, as in `venus` or
+`default`.
 """
 
 from __future__ import annotations
@@ -11,16 +13,19 @@ from mgpu_jupyter.model.policies import planning_of
 from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.simulate.figures import Figures, figures_of
 from mgpu_jupyter.simulate.traces import read_trace
-from mgpu_jupyter.simulate.world import Cluster, Estimates, Replay, replay
+from mgpu_jupyter.simulate.world import KnownTimes, Replay, SimulatedCluster, replay
 from tests.simulate.places import folder
 
 TRACES = {
-    "kth": ("kth_sp2_1996.csv.gz", Cluster(nodes=100, gpus_per_node=1)),
-    "venus": ("helios_venus_sept.csv.gz", Cluster(nodes=80, gpus_per_node=8)),
-    "philly": ("philly_sample1000.csv.gz", Cluster(nodes=4, gpus_per_node=8)),
+    "kth": ("kth_sp2_1996.csv.gz", SimulatedCluster(nodes=100, gpus_per_node=1)),
+    "venus": ("helios_venus_sept.csv.gz", SimulatedCluster(nodes=80, gpus_per_node=8)),
+    "philly": ("philly_sample1000.csv.gz", SimulatedCluster(nodes=4, gpus_per_node=8)),
 }
 ROWS = [
-    *(("venus", policy, "perfect") for policy in ("fifo", "easy", "easy-spare", "conservative", "sjf", "sjf-strict", "default")),
+    *(
+        ("venus", policy, "perfect")
+        for policy in ("fifo", "easy", "easy-spare", "conservative", "sjf", "sjf-strict", "default")
+    ),
     *(("venus", policy, "learned") for policy in ("easy", "default")),
     *(("kth", policy, "perfect") for policy in ("fifo", "easy", "conservative", "sjf", "default")),
     *(("kth", policy, "user") for policy in ("easy", "default")),
@@ -36,7 +41,9 @@ def run(trace: str, policy: str, estimates: str) -> Replay:
     found = folder()
     if found is None:
         sys.exit("There are no traces: set MGPU_TRACES to a folder that has them.")
-    return replay(read_trace(found / name), cluster, Scheduling(planning=planning_of(policy)), Estimates(estimates))
+    return replay(
+        read_trace(found / name), cluster, Scheduling(planning=planning_of(policy)), KnownTimes(estimates)
+    )
 
 
 def line(row: tuple[str, str, str], figures: Figures) -> str:
@@ -48,7 +55,9 @@ def line(row: tuple[str, str, str], figures: Figures) -> str:
 
 def main() -> None:
     """Print the table."""
-    print("| trace | policy | estimates | mean wait | p95 wait | max wait | mean JCT | bounded slowdown | use |")
+    print(
+        "| trace | policy | estimates | mean wait | p95 wait | max wait | mean JCT | bounded slowdown | use |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for row in ROWS:
         if set(sys.argv[1:]) <= set(row):

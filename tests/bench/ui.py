@@ -1,10 +1,12 @@
-"""`make bench-ui`: what the JupyterLab extension costs a page with 100 nodes of 8 GPUs, one reading a second, and 5,000 jobs.
+"""`make bench-ui`: what the JupyterLab extension costs a page with 100 nodes of 8 GPUs, one reading a second,
+and 5,000 jobs.
 
-A real JupyterLab in Chromium, and agents in one process that speak the real protocol. Four questions: how busy is the main thread (with
-all sections of the sidebar open, with the pointer in the queue, with the dashboard, with a job's view), does scrolling stay smooth, does
-memory stay flat, and is an update as large as what changed. Prints a table, writes the numbers, and fails when a limit is not met.
-Busy is judged by the processor time of the main thread and by its tasks on the clock. Those are longer, since a task may wait for other
-threads, and on a busy machine also for a processor: run it where nothing else runs.
+A real JupyterLab in Chromium, and agents in one process that speak the real protocol. Four questions: how
+busy is the main thread (with all sections of the sidebar open, with the pointer in the queue, with the
+dashboard, with a job's view), does scrolling stay smooth, does memory stay flat, and is an update as large as
+what changed. Prints a table, writes the numbers, and fails when a limit is not met. Busy is judged by the
+processor time of the main thread and by its tasks on the clock. Those are longer, since a task may wait for
+other threads, and on a busy machine also for a processor: run it where nothing else runs.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ MAX_BYTES_PER_GPU = 40
 MAX_GROWTH = 1.10
 WARM_UP_S = 60.0
 SETTLE_S = 3.0
-# Here all jobs are one's own and one ends every two seconds: JupyterLab would draw moving toasts all the time.
+# Here all jobs are one's own and one ends every two seconds: JupyterLab would draw moving toasts all the
+# time.
 QUIET: dict[str, dict[str, object]] = {"@mgpu/labextension:core": {"notify": False}}
 CHANGED = (0, 8, 80, 800)
 
@@ -49,9 +52,14 @@ def filled(lab: Lab, readings: Readings, nodes: int, jobs: int) -> Iterator[str]
     client = lab.client
     with LightAgents(lab.runtime(), nodes, GPUS, runs_s=86_400.0, read=readings) as agents, turning(agents):
         lab.wait_until(lambda: agents.welcome == nodes, "all agents are welcome", 120)
-        running = client.submit_many([JobSpec(command=("true",), gpus=GPUS, name=f"train-{number}") for number in range(nodes)])
+        running = client.submit_many(
+            [JobSpec(command=("true",), gpus=GPUS, name=f"train-{number}") for number in range(nodes)]
+        )
         lab.wait_until(lambda: client.cluster().jobs.get("running") == nodes, "all GPUs are held", 120)
-        specs = [JobSpec(command=("true",), gpus=1 + number % GPUS, name=f"sweep-{number}") for number in range(jobs)]
+        specs = [
+            JobSpec(command=("true",), gpus=1 + number % GPUS, name=f"sweep-{number}")
+            for number in range(jobs)
+        ]
         for start in range(0, jobs, 1000):
             client.submit_many(specs[start : start + 1000])
         yield running[-1].id
@@ -89,14 +97,19 @@ def open_page(lab: Lab, page: Page, jobs: int) -> None:
     expect(page.locator("[data-live=live]")).to_be_visible(timeout=120_000)
     page.locator("#mgpu-queue").get_by_role("radio", name="All").click()
     grid = page.locator("#mgpu-queue [role=grid]")
-    lab.wait_until(lambda: int(grid.get_attribute("aria-rowcount") or 0) >= jobs, "all jobs are in the list", 120)
+    lab.wait_until(
+        lambda: int(grid.get_attribute("aria-rowcount") or 0) >= jobs, "all jobs are in the list", 120
+    )
     for section in ("cluster", "queue", "history"):
         expect(page.locator(f"#mgpu-{section}")).to_be_visible()
 
 
 def do(page: Page, command: str, **arguments: object) -> None:
     """Carry out a command."""
-    page.evaluate("async ([name, args]) => { await window.jupyterapp.commands.execute(name, args); }", [command, arguments])
+    page.evaluate(
+        "async ([name, args]) => { await window.jupyterapp.commands.execute(name, args); }",
+        [command, arguments],
+    )
 
 
 def scenes(page: Page, watched: Watched, job: str, seconds: float) -> dict[str, dict[str, float]]:
@@ -106,7 +119,11 @@ def scenes(page: Page, watched: Watched, job: str, seconds: float) -> dict[str, 
     def look(name: str) -> None:
         page.wait_for_timeout(1000 * SETTLE_S)
         found[name] = watched.look(seconds)
-        print(f"  {name}: {found[name]['cpu_percent']:.1f} % busy, longest task {found[name]['longest_task_ms']:.0f} ms", flush=True)
+        print(
+            f"  {name}: {found[name]['cpu_percent']:.1f} % busy, longest task "
+            f"{found[name]['longest_task_ms']:.0f} ms",
+            flush=True,
+        )
 
     look("sidebar")
     page.locator("#mgpu-queue [data-job]").nth(3).hover()
@@ -126,7 +143,9 @@ def scenes(page: Page, watched: Watched, job: str, seconds: float) -> dict[str, 
     return found
 
 
-def sizes(page: Page, frames: Frames, readings: Readings, seconds: float, gpus: int) -> dict[str, dict[str, float]]:
+def sizes(
+    page: Page, frames: Frames, readings: Readings, seconds: float, gpus: int
+) -> dict[str, dict[str, float]]:
     """Return how many bytes come for so many changed GPUs."""
     found: dict[str, dict[str, float]] = {}
     for changed in (*(one for one in CHANGED if one < gpus), gpus):
@@ -181,7 +200,10 @@ def problems(result: dict[str, Any]) -> list[str]:
         grown = growth(result["memory"], what)
         said += [f"{what} grew to {grown:.2f} times"] if grown > MAX_GROWTH else []
     for changed, size in result["bytes"].items():
-        if size["bytes_per_s"] > MAX_BYTES_PER_GPU * size["gpus_per_s"] + 40 * size["frames_per_s"] or size["frames_per_s"] > 1.5:
+        if (
+            size["bytes_per_s"] > MAX_BYTES_PER_GPU * size["gpus_per_s"] + 40 * size["frames_per_s"]
+            or size["frames_per_s"] > 1.5
+        ):
             said.append(f"{changed} GPUs that changed: {size}")
     return said
 
@@ -195,20 +217,34 @@ def show(result: dict[str, Any]) -> None:
             f"{one['longest_task_ms']:6.0f} ms{one['nodes']:8.0f}"
         )
     for name, one in result["scrolling"].items():
-        times = f"median {one['median_ms']:.1f} ms, p95 {one['p95_ms']:.1f} ms, longest {one['longest_ms']:.0f} ms"
-        print(f"scrolling the {name}: {one['frames']} frames of {one['cpu_ms']:.1f} ms; between them {times}; {one['rows_in_page']} rows")
+        times = (
+            f"median {one['median_ms']:.1f} ms, p95 {one['p95_ms']:.1f} ms, longest "
+            f"{one['longest_ms']:.0f} ms"
+        )
+        print(
+            f"scrolling the {name}: {one['frames']} frames of {one['cpu_ms']:.1f} ms; between them {times}; "
+            f"{one['rows_in_page']} rows"
+        )
     for changed, one in result["bytes"].items():
-        print(f"{changed:>4} GPUs change: {one['bytes_per_s']:.0f} bytes a second in {one['frames_per_s']:.1f} frames")
+        print(
+            f"{changed:>4} GPUs change: {one['bytes_per_s']:.0f} bytes a second in "
+            f"{one['frames_per_s']:.1f} frames"
+        )
     first, last = result["memory"][0], result["memory"][-1]
-    print(f"memory over {last['at_s']:.0f} s: {first['heap_mb']:.1f} to {last['heap_mb']:.1f} MB of heap, {first['nodes']:.0f} to "
-          f"{last['nodes']:.0f} DOM nodes; growth {growth(result['memory'], 'heap_mb'):.3f}")  # fmt: skip
+    print(
+        f"memory over {last['at_s']:.0f} s: {first['heap_mb']:.1f} to {last['heap_mb']:.1f} MB of heap, "
+        f"{first['nodes']:.0f} to "
+        f"{last['nodes']:.0f} DOM nodes; growth {growth(result['memory'], 'heap_mb'):.3f}"
+    )
 
 
 def measure(lab: Lab, nodes: int, jobs: int, seconds: float, minutes: float) -> dict[str, Any]:
     """Return all figures."""
     readings = Readings(7, nodes * GPUS)
     with filled(lab, readings, nodes, jobs) as job, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, "--enable-precise-memory-info"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*ARGUMENTS, "--enable-precise-memory-info"]
+        )
         context = browser.new_context(viewport=SIZE, locale="en-GB")
         opened = lab.open(context)
         page = opened.page
@@ -216,7 +252,13 @@ def measure(lab: Lab, nodes: int, jobs: int, seconds: float, minutes: float) -> 
         page.reload()
         page.wait_for_function("() => window.jupyterapp && document.querySelector('.jp-Launcher')")
         open_page(lab, page, jobs)
-        result: dict[str, Any] = {"nodes": nodes, "gpus": nodes * GPUS, "jobs": jobs, "seconds": seconds, "minutes": minutes}
+        result: dict[str, Any] = {
+            "nodes": nodes,
+            "gpus": nodes * GPUS,
+            "jobs": jobs,
+            "seconds": seconds,
+            "minutes": minutes,
+        }
         result["load"] = os.getloadavg()[0]
         with moving(lab):
             result["scenes"] = scenes(page, watched, job, seconds)
@@ -233,8 +275,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-ui", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=5_000)
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long each state of the page is watched")
-    parser.add_argument("--minutes", type=float, default=2.0, help="how long memory is watched; 10 is the full form")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="how long each state of the page is watched"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="how long memory is watched; 10 is the full form"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench-ui.json"))
     options = parser.parse_args()
     if CHROMIUM is None:
@@ -242,7 +288,10 @@ def main() -> int:
         return 1
     end_on_signals()
     try:
-        with tempfile.TemporaryDirectory(prefix="mgpu-bench-ui-") as directory, Lab(Path(directory) / "cluster", simulate="") as lab:
+        with (
+            tempfile.TemporaryDirectory(prefix="mgpu-bench-ui-") as directory,
+            Lab(Path(directory) / "cluster", simulate="") as lab,
+        ):
             lab.settings |= QUIET
             lab.start_lab("--MgpuApp.local_agent=False", "--MgpuApp.heartbeat_interval=1")
             result = measure(lab, options.nodes, options.jobs, options.seconds, options.minutes)

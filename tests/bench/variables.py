@@ -1,8 +1,9 @@
-"""`make bench-variables`: an array there and back by `--in/--out` in a real kernel, against the same bytes over a bare CURVE connection.
+"""`make bench-variables`: an array there and back by `--in/--out` in a real kernel, against the same bytes
+over a bare CURVE connection.
 
-Ours is the time of a cell with the array less that of the same cell with eight bytes; bare is the array in frames of 1 MB to another
-process and, when all of it is there, back. Alternating rounds in one run, medians. Every round has new content: what a master has
-seen before is not sent again.
+Ours is the time of a cell with the array less that of the same cell with eight bytes; bare is the array in
+frames of 1 MB to another process and, when all of it is there, back. Alternating rounds in one run, medians.
+Every round has new content: what a master has seen before is not sent again.
 """
 
 from __future__ import annotations
@@ -34,12 +35,17 @@ CELL = "%%mgpu_srun --gpus 1 --in a --out b\nb = a"
 
 def main() -> int:
     """Measure, print and write; return the exit code."""
-    parser = argparse.ArgumentParser(prog="make bench-variables", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="make bench-variables", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("bench-variables.json"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="mgpu-bench-") as directory, Cluster(Path(directory) / "cluster") as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="mgpu-bench-") as directory,
+        Cluster(Path(directory) / "cluster") as cluster,
+    ):
         cluster.start_master()
         cluster.start_node("n1", 2)
         with Notebook(cluster.env, cluster.directory) as notebook, bare_echo() as echo:
@@ -52,7 +58,9 @@ def main() -> int:
 
 
 def measure(cluster: Cluster, notebook: Notebook, echo: Echo, rounds: int, size: int) -> dict[str, object]:
-    """Return medians of alternating rounds, each figure of each round, and how much the master's memory grew at most."""
+    """Return medians of alternating rounds, each figure of each round, and how much the master's memory grew
+    at most.
+    """
     there_and_back(notebook, -1, 8)
     echo.seconds(size)
     bare, large, small, grown = [], [], [], []
@@ -77,7 +85,12 @@ def measure(cluster: Cluster, notebook: Notebook, echo: Echo, rounds: int, size:
 
 def there_and_back(notebook: Notebook, seed: int, size: int) -> float:
     """Return the seconds of a cell that is given an array and leaves it."""
-    check(notebook.run(f"a = np.frombuffer(np.random.default_rng({seed + 1}).bytes({size}), dtype='u1'); b = None", LIMIT_S))
+    check(
+        notebook.run(
+            f"a = np.frombuffer(np.random.default_rng({seed + 1}).bytes({size}), dtype='u1'); b = None",
+            LIMIT_S,
+        )
+    )
     started = time.perf_counter()
     check(notebook.run(CELL, LIMIT_S))
     seconds = time.perf_counter() - started
@@ -120,7 +133,11 @@ class Echo:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         public, secret = zmq.curve_keypair()
-        self._socket.curve_publickey, self._socket.curve_secretkey, self._socket.curve_serverkey = public, secret, server_key
+        self._socket.curve_publickey, self._socket.curve_secretkey, self._socket.curve_serverkey = (
+            public,
+            secret,
+            server_key,
+        )
         self._socket.set(zmq.SNDHWM, 0)
         self._socket.connect(address)
 

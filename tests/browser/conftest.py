@@ -34,14 +34,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
             if CHROMIUM is None:
-                item.add_marker(pytest.mark.skip(reason="There is no Chromium: install your system's chromium package."))
+                item.add_marker(
+                    pytest.mark.skip(reason="There is no Chromium: install your system's chromium package.")
+                )
             if not served:
-                item.add_marker(pytest.mark.skip(reason="What JupyterLab serves was not built from these sources: make ui."))
+                item.add_marker(
+                    pytest.mark.skip(
+                        reason="What JupyterLab serves was not built from these sources: make ui."
+                    )
+                )
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A browser for the tests of one file: while it is open, asyncio has a running loop in this thread, which other tests cannot bear."""
+    """A browser for the tests of one file: while it is open, asyncio has a running loop in this thread, which
+    other tests cannot bear.
+    """
     assert CHROMIUM is not None
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
@@ -84,7 +92,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.failed and isinstance(item, pytest.Function):
         given = item.funcargs.values()
-        report.sections += [("the cluster", cluster.report()) for cluster in {c for c in given if isinstance(c, Cluster)}]
+        report.sections += [
+            ("the cluster", cluster.report()) for cluster in {c for c in given if isinstance(c, Cluster)}
+        ]
         if (kept := os.environ.get("MGPU_PICTURES")) is not None:
             pages = [page for one in given if isinstance(one, BrowserContext) for page in one.pages]
             for number, page in enumerate(pages):

@@ -1,6 +1,8 @@
-"""Text that wants to be more than text, and a server that sends it wherever a string can stand: names, users, nodes, reasons, logs.
+"""Text that wants to be more than text, and a server that sends it wherever a string can stand: names, users,
+nodes, reasons, logs.
 
-mgpu's own server refuses some of it. A page must not rely on that: between it and the cluster may stand a relay of somebody else.
+mgpu's own server refuses some of it. A page must not rely on that: between it and the cluster may stand a
+relay of somebody else.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ from playwright.sync_api import BrowserContext, Page, Route, WebSocketRoute
 from tests import hostile
 
 # what mgpu's own server takes as a name
-HOSTILE = tuple(text for text in (*hostile.MARKUP, *hostile.CODE, *hostile.SHEET) if text.isprintable() and text.strip() == text)
+HOSTILE = tuple(
+    text
+    for text in (*hostile.MARKUP, *hostile.CODE, *hostile.SHEET)
+    if text.isprintable() and text.strip() == text
+)
 _PLANTED = """
 () => [...document.querySelectorAll('*')].filter(one =>
   [...one.attributes].some(a => a.name.startsWith('on') && a.value.includes('__mgpu_hacked')) ||
@@ -23,7 +29,7 @@ _PLANTED = """
   (one.tagName === 'SCRIPT' && one.textContent.includes('__mgpu_hacked') && !one.id) ||
   (one.tagName === 'B' && one.textContent === 'bold')
 ).map(one => one.outerHTML.slice(0, 200))
-"""
+"""  # noqa: E501
 
 
 def assert_harmless(page: Page) -> None:
@@ -33,7 +39,9 @@ def assert_harmless(page: Page) -> None:
 
 
 class HostileServer(hostile.Spoiler):
-    """Stands between a page and its server: answers are those of the server with every string replaced, and many more of them."""
+    """Stands between a page and its server: answers are those of the server with every string replaced, and
+    many more of them.
+    """
 
     def __init__(self, context: BrowserContext, count: int) -> None:
         super().__init__(hostile.named(count, hostile.sendable()))
@@ -55,7 +63,10 @@ class HostileServer(hostile.Spoiler):
             user = body["user"]
             body = self.spoil(body) | {"user": user, "admin": True}
         elif path == "nodes":
-            self.nodes = [self.spoil(body["nodes"][number % len(body["nodes"])]) | {"id": text} for number, text in enumerate(self.texts)]
+            self.nodes = [
+                self.spoil(body["nodes"][number % len(body["nodes"])]) | {"id": text}
+                for number, text in enumerate(self.texts)
+            ]
             body = {"nodes": self.nodes}
         elif path == "jobs":
             body = body | {"jobs": self._many(body["jobs"])}
@@ -68,7 +79,10 @@ class HostileServer(hostile.Spoiler):
         for number, text in enumerate(self.texts if jobs else ()):
             job = jobs[number % len(jobs)]
             owner = job["user"] if number % 5 == 0 else self.text()  # some are one's own
-            found.append(self.spoil(job) | {"id": job["id"] if number < len(jobs) else f"H{number:07d}", "name": text, "user": owner})
+            found.append(
+                self.spoil(job)
+                | {"id": job["id"] if number < len(jobs) else f"H{number:07d}", "name": text, "user": owner}
+            )
         self.jobs += found
         return found
 
@@ -78,9 +92,20 @@ class HostileServer(hostile.Spoiler):
             socket.send(json.dumps({"type": "ready", "seq": 10**9}))
             return
         lines = "".join(f"{text}\n" for text in self.texts).encode()
-        output = {"type": "output", "attempt": 1, "rank": 0, "offset": 0, "stream": "stdout", "data": base64.b64encode(lines).decode()}
+        output = {
+            "type": "output",
+            "attempt": 1,
+            "rank": 0,
+            "offset": 0,
+            "stream": "stdout",
+            "data": base64.b64encode(lines).decode(),
+        }
         socket.send(json.dumps(output))
-        socket.send(json.dumps({"type": "gap", "rank": 0, "attempt": 1, "message": self.text(), "offset": 0, "skipped": 1}))
+        socket.send(
+            json.dumps(
+                {"type": "gap", "rank": 0, "attempt": 1, "message": self.text(), "offset": 0, "skipped": 1}
+            )
+        )
 
     def end(self, job: dict[str, Any], **changes: object) -> None:
         """Say that a job changed."""

@@ -1,18 +1,22 @@
-"""JupyterLab with a master and simulated nodes, and a notebook in it as a person sees it. Waits for conditions, never for time alone.
+"""JupyterLab with a master and simulated nodes, and a notebook in it as a person sees it. Waits for
+conditions, never for time alone.
 
-The notebook's idle indicator is no sign of readiness: cells that are run right after it may be lost. What counts is the session of
-the kernel, asked through JupyterLab's own object in the page.
+The notebook's idle indicator is no sign of readiness: cells that are run right after it may be lost. What
+counts is the session of the kernel, asked through JupyterLab's own object in the page.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import BrowserContext, Locator, Page
 
+from mgpu_agent.protocol.places import find_runtime_file
 from tests.e2e.cluster import BIN, Cluster
 from tests.processes import WaitedTooLong, wait_until
 
@@ -22,13 +26,17 @@ LAB_LIMIT_S = 120.0
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
 EXPOSE = {"lab": "LabApp.expose_app_in_browser", "notebook": "JupyterNotebookApp.expose_app_in_browser"}
 SETTINGS: dict[str, dict[str, object]] = {
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": False},
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": False,
+    },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 
 _RESTORED = """
 () => Promise.race([window.jupyterapp.restored.then(() => true), new Promise(done => setTimeout(() => done(false), 500))])
-"""
+"""  # noqa: E501
 _READY = """
 async () => {
   const panel = window.jupyterapp.shell.currentWidget;
@@ -87,19 +95,58 @@ class Lab(Cluster):
         program = self.start("lab", [*command, *arguments])
         self.wait_for_master(program)
         nodes = int(self.simulate.split("x")[0]) if self.simulate else 0
-        self.wait_until(lambda: list(self.node_states().values()).count("online") >= nodes, "the nodes are online", LAB_LIMIT_S)
+        self.wait_until(
+            lambda: list(self.node_states().values()).count("online") >= nodes,
+            "the nodes are online",
+            LAB_LIMIT_S,
+        )
+
+    def start_demo(self) -> None:
+        """Start `mgpu demo` in a terminal, as people do, with the programs of mgpu not in their PATH."""
+        self._write_settings()
+        flags = [
+            "--no-browser",
+            f"--port={self.port}",
+            "--ServerApp.port_retries=0",
+            "--allow-root",
+            f"--IdentityProvider.token={TOKEN}",
+            f"--{EXPOSE['lab']}=True",
+        ]
+        command = [str(self._folder / "mgpu"), "demo", "--state-dir", str(self.state), "--", *flags]
+        path = os.pathsep.join(one for one in os.get_exec_path() if not (Path(one) / "mgpu_queue").exists())
+        self.start("lab", ["script", "-qefc", shlex.join(command), "/dev/null"], env={"PATH": path})
+        self.wait_until(lambda: find_runtime_file(self.state, self.port), "the demo is up", LAB_LIMIT_S)
+        self.wait_until(
+            lambda: list(self.node_states().values()).count("online") == 2,
+            "its nodes are online",
+            LAB_LIMIT_S,
+        )
 
     def _write_settings(self) -> None:
         for plugin, values in self.settings.items():
             package, name = plugin.split(":")
-            path = self.directory / "jupyter-config" / "lab" / "user-settings" / package / f"{name}.jupyterlab-settings"
+            path = (
+                self.directory
+                / "jupyter-config"
+                / "lab"
+                / "user-settings"
+                / package
+                / f"{name}.jupyterlab-settings"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(values))
 
     def write_notebook(self, name: str, cells: Sequence[str]) -> Path:
         """Put a notebook with these code cells into the folder."""
         made = [
-            {"cell_type": "code", "id": f"cell-{number}", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+            {
+                "cell_type": "code",
+                "id": f"cell-{number}",
+                "metadata": {},
+                "execution_count": None,
+                "outputs": [],
+                "source": source,
+            }
             for number, source in enumerate(cells)
         ]
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -107,8 +154,12 @@ class Lab(Cluster):
         path.write_text(json.dumps({"cells": made, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
         return path
 
-    def open(self, context: BrowserContext, path: str = "", *, theme: str = "light", workspace: str = "auto") -> LabPage:
-        """Open JupyterLab in a new tab, with a document if `path` names one; each workspace keeps a layout of its own."""
+    def open(
+        self, context: BrowserContext, path: str = "", *, theme: str = "light", workspace: str = "auto"
+    ) -> LabPage:
+        """Open JupyterLab in a new tab, with a document if `path` names one; each workspace keeps a layout of
+        its own.
+        """
         page = context.new_page()
         page.set_default_timeout(LIMIT_MS)
         tree = f"/tree/{path}" if path else ""
@@ -124,14 +175,18 @@ class LabPage:
         try:
             self._wait_until_restored()
         except WaitedTooLong:
-            # On a busy machine JupyterLab now and then waits for ever for its own layout; a person reloads the page, too.
+            # On a busy machine JupyterLab now and then waits for ever for its own layout; a person reloads
+            # the page, too.
             page.reload()
             self._wait_until_restored()
         self.theme(theme)
 
     def _wait_until_restored(self) -> None:
-        self.page.wait_for_function("() => window.jupyterapp && document.querySelector('#jp-main-dock-panel')")
-        # Asked again and again: the browser drops a promise that nothing can keep any more, and who waits for it alone is told just that.
+        self.page.wait_for_function(
+            "() => window.jupyterapp && document.querySelector('#jp-main-dock-panel')"
+        )
+        # Asked again and again: the browser drops a promise that nothing can keep any more, and who waits for
+        # it alone is told just that.
         wait_until(lambda: self.page.evaluate(_RESTORED), "JupyterLab has its layout", LAB_LIMIT_S)
 
     def command(self, name: str, **arguments: object) -> Any:
@@ -164,9 +219,11 @@ class LabPage:
     def run(self, number: int, *, wait: bool = True) -> None:
         """Run a cell; wait for its end unless told otherwise."""
         self.page.evaluate(
-            "async number => { const panel = window.jupyterapp.shell.currentWidget; panel.content.activeCellIndex = number; "
+            "async number => { const panel = window.jupyterapp.shell.currentWidget; "
+            "panel.content.activeCellIndex = number; "
             "window.mgpuTestRuns = true; "
-            "window.jupyterapp.commands.execute('notebook:run-cell').finally(() => { window.mgpuTestRuns = false; }); }",
+            "window.jupyterapp.commands.execute('notebook:run-cell').finally(() => { window.mgpuTestRuns = "
+            "false; }); }",
             number,
         )
         if wait:

@@ -1,6 +1,8 @@
-"""`make pictures`: every view of the sidebar in light and dark, as docs/sidebar.md shows them, of one small story in a real JupyterLab.
+"""`make pictures`: every view of the sidebar in light and dark, as docs/sidebar.md shows them, of one small
+story in a real JupyterLab.
 
-Six nodes with eight simulated GPUs, four users, jobs that run, wait, are held and are over. It waits for what a picture is to show.
+Six nodes with eight simulated GPUs, four users, jobs that run, wait, are held and are over. It waits for what
+a picture is to show.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ SLEEP = ["sleep", "3600"]
 TRAIN = r"""
 import os, sys, time
 rank = int(os.environ["MGPU_RANK"])
-print("nccl: 8 ranks on 2 nodes, ring over eth1\nmodel 7b: 6.74 B parameters, bf16\nmemory after load: 56.9 GB", flush=True)
+print("nccl: 8 ranks on 2 nodes, ring over eth1\nmodel 7b: 6.74 B parameters, bf16\nmemory after load: 56.9 GiB", flush=True)
 for step in range(20, 4000, 20):
     if rank == 0:
         print(f"step {step:4}/4000  loss {2.3 + 6 / (step + 40):.3f}  lr 2.9e-4  71.{step % 7} k tok/s", flush=True)
     if rank == 6 and step == 260:
         print("slow batch: 1.9 s (median 0.8 s)", file=sys.stderr, flush=True)
     time.sleep(0.02 if step < 440 else 10)
-"""
+"""  # noqa: E501
 
 
 class Story:
@@ -43,20 +45,29 @@ class Story:
         self._lab = lab
         self.ids: dict[str, str] = {}
 
-    def submit(self, name: str, client: Client | None = None, command: list[str] = SLEEP, **wishes: object) -> None:
+    def submit(
+        self, name: str, client: Client | None = None, command: list[str] = SLEEP, **wishes: object
+    ) -> None:
         """Have a job, and remember it."""
         self.ids[name] = (client or self._lab.client).submit(command, name=name, **wishes).id
 
     def wait_for(self, state: str, *names: str) -> None:
         """Wait until these jobs have come so far."""
-        self._lab.wait_until(lambda: {self._lab.job_states().get(self.ids[name]) for name in names} == {state}, f"{names} are {state}", 60)
+        self._lab.wait_until(
+            lambda: {self._lab.job_states().get(self.ids[name]) for name in names} == {state},
+            f"{names} are {state}",
+            60,
+        )
 
 
 @contextlib.contextmanager
 def told(lab: Lab) -> Iterator[Story]:
     """Let the story happen."""
     with contextlib.ExitStack() as stack:
-        others = [Client.of_login(read_line(lab.client.add_user(f"user{number}").line)) for number in (1, 2, 3)]
+        others = [
+            Client.of_login(read_line(lab.client.admin.add_user(f"user{number}").line))
+            for number in (1, 2, 3)
+        ]
         for client in others:
             stack.callback(client.close)
         one, two, three = others
@@ -65,9 +76,15 @@ def told(lab: Lab) -> Iterator[Story]:
         story.submit("finetune-13b", command=["sh", "-c", "exit 1"], gpus=4)
         story.wait_for("completed", "eval-mmlu")
         story.wait_for("failed", "finetune-13b")
-        lab.client.change_node("node-6", "drain", reason="kernel update")
+        lab.client.admin.change_node("node-6", "drain", reason="kernel update")
         pair = {"nodes": 2, "gpus_per_node": 4, "nodelist": "node-1,node-2"}
-        story.submit("train-7b", command=[sys.executable, "-c", TRAIN], ntasks_per_node=4, time_limit=180 * MINUTE_S, **pair)
+        story.submit(
+            "train-7b",
+            command=[sys.executable, "-c", TRAIN],
+            ntasks_per_node=4,
+            time_limit=180 * MINUTE_S,
+            **pair,
+        )
         story.submit("pretrain-xl", one, time_limit=180 * MINUTE_S, **pair)
         story.submit("eval-sweep", two, gpus=6, nodelist="node-3", time_limit=38 * MINUTE_S)
         story.submit("ablate", one, gpus=2, nodelist="node-3", time_limit=131 * MINUTE_S)
@@ -84,7 +101,8 @@ def told(lab: Lab) -> Iterator[Story]:
 def busy_for_a_while(page: LabPage) -> None:
     """Wait until the GPUs that are held have come to their load."""
     page.page.wait_for_function(
-        "() => { const held = [...document.querySelectorAll('#mgpu-cluster [data-state=mine], #mgpu-cluster [data-state=others]')];"
+        "() => { const held = [...document.querySelectorAll('#mgpu-cluster [data-state=mine], #mgpu-cluster "
+        "[data-state=others]')];"
         "return held.length > 20 && held.every(one => Number(one.dataset.busy) > 50); }",
         timeout=120_000,
     )
@@ -149,7 +167,9 @@ def take_all(lab: Lab, page: LabPage, story: Story, folder: Path, theme: str) ->
 
 def opened(lab: Lab, browser: Browser, theme: str) -> LabPage:
     """Open JupyterLab with a notebook and the sidebar."""
-    page = lab.open(browser.new_context(viewport=SIZE, locale="en-GB"), "train.ipynb", theme=theme, workspace=theme)
+    page = lab.open(
+        browser.new_context(viewport=SIZE, locale="en-GB"), "train.ipynb", theme=theme, workspace=theme
+    )
     page.wait_for_kernel()
     page.command("mgpu:show-panel")
     page.page.evaluate("() => window.jupyterapp.shell._hsplitPanel.setRelativeSizes([318, 962, 0])")
@@ -168,11 +188,17 @@ def main() -> int:
     end_on_signals()
     expect.set_options(timeout=60_000)
     try:
-        with tempfile.TemporaryDirectory(prefix="mgpu-pictures-") as directory, sync_playwright() as playwright:
+        with (
+            tempfile.TemporaryDirectory(prefix="mgpu-pictures-") as directory,
+            sync_playwright() as playwright,
+        ):
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
             with Lab(Path(directory) / "full", simulate="6x8") as lab:
                 lab.start_lab()
-                lab.write_notebook("train.ipynb", ["%%mgpu_srun --nodes 2 --gpus-per-node 4 -t 03:00:00 --name train-7b\nimport train"])
+                lab.write_notebook(
+                    "train.ipynb",
+                    ["%%mgpu_srun --nodes 2 --gpus-per-node 4 -t 03:00:00 --name train-7b\nimport train"],
+                )
                 with told(lab) as story:
                     pages = {theme: opened(lab, browser, theme) for theme in ("light", "dark")}
                     for theme, page in pages.items():
@@ -180,7 +206,9 @@ def main() -> int:
                     pages["light"].theme("light")
                     lab.stop("lab")
                     for theme, page in pages.items():
-                        expect(page.page.locator("#mgpu-panel")).to_contain_text("No connection to the Jupyter server")
+                        expect(page.page.locator("#mgpu-panel")).to_contain_text(
+                            "No connection to the Jupyter server"
+                        )
                         page.screenshot(folder / f"lab-stale-{theme}.png")
             with Lab(Path(directory) / "empty", simulate="") as lab:
                 lab.start_lab("--MgpuApp.local_agent=False")

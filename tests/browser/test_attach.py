@@ -1,4 +1,6 @@
-"""Output that is still there: the tab closed, the kernel restarted, the server killed in the middle of a job. And the offer to attach."""
+"""Output that is still there: the tab closed, the kernel restarted, the server killed in the middle of a job.
+And the offer to attach.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ EXPECTED = [f"line {number}" for number in range(LINES)]
 
 
 def started(lab: Lab, context: BrowserContext, name: str) -> tuple[LabPage, Job, Path]:
-    """Open a notebook, run its cell, and return when the job stands in the middle of its lines, with the file it waits for."""
+    """Open a notebook, run its cell, and return when the job stands in the middle of its lines, with the file
+    it waits for.
+    """
     mark = lab.directory / f"{name}.go"
-    lab.write_notebook(f"{name}.ipynb", [cell.replace("NAME", name).replace("MARK", str(mark)) for cell in CELLS])
+    lab.write_notebook(
+        f"{name}.ipynb", [cell.replace("NAME", name).replace("MARK", str(mark)) for cell in CELLS]
+    )
     page = lab.open(context, f"{name}.ipynb", workspace=name)
     page.wait_for_kernel()
     page.run(LOAD)
@@ -64,7 +70,9 @@ def test_the_tab_is_closed(lab: Lab, context: BrowserContext) -> None:
 
 def test_the_kernel_is_restarted(lab: Lab, context: BrowserContext, pictures: Path) -> None:
     page, job, mark = started(lab, context, "kernel")
-    page.page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }")
+    page.page.evaluate(
+        "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
+    )
     page.wait_for_kernel()
     assert job.state == "running"
     assert attach(page, lab, mark) == EXPECTED
@@ -83,7 +91,10 @@ def test_the_server_is_killed(lab: Lab, context: BrowserContext) -> None:
 
 
 def test_the_same_cell_again(lab: Lab, context: BrowserContext, pictures: Path) -> None:
-    hold = "%%mgpu_srun --background --gpus 4 --name train-7b --as job\nimport time\nprint('up', flush=True)\ntime.sleep(600)"
+    hold = (
+        "%%mgpu_srun --background --gpus 4 --name train-7b --as job\nimport time\nprint('up', "
+        "flush=True)\ntime.sleep(600)"
+    )
     lab.write_notebook("again.ipynb", ["%load_ext mgpu_jupyter", hold])
     page = lab.open(context, "again.ipynb", workspace="again")
     page.wait_for_kernel()
@@ -93,17 +104,24 @@ def test_the_same_cell_again(lab: Lab, context: BrowserContext, pictures: Path) 
     running.locator(".mgpu-chart-busy polyline").wait_for()
     job = next(lab.client.jobs(name="train-7b", state="active"))
     assert [word for word in ("Running", "train-7b", job.id, "×4") if word not in running.inner_text()] == []
-    assert [one.inner_text() for one in page.output(1).locator(".mgpu-act:visible").all()] == ["Open", "Cancel"]
+    assert [one.inner_text() for one in page.output(1).locator(".mgpu-act:visible").all()] == [
+        "Open",
+        "Cancel",
+    ]
     page.screenshot(pictures / "background.png", page.cell(1))
     page.run(1)
     offer = page.output(1)
     offer.locator(".mgpu-asks", has_text="still runs").wait_for()
-    assert " ".join(offer.locator(".mgpu-asks").inner_text().split()).startswith("This cell’s job train-7b still runs (")
+    assert " ".join(offer.locator(".mgpu-asks").inner_text().split()).startswith(
+        "This cell’s job train-7b still runs ("
+    )
     for theme in ("dark", "light"):
         page.theme(theme)
         page.screenshot(pictures / f"offer-{theme}.png", offer)
     offer.get_by_role("button", name="Run a second one").click()
-    lab.wait_until(lambda: len(list(lab.client.jobs(name="train-7b", state="active"))) == 2, "a second one runs")
+    lab.wait_until(
+        lambda: len(list(lab.client.jobs(name="train-7b", state="active"))) == 2, "a second one runs"
+    )
     page.run(1)
     page.output(1).get_by_role("button", name="Attach to it").click()
     running.wait_for()

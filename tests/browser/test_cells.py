@@ -11,7 +11,11 @@ from tests.browser.lab import Lab
 
 def test_a_cell_runs_on_a_gpu(lab: Lab, context: BrowserContext, pictures: Path) -> None:
     lab.write_notebook(
-        "one.ipynb", ["%load_ext mgpu_jupyter", "%%mgpu_srun --gpus 2\nimport os\nprint('GPUs', len(os.environ['MGPU_GPUS'].split(',')))"]
+        "one.ipynb",
+        [
+            "%load_ext mgpu_jupyter",
+            "%%mgpu_srun --gpus 2\nimport os\nprint('GPUs', len(os.environ['MGPU_GPUS'].split(',')))",
+        ],
     )
     page = lab.open(context, "one.ipynb")
     page.wait_for_kernel()

@@ -1,4 +1,6 @@
-"""The sidebar in a real JupyterLab: GPUs that change, cancelling, adding a machine, a server that is lost, hostile names."""
+"""The sidebar in a real JupyterLab: GPUs that change, cancelling, adding a machine, a server that is lost,
+hostile names.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SLEEP = ["sleep", "600"]
 def show(lab: Lab, context: BrowserContext, workspace: str = "auto", theme: str = "light") -> LabPage:
     page = lab.open(context, theme=theme, workspace=workspace)
     # the launcher takes the focus when it comes
-    expect(page.page.locator(".jp-Launcher:visible, .mgp-view:visible, .jp-NotebookPanel:visible").first).to_be_visible()
+    expect(
+        page.page.locator(".jp-Launcher:visible, .mgp-view:visible, .jp-NotebookPanel:visible").first
+    ).to_be_visible()
     page.command("mgpu:show-panel")
     expect(page.page.locator("[data-live=live]")).to_be_visible()
     return page
@@ -34,6 +38,11 @@ def tiles(page: Page, state: str) -> Locator:
 
 def row(page: Page, job_id: str) -> Locator:
     return page.locator(f"#mgpu-panel [data-job='{job_id}']")
+
+
+def drawn(page: Page) -> None:
+    """Wait until the browser has drawn what changed: the second picture from now on has it."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def test_gpus_change_when_a_job_starts_and_is_cancelled(lab: Lab, context: BrowserContext) -> None:
@@ -70,7 +79,9 @@ def test_an_update_is_as_large_as_what_changed(lab: Lab, context: BrowserContext
     frames = opened[0]
 
     def few() -> bool:
-        """Tell whether an update named the GPUs of the job and no others: by then those of earlier jobs are as idle as they were."""
+        """Tell whether an update named the GPUs of the job and no others: by then those of earlier jobs are
+        as idle as they were.
+        """
         page.wait_for_timeout(100)
         return any(0 < told(frame) <= 3 for frame in frames.of("samples")[2:])
 
@@ -152,14 +163,16 @@ def test_hostile_names_are_text(lab: Lab, context: BrowserContext) -> None:
     for _ in range(30):
         seen += grid.inner_text()
         grid.evaluate("node => { node.scrollTop += node.clientHeight * 0.8; }")
-        page.wait_for_timeout(30)
+        drawn(page)
         assert grid.locator("[role=row]").count() < 60  # of 120
     assert "<img src" in seen
     assert_harmless(page)
 
 
 def test_whatever_a_hostile_server_sends_is_text(lab: Lab, context: BrowserContext) -> None:
-    """Users, nodes, reasons, logs, notices and titles of 500 kinds, from a server that sends what ours refuses."""
+    """Users, nodes, reasons, logs, notices and titles of 500 kinds, from a server that sends what ours
+    refuses.
+    """
     runs = lab.client.submit(SLEEP, gpus=2, name="runs")
     lab.client.submit(SLEEP, gpus=8, nodes=2, name="waits")
     lab.wait_until(lambda: lab.job_states()[runs.id] == "running", "it runs")
@@ -173,7 +186,7 @@ def test_whatever_a_hostile_server_sends_is_text(lab: Lab, context: BrowserConte
         for _ in range(12):
             seen += part.inner_text()
             part.evaluate("node => { node.scrollTop += node.scrollHeight / 12; }")
-            page.wait_for_timeout(30)
+            drawn(page)
             assert_harmless(page)
     assert "<iframe srcdoc=" in seen
     page.locator("#mgpu-cluster [role=gridcell]:visible").first.hover()
@@ -184,7 +197,12 @@ def test_whatever_a_hostile_server_sends_is_text(lab: Lab, context: BrowserConte
     user = lab.client.cluster().user
     mine = [one for one in server.jobs if one["state"] == "running" and one["user"] == user]
     for number, job in enumerate(mine[:20]):
-        server.end(job, state="failed" if number % 2 else "completed", ended_at=job["started_at"] + 5, exit_code=number % 2)
+        server.end(
+            job,
+            state="failed" if number % 2 else "completed",
+            ended_at=job["started_at"] + 5,
+            exit_code=number % 2,
+        )
     expect(page.locator(".jp-toast-message").first).to_be_visible()
     assert_harmless(page)
     for kind, subject in (("job", runs.id), ("node", server.nodes[11]["id"]), ("cluster", "")):

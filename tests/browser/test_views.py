@@ -1,4 +1,6 @@
-"""Views of the extension in a real JupyterLab: submit by form, watch the log, explain and take an offer, drain a node, the dashboard."""
+"""Views of the extension in a real JupyterLab: submit by form, watch the log, explain and take an offer,
+drain a node, the dashboard.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ def test_submit_by_form_watch_the_log_and_cancel(lab: Lab, context: BrowserConte
     form.get_by_label("Time limit").fill("soon")
     expect(form.locator("[data-verdict=error]")).to_contain_text("Time limit is not a time")
     form.get_by_label("Time limit").fill("01:00:00")
-    expect(form.locator(".mgp-join-line")).to_have_text(f"%mgpu_srun --gpus 2 -t 01:00:00 --name by-form -- {TYPED}")
+    expect(form.locator(".mgp-join-line")).to_have_text(
+        f"%mgpu_srun --gpus 2 -t 01:00:00 --name by-form -- {TYPED}"
+    )
     form.locator(".mgp-more summary").click()
     form.get_by_label("Never on").select_option("node-1")
     form.get_by_label("If it fails").select_option("2")
-    expect(form.locator(".mgp-join-line")).to_contain_text("--exclude node-1 --retries 2")
+    expect(form.locator(".mgp-join-line")).to_contain_text(
+        "--exclude node-1 -t 01:00:00 --name by-form --retries 2"
+    )
     expect(form.locator("[data-verdict=now]")).to_contain_text("on node-2")
     expect(form.locator(".mgp-tile-tick")).to_have_count(3)  # two GPUs and the legend
     expect(form.locator(".mgp-sizes")).to_contain_text("now, node-2")
@@ -54,7 +60,9 @@ def test_what_the_form_shows_is_what_the_server_reads(lab: Lab, context: Browser
 
     def asked(label: str, text: str, line: str) -> dict[str, object]:
         """Fill in a field; return what the server read, which must be the line that is shown then."""
-        with page.page.expect_response(lambda told: "/jobs/parse" in told.url and told.request.post_data_json["line"] == line) as told:
+        with page.page.expect_response(
+            lambda told: "/jobs/parse" in told.url and told.request.post_data_json["line"] == line
+        ) as told:
             form.get_by_label(label, exact=True).fill(text)
         expect(form.locator(".mgp-join-line")).to_have_text(line)
         return told.value.json()
@@ -65,9 +73,21 @@ def test_what_the_form_shows_is_what_the_server_reads(lab: Lab, context: Browser
     asked("What to run", "true", "%mgpu_srun --gpus 1 -- true")
     asked("Nodes", "2", "%mgpu_srun --nodes 2 --gpus-per-node 1 -- true")
     asked("Name", "-it's", "%mgpu_srun --nodes 2 --gpus-per-node 1 --name='-it'\\''s' -- true")
-    found = asked("Time limit", "02:00:01", "%mgpu_srun --nodes 2 --gpus-per-node 1 -t 02:00:01 --name='-it'\\''s' -- true")
-    assert found["spec"] == {"command": ["true"], "nodes": 2, "gpus_per_node": 1, "name": "-it's", "time_limit_s": 7201.0}
-    found = asked("Time limit", "soon", "%mgpu_srun --nodes 2 --gpus-per-node 1 -t soon --name='-it'\\''s' -- true")
+    found = asked(
+        "Time limit",
+        "02:00:01",
+        "%mgpu_srun --nodes 2 --gpus-per-node 1 -t 02:00:01 --name='-it'\\''s' -- true",
+    )
+    assert found["spec"] == {
+        "command": ["true"],
+        "nodes": 2,
+        "gpus_per_node": 1,
+        "name": "-it's",
+        "time_limit_s": 7201.0,
+    }
+    found = asked(
+        "Time limit", "soon", "%mgpu_srun --nodes 2 --gpus-per-node 1 -t soon --name='-it'\\''s' -- true"
+    )
     assert found["message"] == next(line.sentence for line in ROWS if "-t soon" in line.flags)
 
 
@@ -80,7 +100,9 @@ def test_explain_and_take_an_offer(lab: Lab, context: BrowserContext) -> None:
     page.page.keyboard.press("?")
     view = page.page.locator("[data-job-view]:visible")
     expect(view).to_contain_text("How sure is")
-    expect(view.locator(".mgp-plan")).to_have_attribute("aria-label", re.compile("in-the-way.*too-large \\(this job\\)"))
+    expect(view.locator(".mgp-plan")).to_have_attribute(
+        "aria-label", re.compile("in-the-way.*too-large \\(this job\\)")
+    )
     view.get_by_label("when it starts").set_checked(False)
     offers = page.page.get_by_role("button", name="Start now")
     expect(offers.first).to_be_visible()
@@ -100,7 +122,9 @@ def test_edit_a_job_that_waits(lab: Lab, context: BrowserContext) -> None:
     dialog.get_by_label("Time limit").fill("soon")
     dialog.get_by_label("Priority").fill("5")
     dialog.get_by_role("button", name="Change").click()
-    expect(dialog.get_by_role("alert")).to_have_text("Time limit is not a time. Write hours, minutes and seconds, like 02:00:00.")
+    expect(dialog.get_by_role("alert")).to_have_text(
+        "Time limit is not a time. Write hours, minutes and seconds, like 02:00:00."
+    )
     expect(dialog.get_by_label("Priority")).to_have_value("5")
     dialog.get_by_label("Time limit").fill("00:30:00")
     dialog.get_by_role("button", name="Change").click()
@@ -118,11 +142,14 @@ def test_drain_a_node_and_resume_it(lab: Lab, context: BrowserContext) -> None:
     page.command("mgpu:open-node", id="node-2")
     view = page.page.locator("[data-node-view=node-2]")
     expect(view).to_contain_text("Jobs here 1 running, 1 expected")
-    expect(view.locator(f"[data-job-here='{waits.id}']")).to_contain_text(re.compile(r"export.*starts ≈ \d\d:\d\d"))
+    expect(view.locator(f"[data-job-here='{waits.id}']")).to_contain_text(
+        re.compile(r"export.*starts ≈ \d\d:\d\d")
+    )
     view.get_by_role("button", name="Drain…").click()
     dialog = page.page.locator(".jp-Dialog")
     expect(dialog).to_contain_text(
-        f"It takes no new jobs. ablate of {runs.info.user} goes on to its end. The job expected here moves to another node."
+        f"It takes no new jobs. ablate of {runs.info.user} goes on to its end. The job expected here moves "
+        f"to another node."
     )
     dialog.locator("input").fill("replace GPU 7")
     dialog.get_by_role("button", name="Drain").click()
@@ -157,11 +184,15 @@ def test_run_a_file_from_its_menu_and_a_terminal_on_a_node(lab: Lab, context: Br
     page.command("filebrowser:activate")
     page.page.locator(".jp-DirListing-item[data-file-type=python]").click(button="right")
     page.page.get_by_role("menuitem", name="Run on GPUs…").click()
-    expect(page.page.locator(".mgp-submit").get_by_label("What to run")).to_have_value(re.compile(r"^cd .* && python train\.py$"))
+    expect(page.page.locator(".mgp-submit").get_by_label("What to run")).to_have_value(
+        re.compile(r"^cd .* && python train\.py$")
+    )
     page.command("mgpu:open-node", id="node-2")
     page.page.locator("[data-node-view=node-2]").get_by_role("button", name="Terminal").click()
     expect(page.page.locator(".jp-Terminal")).to_be_visible()
-    lab.wait_until(lambda: any(has_shell(job, "node-2") for job in lab.client.jobs(state="running")), "a shell on node-2")
+    lab.wait_until(
+        lambda: any(has_shell(job, "node-2") for job in lab.client.jobs(state="running")), "a shell on node-2"
+    )
 
 
 def has_shell(job: Job, node: str) -> bool:
@@ -185,4 +216,4 @@ def test_the_browser_tells_when_it_was_asked_to(lab: Lab, context: BrowserContex
     settings.unlink()
     page.evaluate("() => { window.__hidden = true; document.dispatchEvent(new Event('visibilitychange')); }")
     lab.client.submit(["false"], gpus=1, name="says-so")
-    page.wait_for_function("() => window.__told.some(text => text.startsWith('says-so failed: exit 1'))")
+    page.wait_for_function("() => window.__told.some(text => text.startsWith('“says-so” failed: exit 1'))")

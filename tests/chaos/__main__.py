@@ -1,7 +1,8 @@
-"""Run rows of the acceptance table and write what was found: python -m tests.chaos [--row N]… [--size small|full|COUNT] [--seed S].
+"""Run rows of the acceptance table and write what was found: python -m tests.chaos [--row N]… [--size
+small|full|COUNT] [--seed S].
 
-What other rows gave before stays in the file, so that rows can be run on different days. Exits with 1 when a rule was broken. The
-same seed makes the same choices; what processes make of them is up to the machine.
+What other rows gave before stays in the file, so that rows can be run on different days. Exits with 1 when a
+rule was broken. The same seed makes the same choices; what processes make of them is up to the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SHOWN = 20  # chaos.json has all
 def main(words: list[str]) -> int:
     """Run what is asked for; print a line for each row."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
-    parser.add_argument("--row", type=int, action="append", choices=sorted(ROWS), help="may be repeated; all if left out")
+    parser.add_argument(
+        "--row", type=int, action="append", choices=sorted(ROWS), help="may be repeated; all if left out"
+    )
     parser.add_argument("--size", default="full", help="small, full, or how many times")
     parser.add_argument("--minutes", type=int, help="how long the soak lasts, in place of its size")
     parser.add_argument("--seed", type=int, default=1)
@@ -43,7 +46,8 @@ def main(words: list[str]) -> int:
         result = _run(row, times, options.seed, options.keep)
         failed = failed or bool(result.violations)
         print(
-            f"row {row.number}: {result.times} × {row.what}: {len(result.violations)} violations in {result.seconds} s {result.figures}",
+            f"row {row.number}: {result.times} × {row.what}: {len(result.violations)} violations in "
+            f"{result.seconds} s {result.figures}",
             flush=True,
         )
         for violation in result.violations[:SHOWN]:

@@ -1,4 +1,5 @@
-"""Jobs that are hard to end: each makes a tree of processes of one kind and writes down every pid. Stands alone.
+"""Jobs that are hard to end: each makes a tree of processes of one kind and writes down every pid. Stands
+alone.
 
 Usage: python -IS hostile.py KIND FILE
 """

@@ -1,6 +1,8 @@
-"""Many agents in one thread: each has a key, a connection, heartbeats and simulated GPUs, and says of every launch that it ran.
+"""Many agents in one thread: each has a key, a connection, heartbeats and simulated GPUs, and says of every
+launch that it ran.
 
-They speak the real protocol over the real link, and start no process: what is tested is the master with so many of them.
+They speak the real protocol over the real link, and start no process: what is tested is the master with so
+many of them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,18 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_agent.protocol.messages import Enrol, Enrolled, Forget, Heartbeat, Hello, Launch, Stop, TaskReport, ToMaster, Welcome
+from mgpu_agent.protocol.messages import (
+    Enrol,
+    Enrolled,
+    Forget,
+    Heartbeat,
+    Hello,
+    Launch,
+    Stop,
+    TaskReport,
+    ToMaster,
+    Welcome,
+)
 from mgpu_agent.protocol.model import LaunchSpec, TaskStatus
 from mgpu_agent.protocol.places import RuntimeFile
 from tests.builders import facts
@@ -68,7 +81,9 @@ class LightAgent:
 class LightAgents:
     """Leaving the `with` block closes every connection."""
 
-    def __init__(self, runtime: RuntimeFile, count: int, gpus: int, *, runs_s: float = RUNS_S, read: Read | None = None) -> None:
+    def __init__(
+        self, runtime: RuntimeFile, count: int, gpus: int, *, runs_s: float = RUNS_S, read: Read | None = None
+    ) -> None:
         self._runtime = runtime
         self._read = read
         self._context = zmq.Context()
@@ -82,7 +97,9 @@ class LightAgents:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for connection in self._sockets:
             connection.close(0)
         self._context.term()
@@ -133,7 +150,9 @@ class LightAgents:
                 for said in agent.launch(spec, now):
                     connection.send(encode(said, self._epoch))
             case Stop(key=stopped):
-                agent.running = [(0.0 if status.key == stopped else at, status) for at, status in agent.running]
+                agent.running = [
+                    (0.0 if status.key == stopped else at, status) for at, status in agent.running
+                ]
             case Forget(keys=keys):
                 for key in keys:
                     agent.untold.pop(key, None)

@@ -1,4 +1,6 @@
-"""A database with a past: many jobs that ended long ago, and some that wait. Written by the store's own code; starts nothing."""
+"""A database with a past: many jobs that ended long ago, and some that wait. Written by the store's own code;
+starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,32 @@ PAST = "past"
 """The name of all these jobs."""
 
 
-def make_past(state: Path, ended: int, waiting: int = 0, *, user: str = "ann", first: int = 0, since: float = 1_000.0) -> None:
+def make_past(
+    state: Path, ended: int, waiting: int = 0, *, user: str = "ann", first: int = 0, since: float = 1_000.0
+) -> None:
     """Fill the database in a state directory that no master uses: one job a second, each a second long."""
     store = SqliteStore(make_private_dir(state) / "mgpu.db")
     spec = JobSpec(command=("python", "train.py", "--epochs", "10"), gpus=1, name=PAST)
     last = first + ended + waiting
     for start in range(first, last, BATCH):
         numbers = range(start, min(start + BATCH, last))
-        jobs = {job_id(number): _job(number, user, spec, since, is_over=number < first + ended) for number in numbers}
+        jobs = {
+            job_id(number): _job(number, user, spec, since, is_over=number < first + ended)
+            for number in numbers
+        }
         saved = {name: SavedJob(job, job.number) for name, job in jobs.items()}
-        store.commit(Batch(jobs=saved, new=set(jobs), attempts=[], nodes={}, notes={}, revoked={}, removed=set(), memos={}))
+        store.commit(
+            Batch(
+                jobs=saved,
+                new=set(jobs),
+                attempts=[],
+                nodes={},
+                notes={},
+                revoked={},
+                removed=set(),
+                memos={},
+            )
+        )
     store.close()
     (state / "mgpu.db").chmod(0o600)
 

@@ -1,7 +1,9 @@
-"""A network that can be cut: a TCP proxy with a gate for each node, which holds what goes one way or both. Runs in a thread of its own.
+"""A network that can be cut: a TCP proxy with a gate for each node, which holds what goes one way or both.
+Runs in a thread of its own.
 
-What a cut holds is not lost, as with TCP: when it heals, each connection gets the rest after a delay of its own, or is broken, as
-by a router that forgot it. A connection that is made meanwhile comes about when both ways are open again.
+What a cut holds is not lost, as with TCP: when it heals, each connection gets the rest after a delay of its
+own, or is broken, as by a router that forgot it. A connection that is made meanwhile comes about when both
+ways are open again.
 """
 
 from __future__ import annotations
@@ -74,7 +76,10 @@ class Gate:
                 there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._upstream_port)
                 self._writers.add(there_writer)
                 try:
-                    pumps = self._pump(TO_MASTER, reader, there_writer), self._pump(TO_AGENT, there_reader, writer)
+                    pumps = (
+                        self._pump(TO_MASTER, reader, there_writer),
+                        self._pump(TO_AGENT, there_reader, writer),
+                    )
                     await asyncio.gather(*pumps)
                 finally:
                     self._writers.discard(there_writer)
@@ -119,7 +124,9 @@ class Proxy:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for gate in self._gates:
             self._do(gate.close())
         self._loop.call_soon_threadsafe(self._loop.stop)

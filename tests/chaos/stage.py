@@ -1,4 +1,5 @@
-"""A cluster to be hurt: masters that start fast, agents that can be killed at failpoints, and a record of all that was told.
+"""A cluster to be hurt: masters that start fast, agents that can be killed at failpoints, and a record of all
+that was told.
 
 Judges nothing and decides nothing about when to hurt what; rows do, and tests/checker judges the record.
 """
@@ -27,7 +28,7 @@ from mgpu_agent.protocol.failpoints import VARIABLE
 from mgpu_jupyter import Client
 from mgpu_jupyter.client.here import Here
 from mgpu_jupyter.client.spec import spec_of
-from mgpu_jupyter.client.timeouts import Timeouts
+from mgpu_jupyter.client.transport import Timeouts
 from tests.chaos.past import PAST
 from tests.checker import history, rules
 from tests.e2e.cluster import BIN, ROOT, START_LIMIT_S, Cluster
@@ -48,7 +49,9 @@ def now() -> float:
 
 
 class Forked:
-    """A process that somebody else is the parent of, with the part of Popen's interface that a cluster uses."""
+    """A process that somebody else is the parent of, with the part of Popen's interface that a cluster
+    uses.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -106,7 +109,9 @@ class Stage(Cluster):
         super().__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.cool_down()
         super().__exit__(kind, error, trace)
 
@@ -181,17 +186,32 @@ class Stage(Cluster):
 
         return self.wait_until(ready, "the master answers or ends", START_LIMIT_S) == "ready"
 
-    def fork_node(self, node_id: str, gpus: int, failpoints: str = "") -> subprocess.Popen[bytes]:
+    def fork_node(
+        self, node_id: str, gpus: int, failpoints: str = "", *, restart: bool = False
+    ) -> subprocess.Popen[bytes]:
         """Start an agent and return at once."""
-        command = [str(BIN / "mgpu_node"), "--node-id", node_id, "--fake-gpus", str(gpus), "--master-port", str(self.port)]
+        command = [
+            str(BIN / "mgpu_node"),
+            "--node-id",
+            node_id,
+            "--fake-gpus",
+            str(gpus),
+            "--master-port",
+            str(self.port),
+            *([] if restart else ["--no-restart"]),
+        ]
         return self.start(node_id, command, env={VARIABLE: failpoints} if failpoints else None)
 
-    def start_nodes(self, count: int, gpus: int) -> list[str]:
-        """Start agents side by side and wait until all are online."""
+    def start_nodes(self, count: int, gpus: int, *, restart: bool = False) -> list[str]:
+        """Start agents side by side and wait until all are online; killed, they stay away by default."""
         names = [f"n{number}" for number in range(count)]
         for name in names:
-            self.fork_node(name, gpus)
-        self.wait_until(lambda: all(self.node_states().get(name) == "online" for name in names), "all nodes are online", START_LIMIT_S)
+            self.fork_node(name, gpus, restart=restart)
+        self.wait_until(
+            lambda: all(self.node_states().get(name) == "online" for name in names),
+            "all nodes are online",
+            START_LIMIT_S,
+        )
         return names
 
     def keeper_of(self, node_id: str) -> psutil.Process | None:
@@ -216,9 +236,19 @@ class Stage(Cluster):
         """Add a line to the record."""
         history.append(self.record, what, now(), **more)
 
-    def submit(self, key: str, seconds: float, *, code: int = 0, words: tuple[str, ...] = (), **keywords: Any) -> str:
+    def submit(
+        self, key: str, seconds: float, *, code: int = 0, words: tuple[str, ...] = (), **keywords: Any
+    ) -> str:
         """Submit a job that writes down its life, until it is acknowledged; return its id."""
-        command = [sys.executable, "-IS", str(WITNESS), str(self.witness), f"{seconds:.3f}", str(code), *words]
+        command = [
+            sys.executable,
+            "-IS",
+            str(WITNESS),
+            str(self.witness),
+            f"{seconds:.3f}",
+            str(code),
+            *words,
+        ]
         spec = spec_of(command, None, {"name": key, **keywords}, Here.real())
         ranks = keywords.get("nodes", 1) * keywords.get("ntasks_per_node", 1)
         self.write("asked", key=key, ranks=ranks)
@@ -242,7 +272,9 @@ class Stage(Cluster):
             except NotFound:
                 self.write("unknown", job=job_id)
                 continue
-            self.write("state", job=job_id, state=str(info.state), attempt=info.attempt, exit_code=info.exit_code)
+            self.write(
+                "state", job=job_id, state=str(info.state), attempt=info.attempt, exit_code=info.exit_code
+            )
 
     def _note(self, job_id: str, state: str, attempt: int, exit_code: int | None) -> None:
         told = (state, attempt, exit_code)
@@ -263,7 +295,11 @@ class Stage(Cluster):
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 env = process.environ()
-                if env.get("MGPU_STATE_DIR") == str(self.state) and "MGPU_JOB_ID" in env and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    env.get("MGPU_STATE_DIR") == str(self.state)
+                    and "MGPU_JOB_ID" in env
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     yield process.pid, env
 
     def drain(self, limit_s: float) -> None:
@@ -276,17 +312,30 @@ class Stage(Cluster):
         with contextlib.suppress(AssertionError):  # what did not end is rule 1's business
             wait_until(over, "all jobs are over", limit_s, LOOK_S)
         self.look_at_each()
-        self.problems += [f"the loose job {job.id} is still {job.state}" for job in self.client.jobs(state="active", name=LOOSE, limit=100)]
+        self.problems += [
+            f"the loose job {job.id} is still {job.state}"
+            for job in self.client.jobs(state="active", name=LOOSE, limit=100)
+        ]
 
     def compare_output(self, job: str, rank: int) -> int:
-        """Compare what a rank with the word `talk` printed with what was kept of it; return how many lines that are."""
-        path = max(self.witness.glob(f"{job}.*.{rank}.*.jsonl"), key=lambda path: int(path.name.split(".")[1]))
+        """Compare what a rank with the word `talk` printed with what was kept of it; return how many lines
+        that are.
+        """
+        path = max(
+            self.witness.glob(f"{job}.*.{rank}.*.jsonl"), key=lambda path: int(path.name.split(".")[1])
+        )
         beats = [json.loads(line)["what"] for line in path.read_text().splitlines()].count("beat")
         said = ["started", *(f"beat {number}" for number in range(1, beats + 1)), "ends"]
         kept = self.client.job(job).output(rank).splitlines()
         if kept != said:
-            first = next((place for place, (one, other) in enumerate(zip(kept, said, strict=False)) if one != other), -1)
-            self.problems.append(f"rank {rank} of job {job} printed {len(said)} lines, {len(kept)} were kept; first other line: {first}")
+            first = next(
+                (place for place, (one, other) in enumerate(zip(kept, said, strict=False)) if one != other),
+                -1,
+            )
+            self.problems.append(
+                f"rank {rank} of job {job} printed {len(said)} lines, {len(kept)} were kept; first other "
+                f"line: {first}"
+            )
         return len(kept)
 
     def judge(self) -> list[str]:
@@ -295,7 +344,9 @@ class Stage(Cluster):
 
 
 class Busy:
-    """Threads that submit and look while the row hurts the cluster. Leaving the `with` block waits for the last submit."""
+    """Threads that submit and look while the row hurts the cluster. Leaving the `with` block waits for the
+    last submit.
+    """
 
     def __init__(self, stage: Stage, submit: Callable[[int], None], *, pause_s: float) -> None:
         self._stage = stage

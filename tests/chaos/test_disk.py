@@ -49,7 +49,11 @@ def always() -> bool:
 
 
 def files(target: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(target)): path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(target)): path.read_bytes()
+        for path in sorted(target.rglob("*"))
+        if path.is_file()
+    }
 
 
 def a_deed(op: str, path: str, data: bytes = b"", inode: int = 1, offset: int = 0) -> Deed:
@@ -71,14 +75,22 @@ def test_content_and_name_are_safe_each_by_its_own_sync(tmp_path: Path) -> None:
     assert image([*written, a_deed("F", "a")], tmp_path / "2") == {}
     assert image([*written, a_deed("F", "")], tmp_path / "3") == {"a": b""}
     assert image(both, tmp_path / "4") == {"a": b"text"}
-    assert image([*both, a_deed("W", "a", b"T"), a_deed("T", "a", offset=2), a_deed("U", "a")], tmp_path / "5") == {"a": b"text"}
-    assert image([*both, a_deed("W", "a", b"ABC"), a_deed("T", "a", offset=2)], tmp_path / "6", always) == {"a": b"AB"}
+    assert image(
+        [*both, a_deed("W", "a", b"T"), a_deed("T", "a", offset=2), a_deed("U", "a")], tmp_path / "5"
+    ) == {"a": b"text"}
+    assert image([*both, a_deed("W", "a", b"ABC"), a_deed("T", "a", offset=2)], tmp_path / "6", always) == {
+        "a": b"AB"
+    }
     assert image([*both, a_deed("R", "a", b"b")], tmp_path / "7") == {"a": b"text"}
     assert image([*both, a_deed("R", "a", b"b"), a_deed("F", "")], tmp_path / "8") == {"b": b"text"}
 
 
 def test_of_what_was_not_synced_any_part_may_survive(tmp_path: Path) -> None:
-    deeds = [a_deed("C", "a"), a_deed("F", ""), *(a_deed("W", "a", bytes([65 + number]), offset=number) for number in range(4))]
+    deeds = [
+        a_deed("C", "a"),
+        a_deed("F", ""),
+        *(a_deed("W", "a", bytes([65 + number]), offset=number) for number in range(4)),
+    ]
     rng = random.Random(3)
     seen = {image(deeds, tmp_path / str(number), lambda: rng.random() < 0.5)["a"] for number in range(60)}
     assert {b"", b"ABCD", b"A", b"\0\0\0D"} <= seen
@@ -93,7 +105,12 @@ def test_a_deed_that_means_nothing_is_an_error() -> None:
 def test_a_real_program_is_recorded_and_its_disk_rebuilt_at_any_point(tmp_path: Path) -> None:
     root, trace = tmp_path / "root", tmp_path / "trace"
     root.mkdir()
-    env = {**os.environ, "LD_PRELOAD": str(build(tmp_path)), "MGPU_TEST_TRACE": str(trace), "MGPU_TEST_ROOT": str(root)}
+    env = {
+        **os.environ,
+        "LD_PRELOAD": str(build(tmp_path)),
+        "MGPU_TEST_TRACE": str(trace),
+        "MGPU_TEST_ROOT": str(root),
+    }
     subprocess.run([sys.executable, "-c", PROGRAM], cwd=root, env=env, check=True, timeout=60)
     deeds = read_trace(trace)
 
@@ -105,7 +122,11 @@ def test_a_real_program_is_recorded_and_its_disk_rebuilt_at_any_point(tmp_path: 
     sent = [deed.data for deed in deeds if deed.op == "S" and deed.data]
     assert sent == [b"HTTP/1.1 201 Created\r\n\r\n{}"]
     rows = subprocess.run(
-        [sys.executable, "-c", "import sqlite3; print(sqlite3.connect('a.db').execute('SELECT x FROM t').fetchall())"],
+        [
+            sys.executable,
+            "-c",
+            "import sqlite3; print(sqlite3.connect('a.db').execute('SELECT x FROM t').fetchall())",
+        ],
         cwd=tmp_path / "strict",
         capture_output=True,
         text=True,

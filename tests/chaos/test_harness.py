@@ -58,7 +58,9 @@ def nothing_comes(receiver: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("ways", [(TO_MASTER,), (TO_AGENT,), BOTH])
-def test_a_cut_holds_its_ways_and_no_other_and_healing_delivers(network: Network, ways: tuple[str, ...]) -> None:
+def test_a_cut_holds_its_ways_and_no_other_and_healing_delivers(
+    network: Network, ways: tuple[str, ...]
+) -> None:
     with network.connect() as agent, network.accept() as master:
         agent.sendall(b"1")
         assert master.recv(1) == b"1"
@@ -125,7 +127,12 @@ def test_growth_is_seen_and_a_warm_up_is_none() -> None:
     leak = [(40.0 + number, 20) for number in range(100)]
     files = [(40.0, 20 + number) for number in range(100)]
     short = leak[:10]
-    watch.samples = {("master", "", 1): flat, ("agent", "n1", 2): leak, ("keeper", "n1", 3): files, ("agent", "n2", 4): short}
+    watch.samples = {
+        ("master", "", 1): flat,
+        ("agent", "n1", 2): leak,
+        ("keeper", "n1", 3): files,
+        ("agent", "n2", 4): short,
+    }
 
     problems, figures = watch.judge(50)
 

@@ -1,8 +1,9 @@
-"""Masters that start in a moment: a process that has imported the server forks one for each line that it reads. The rest is the
-master's own code from its first line on.
+"""Masters that start in a moment: a process that has imported the server forks one for each line that it
+reads. The rest is the master's own code from its first line on.
 
-Most of a master's start is imports, and a thousand kills need a thousand starts. Requests and answers are JSON lines on stdin and
-stdout: {"arguments": […], "env": {…}, "failpoints": "…", "log": "path"} -> {"pid": N}. Ends at the end of its input; masters go on.
+Most of a master's start is imports, and a thousand kills need a thousand starts. Requests and answers are
+JSON lines on stdin and stdout: {"arguments": […], "env": {…}, "failpoints": "…", "log": "path"} -> {"pid":
+N}. Ends at the end of its input; masters go on.
 """
 
 from __future__ import annotations

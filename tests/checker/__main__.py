@@ -15,7 +15,10 @@ def main(directory: Path) -> int:
     violations = check(history)
     for violation in violations:
         print(violation)
-    print(f"{len(history.acknowledged)} acknowledged, {len(history.runs)} processes, {len(violations)} violations")
+    print(
+        f"{len(history.acknowledged)} acknowledged, {len(history.runs)} processes, {len(violations)} "
+        f"violations"
+    )
     return 1 if violations else 0
 
 

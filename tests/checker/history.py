@@ -1,16 +1,18 @@
-"""What is known of a run: lines of the client (`told.jsonl`) and of the jobs (`witness/*.jsonl`). Reads and orders; judges nothing.
+"""What is known of a run: lines of the client (`told.jsonl`) and of the jobs (`witness/*.jsonl`). Reads and
+orders; judges nothing.
 
-All times are seconds since boot. A process is known to have lived from the tick in which the kernel started it to the last line that
-it wrote; it may have lived longer, so what these lines contradict is certain, whoever was killed when.
+All times are seconds since boot. A process is known to have lived from the tick in which the kernel started
+it to the last line that it wrote; it may have lived longer, so what these lines contradict is certain,
+whoever was killed when.
 
 Lines of `told.jsonl`, each with `at`:
     settings      kill_grace_s, retries, retry_delays_s, gang_limit_s, starts_fail
-    asked         key, ranks, witness: a submit is about to be sent; `witness` says whether its command writes down its life
-    acknowledged  key, job
+    asked key, ranks, witness: a submit is about to be sent; `witness` says whether its command writes down
+    its life acknowledged key, job
     state         job, state, attempt, exit_code: what the API said
     unknown       job: the API said that there is no such job
-    fault         kind, node, job: what the harness did to the cluster (`node-lost`), or to one job (`given-up`)
-    alive         job, pid: a process that bears the job's mark was seen
+    fault kind, node, job: what the harness did to the cluster (`node-lost`), or to one job (`given-up`) alive
+    job, pid: a process that bears the job's mark was seen
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Settings:
     gang_limit_s: float = 30.0
     """Within this after one rank is gone the others are gone, too."""
     starts_fail: bool = False
-    """Whether nodes were made to fail starts: then an attempt of which not all ranks began may be followed by another."""
+    """Whether nodes were made to fail starts: then an attempt of which not all ranks began may be followed by
+    another.
+    """
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,11 @@ class Fault:
     since: float | None = None
     """Before this it was not done: where nobody can tell when exactly it happened, `at` is when it had."""
 
+    @property
+    def began(self) -> float:
+        """The first moment at which it may have been done."""
+        return self.at if self.since is None else self.since
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -148,20 +157,29 @@ class History:
         return next((self.asked.get(key, {}) for key, known, _ in self.acknowledged if known == job), {})
 
     def was_lost(self, run: Run, until: float = float("inf")) -> bool:
-        """Tell whether this process was taken away after it began, and before `until`: with its node, or its job by order."""
+        """Tell whether this process was taken away after it began, and before `until`: with its node, or its
+        job by order.
+        """
         return any(
             run.started_at <= fault.at
-            and (fault.at if fault.since is None else fault.since) < until
-            and ((fault.kind == "node-lost" and fault.node == run.node) or (fault.kind == "given-up" and fault.job == run.job))
+            and fault.began < until
+            and (
+                (fault.kind == "node-lost" and fault.node == run.node)
+                or (fault.kind == "given-up" and fault.job == run.job)
+            )
             for fault in self.faults
         )
 
     def lacked_a_node(self, runs: list[Run], until: float) -> bool:
-        """Tell whether ranks of this attempt never came to their first line, and a node was taken away about then."""
+        """Tell whether ranks of this attempt never came to their first line, and a node was taken away about
+        then.
+        """
         if len({run.rank for run in runs}) == runs[0].ranks:
             return False
         first = min(run.started_at for run in runs) - self.settings.gang_limit_s
-        return any(fault.kind == "node-lost" and first <= fault.at < until for fault in self.faults)
+        return any(
+            fault.kind == "node-lost" and first <= fault.at and fault.began < until for fault in self.faults
+        )
 
 
 def _grouped(items: list[Any]) -> dict[str, list[Any]]:
@@ -207,7 +225,9 @@ def _take(history: History, line: dict[str, Any]) -> None:
         case "unknown":
             history.unknown.append((line["job"], at))
         case "fault":
-            history.faults.append(Fault(line["kind"], line.get("node", ""), at, line.get("job", ""), line.get("since")))
+            history.faults.append(
+                Fault(line["kind"], line.get("node", ""), at, line.get("job", ""), line.get("since"))
+            )
         case "alive":
             history.alive.append(Seen(line["job"], line["pid"], at))
         case _:
@@ -224,7 +244,13 @@ def _run(lines: list[dict[str, Any]]) -> Run | None:
     values = {name: start[name] for name in names}
     # The kernel's tick comes before the first line, which an interpreter needs a while to come to.
     began = min(start["at"], (start["born"] + 1) / TICKS_PER_S)
-    return Run(**values, gpus=tuple(start["gpus"]), started_at=began, seen_at=max(line["at"] for line in lines), code=code)
+    return Run(
+        **values,
+        gpus=tuple(start["gpus"]),
+        started_at=began,
+        seen_at=max(line["at"] for line in lines),
+        code=code,
+    )
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

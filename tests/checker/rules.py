@@ -1,6 +1,8 @@
-"""The ten rules: each is a function from a history to one sentence for every violation. Knows nothing of how mgpu works.
+"""The ten rules: each is a function from a history to one sentence for every violation. Knows nothing of how
+mgpu works.
 
-A process counts as alive only while it says so itself, so each sentence is certain; what nobody wrote down is not held against mgpu.
+A process counts as alive only while it says so itself, so each sentence is certain; what nobody wrote down is
+not held against mgpu.
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ def acknowledged_jobs_end(history: History) -> Sentences:
         if job in unknown:
             yield f"job {job} was acknowledged, and later the API knew no such job"
         elif job not in finals:
-            last = f"the last that was told is {newest[job].state}" if job in newest else "nothing was told of it afterwards"
+            last = (
+                f"the last that was told is {newest[job].state}"
+                if job in newest
+                else "nothing was told of it afterwards"
+            )
             yield f"job {job} was acknowledged and reached no final state: {last}"
 
 
@@ -58,7 +64,10 @@ def one_start_each(history: History) -> Sentences:
         starts[run.job, run.attempt, run.rank].append(run)
     for (job, attempt, rank), runs in sorted(starts.items()):
         if len(runs) > 1:
-            yield f"job {job} attempt {attempt} rank {rank} was started {len(runs)} times: pids {sorted(run.pid for run in runs)}"
+            yield (
+                f"job {job} attempt {attempt} rank {rank} was started {len(runs)} times: pids "
+                f"{sorted(run.pid for run in runs)}"
+            )
 
 
 def attempts_never_overlap(history: History) -> Sentences:
@@ -67,7 +76,10 @@ def attempts_never_overlap(history: History) -> Sentences:
         for number, one in enumerate(runs):
             for other in runs[number + 1 :]:
                 if one.attempt != other.attempt and _overlap(one, other):
-                    yield f"job {job}: {one.name} still lived {one.seen_at - other.started_at:.3f} s after {other.name} began"
+                    yield (
+                        f"job {job}: {one.name} still lived {one.seen_at - other.started_at:.3f} s after "
+                        f"{other.name} began"
+                    )
 
 
 def gpus_are_held_once(history: History) -> Sentences:
@@ -81,9 +93,16 @@ def gpus_are_held_once(history: History) -> Sentences:
         latest: Run | None = None
         for run in runs:
             # Processes of one attempt share what it was given on their node.
-            are_mates = latest is not None and (latest.job, latest.attempt, latest.node) == (run.job, run.attempt, run.node)
+            are_mates = latest is not None and (latest.job, latest.attempt, latest.node) == (
+                run.job,
+                run.attempt,
+                run.node,
+            )
             if latest is not None and not are_mates and _overlap(latest, run):
-                yield f"GPU {gpu} was held by job {latest.job} {latest.name} and by job {run.job} {run.name} at once"
+                yield (
+                    f"GPU {gpu} was held by job {latest.job} {latest.name} and by job {run.job} "
+                    f"{run.name} at once"
+                )
             latest = run if latest is None or run.seen_at > latest.seen_at else latest
 
 
@@ -93,7 +112,10 @@ def all_ranks_or_none(history: History) -> Sentences:
     for (job, attempt), runs in sorted(_attempts(history).items()):
         wanted, there = set(range(runs[0].ranks)), {run.rank for run in runs}
         if len({run.epoch for run in runs}) > 1:
-            yield f"job {job} attempt {attempt} has ranks of different epochs: {sorted({run.epoch for run in runs})}"
+            yield (
+                f"job {job} attempt {attempt} has ranks of different epochs: "
+                f"{sorted({run.epoch for run in runs})}"
+            )
         if there - wanted:
             yield f"job {job} attempt {attempt} has ranks that nobody asked for: {sorted(there - wanted)}"
         final = finals.get(job)
@@ -101,10 +123,22 @@ def all_ranks_or_none(history: History) -> Sentences:
         if missing := wanted - there:
             if is_completed:
                 yield f"job {job} is completed, and its ranks {sorted(missing)} never started"
-            yield from _ran_on(history, job, runs, min(run.started_at for run in runs), f"ranks {sorted(missing)} never started")
+            yield from _ran_on(
+                history,
+                job,
+                runs,
+                min(run.started_at for run in runs),
+                f"ranks {sorted(missing)} never started",
+            )
         for gone in runs:
             if gone.code != 0:
-                yield from _ran_on(history, job, [run for run in runs if run is not gone], gone.seen_at, f"{gone.name} was gone")
+                yield from _ran_on(
+                    history,
+                    job,
+                    [run for run in runs if run is not gone],
+                    gone.seen_at,
+                    f"{gone.name} was gone",
+                )
 
 
 def nothing_outlives_its_job(history: History) -> Sentences:
@@ -114,11 +148,17 @@ def nothing_outlives_its_job(history: History) -> Sentences:
     for run in history.runs:
         final = finals.get(run.job)
         if final is not None and run.seen_at > final.at + allowed:
-            yield f"job {run.job} was {final.state}, and {run.name} still lived {run.seen_at - final.at:.1f} s later"
+            yield (
+                f"job {run.job} was {final.state}, and {run.name} still lived "
+                f"{run.seen_at - final.at:.1f} s later"
+            )
     for seen in history.alive:
         final = finals.get(seen.job)
         if final is not None and seen.at > final.at + allowed:
-            yield f"job {seen.job} was {final.state}, and pid {seen.pid} with its mark was seen {seen.at - final.at:.1f} s later"
+            yield (
+                f"job {seen.job} was {final.state}, and pid {seen.pid} with its mark was seen "
+                f"{seen.at - final.at:.1f} s later"
+            )
 
 
 def epochs_rise(history: History) -> Sentences:
@@ -128,12 +168,17 @@ def epochs_rise(history: History) -> Sentences:
         epochs[run.epoch].add((run.job, run.attempt))
     for epoch, users in sorted(epochs.items()):
         if len(users) > 1:
-            yield f"epoch {epoch} was used by {', '.join(f'job {job} attempt {attempt}' for job, attempt in sorted(users))}"
+            yield (
+                f"epoch {epoch} was used by "
+                f"{', '.join(f'job {job} attempt {attempt}' for job, attempt in sorted(users))}"
+            )
     for job, runs in sorted(history.runs_of().items()):
         by_attempt = sorted({(run.attempt, run.epoch) for run in runs})
         for (earlier, low), (later, high) in pairwise(by_attempt):
             if earlier != later and low >= high:
-                yield f"job {job}: attempt {later} has epoch {high}, and attempt {earlier} before it had {low}"
+                yield (
+                    f"job {job}: attempt {later} has epoch {high}, and attempt {earlier} before it had {low}"
+                )
 
 
 def the_exit_code_is_the_attempts(history: History) -> Sentences:
@@ -149,7 +194,9 @@ def the_exit_code_is_the_attempts(history: History) -> Sentences:
 
 
 def retries_are_as_configured(history: History) -> Sentences:
-    """Rule 9: a job runs again only for a cause: a retry that was configured, not before its time, or the loss of its node."""
+    """Rule 9: a job runs again only for a cause: a retry that was configured, not before its time, or the
+    loss of its node.
+    """
     settings = history.settings
     for job, runs in sorted(history.runs_of().items()):
         retries = 0
@@ -157,19 +204,29 @@ def retries_are_as_configured(history: History) -> Sentences:
             before = [run for run in runs if run.attempt == earlier]
             began = min(run.started_at for run in runs if run.attempt == later)
             is_partial = history.settings.starts_fail and not _is_whole(before)
-            if any(history.was_lost(run, began) for run in before) or history.lacked_a_node(before, began) or is_partial:
+            if (
+                any(history.was_lost(run, began) for run in before)
+                or history.lacked_a_node(before, began)
+                or is_partial
+            ):
                 continue
             if not any(run.ended_by_itself and run.code for run in before):
                 yield f"job {job} ran again as attempt {later} without a cause: {_ends(before)}"
                 continue
             retries += 1
             if retries > settings.retries:
-                yield f"job {job} ran again as attempt {later} after {_ends(before)}, and {settings.retries} retries are configured"
+                yield (
+                    f"job {job} ran again as attempt {later} after {_ends(before)}, and "
+                    f"{settings.retries} retries are configured"
+                )
                 continue
             least = settings.retry_delays_s[retries - 1] if retries <= len(settings.retry_delays_s) else 0.0
             waited = began - max(run.seen_at for run in before)
             if waited < least:
-                yield f"job {job} attempt {later} began {waited:.3f} s after the one before, and {least:g} s are configured"
+                yield (
+                    f"job {job} attempt {later} began {waited:.3f} s after the one before, and {least:g} "
+                    f"s are configured"
+                )
 
 
 def nothing_leaves_a_final_state(history: History) -> Sentences:
@@ -183,7 +240,10 @@ def nothing_leaves_a_final_state(history: History) -> Sentences:
     for run in history.runs:
         final = finals.get(run.job)
         if final is not None and run.started_at > final.at:
-            yield f"job {run.job} was {final.state}, and {run.name} began {run.started_at - final.at:.3f} s later"
+            yield (
+                f"job {run.job} was {final.state}, and {run.name} began {run.started_at - final.at:.3f} s "
+                f"later"
+            )
 
 
 RULES: dict[int, Callable[[History], Sentences]] = {
@@ -239,13 +299,22 @@ def _code_mismatch(history: History, final: Told, runs: list[Run]) -> Sentences:
         if final.exit_code == 0:
             yield f"job {final.job} failed with exit code 0"
         elif codes and final.exit_code is not None and final.exit_code < 128 and final.exit_code not in codes:
-            yield f"job {final.job} failed with exit code {final.exit_code}, and its attempt {final.attempt} ended with {codes}"
-        elif _is_whole(runs) and all(run.code == 0 for run in runs) and not any(history.was_lost(run) for run in runs):
+            yield (
+                f"job {final.job} failed with exit code {final.exit_code}, and its attempt "
+                f"{final.attempt} ended with {codes}"
+            )
+        elif (
+            _is_whole(runs)
+            and all(run.code == 0 for run in runs)
+            and not any(history.was_lost(run) for run in runs)
+        ):
             yield f"job {final.job} failed, and all ranks of its attempt {final.attempt} ended with 0"
 
 
 def _ends(runs: list[Run]) -> str:
-    return ", ".join(f"{run.name} {'was cut off' if run.code is None else f'ended with {run.code}'}" for run in runs)
+    return ", ".join(
+        f"{run.name} {'was cut off' if run.code is None else f'ended with {run.code}'}" for run in runs
+    )
 
 
 def _outcome(told: Told) -> str:

@@ -19,34 +19,60 @@ from tests.checker.witness import born_at
 from tests.processes import wait_until
 
 HERE = Path(__file__).parent
-ENV = {"MGPU_JOB_ID": "JOB00001", "MGPU_ATTEMPT": "2", "MGPU_EPOCH": "9", "MGPU_NODE_ID": "n1", "MGPU_GPUS": "GPU-a,GPU-b"}
+ENV = {
+    "MGPU_JOB_ID": "JOB00001",
+    "MGPU_ATTEMPT": "2",
+    "MGPU_EPOCH": "9",
+    "MGPU_NODE_ID": "n1",
+    "MGPU_GPUS": "GPU-a,GPU-b",
+}
 
 
 def test_the_checker_imports_nothing_of_mgpu() -> None:
     allowed = {"tests.checker", "hypothesis", "pytest", "tests.processes"}
     for path in HERE.glob("*.py"):
         tree = ast.parse(path.read_text())
-        names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        names = [
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        ]
         names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        foreign = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(tuple(allowed))}
+        foreign = {
+            name
+            for name in names
+            if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(tuple(allowed))
+        }
         assert (path.name, foreign) == (path.name, set())
         if path.name == "witness.py":
             assert all(name.split(".")[0] in sys.stdlib_module_names for name in names)
 
 
 def test_the_judge_runs_where_mgpu_cannot_be_imported(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['mgpu_agent'] = sys.modules['mgpu_jupyter'] = None; from tests.checker.__main__ import main; "
+    program = (
+        "import sys; sys.modules['mgpu_agent'] = sys.modules['mgpu_jupyter'] = None; from "
+        "tests.checker.__main__ import main; "
+    )
     program += "import pathlib; sys.exit(main(pathlib.Path(sys.argv[1])))"
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], cwd=HERE.parents[1], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0 acknowledged, 0 processes, 0 violations\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "0 acknowledged, 0 processes, 0 violations\n",
+        "",
+    )
 
 
 def _start(directory: Path, *words: str, **env: str) -> subprocess.Popen[bytes]:
     directory.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-IS", str(HERE / "witness.py"), str(directory), *words], env={**ENV, **env}, stdout=subprocess.DEVNULL
+        [sys.executable, "-IS", str(HERE / "witness.py"), str(directory), *words],
+        env={**ENV, **env},
+        stdout=subprocess.DEVNULL,
     )
 
 
@@ -56,11 +82,18 @@ def test_a_witness_writes_down_its_life(tmp_path: Path) -> None:
     assert witness.wait(20) == 3
     (run,) = read(tmp_path).runs
     assert (run.job, run.attempt, run.epoch, run.rank, run.ranks, run.node) == ("JOB00001", 2, 9, 1, 2, "n1")
-    assert (run.pid, run.host, run.gpus, run.code) == (witness.pid, os.uname().nodename, ("GPU-a", "GPU-b"), 3)
+    assert (run.pid, run.host, run.gpus, run.code) == (
+        witness.pid,
+        os.uname().nodename,
+        ("GPU-a", "GPU-b"),
+        3,
+    )
     assert before < run.started_at <= run.seen_at - 0.2 < time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@pytest.mark.parametrize(("number", "code", "told"), [(signal.SIGTERM, 143, 143), (signal.SIGKILL, -signal.SIGKILL, None)])
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGTERM, 143, 143), (signal.SIGKILL, -signal.SIGKILL, None)]
+)
 def test_a_witness_that_is_ended(tmp_path: Path, number: signal.Signals, code: int, told: int | None) -> None:
     witness = _start(tmp_path / "witness", "30")
     wait_until(lambda: read(tmp_path).runs, "it is there")

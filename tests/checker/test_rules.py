@@ -1,4 +1,6 @@
-"""The checker is worth what it finds: histories that break each rule, each in its own way, and sound ones that break none."""
+"""The checker is worth what it finds: histories that break each rule, each in its own way, and sound ones
+that break none.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_sound_histories_break_no_rule(history: History) -> None:
 
 def test_there_are_ten_rules_and_each_says_what_it_is() -> None:
     assert list(RULES) == list(range(1, 11))
-    assert [rule.__doc__.split(":")[0] for rule in RULES.values() if rule.__doc__] == [f"Rule {number}" for number in RULES]
+    assert [rule.__doc__.split(":")[0] for rule in RULES.values() if rule.__doc__] == [
+        f"Rule {number}" for number in RULES
+    ]
 
 
 def test_a_violation_reads_as_a_line() -> None:
@@ -40,29 +44,50 @@ PAIR = [a_run(attempt=2, start=3.0, end=4.0, rank=rank, ranks=2, pid=130 + rank)
 
 SOUND = {
     "one job": a_history(a_run(), OVER),
-    "acknowledged twice under one key": replace(a_history(a_run(), OVER), acknowledged=[("k", "A", 0.5), ("k", "A", 0.6)]),
+    "acknowledged twice under one key": replace(
+        a_history(a_run(), OVER), acknowledged=[("k", "A", 0.5), ("k", "A", 0.6)]
+    ),
     "a job that was cancelled before it ran": a_history(a_told(state="cancelled", attempt=0, code=None)),
     "asked for and never acknowledged": a_history(jobs=()),
     "run again after its node was lost": a_history(*TWICE, LOST),
     "run again after a node was lost that had not begun with its rank": a_history(
         a_run(ranks=2, end=2.0, code=143), *PAIR, a_told(attempt=2, at=5.0), Fault("node-lost", "n2", 0.9)
     ),
-    "two processes of an attempt on one node": a_history(a_run(ranks=2, gpus=("G",)), a_run(rank=1, ranks=2, gpus=("G",)), OVER),
+    "run again before anybody wrote down that a node was lost that had not begun with its rank": a_history(
+        a_run(ranks=2, end=2.0, code=143),
+        *PAIR,
+        a_told(attempt=2, at=5.0),
+        Fault("node-lost", "n2", 3.5, since=0.9),
+    ),
+    "two processes of an attempt on one node": a_history(
+        a_run(ranks=2, gpus=("G",)), a_run(rank=1, ranks=2, gpus=("G",)), OVER
+    ),
     "a GPU that is handed on": a_history(
-        a_run(gpus=("G",), end=2.0), a_run("B", epoch=2, gpus=("G",), start=2.0, end=3.0), OVER, a_told("B"), jobs=("A", "B")
+        a_run(gpus=("G",), end=2.0),
+        a_run("B", epoch=2, gpus=("G",), start=2.0, end=3.0),
+        OVER,
+        a_told("B"),
+        jobs=("A", "B"),
     ),
     "a gang": a_history(*GANG, OVER),
     "a gang that was taken down when a rank failed": a_history(
-        replace(GANG[0], code=3), replace(GANG[1], code=143), a_told(state="failed", code=3), settings=NO_GRACE
+        replace(GANG[0], code=3),
+        replace(GANG[1], code=143),
+        a_told(state="failed", code=3),
+        settings=NO_GRACE,
     ),
-    "a process that ends within the grace": a_history(a_run(end=9.0, code=143), a_told(state="cancelled", code=None)),
+    "a process that ends within the grace": a_history(
+        a_run(end=9.0, code=143), a_told(state="cancelled", code=None)
+    ),
     "a retry after its delay": a_history(
         a_run(code=3),
         a_run(attempt=2, start=5.0, end=6.0),
         a_told(attempt=2, at=7.0),
         settings=Settings(retries=1, retry_delays_s=(3.0,)),
     ),
-    "run again before anybody saw that its keeper was gone": a_history(*TWICE, Fault("node-lost", "n1", 9.0, since=1.5)),
+    "run again before anybody saw that its keeper was gone": a_history(
+        *TWICE, Fault("node-lost", "n1", 9.0, since=1.5)
+    ),
     "run again by order": a_history(*TWICE, Fault("given-up", "", 2.0, "A")),
     "run again since a rank never began": a_history(
         replace(GANG[0], code=143),
@@ -72,7 +97,9 @@ SOUND = {
     ),
     "failed since a rank never began": a_history(GANG[0], a_told(state="failed", code=None)),
     "killed by a signal": a_history(a_run(code=None), a_told(state="failed", code=137)),
-    "a command that writes nothing down": History(asked={"k": {"witness": False}}, acknowledged=[("k", "A", 0.5)], told=[OVER]),
+    "a command that writes nothing down": History(
+        asked={"k": {"witness": False}}, acknowledged=[("k", "A", 0.5)], told=[OVER]
+    ),
 }
 
 
@@ -96,7 +123,9 @@ BROKEN = {
     ),
     "1 one key, two jobs": (
         replace(
-            a_history(a_run(), OVER, a_run("B", epoch=2), a_told("B")), acknowledged=[("k", "A", 0.5), ("k", "B", 0.6)], asked={"k": {}}
+            a_history(a_run(), OVER, a_run("B", epoch=2), a_told("B")),
+            acknowledged=[("k", "A", 0.5), ("k", "B", 0.6)],
+            asked={"k": {}},
         ),
         ["rule 1: the key k was acknowledged as A and B"],
     ),
@@ -106,18 +135,51 @@ BROKEN = {
     ),
     "3 two attempts at once": (
         a_history(a_run(end=3.5, code=None), *TWICE[1:], LOST),
-        ["rule 3: job A: attempt 1 rank 0 (pid 110 on n1) still lived 0.500 s after attempt 2 rank 0 (pid 120 on n1) began"],
+        [
+            (
+                "rule 3: job A: attempt 1 rank 0 (pid 110 on n1) still lived 0.500 s after attempt 2 rank 0 "
+                "(pid 120 on n1) began"
+            )
+        ],
     ),
     "4 a GPU held twice": (
-        a_history(a_run(gpus=("G",)), a_run("B", epoch=2, pid=5, gpus=("G",), start=1.5), OVER, a_told("B"), jobs=("A", "B")),
-        ["rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job B attempt 1 rank 0 (pid 5 on n1) at once"],
+        a_history(
+            a_run(gpus=("G",)),
+            a_run("B", epoch=2, pid=5, gpus=("G",), start=1.5),
+            OVER,
+            a_told("B"),
+            jobs=("A", "B"),
+        ),
+        [
+            (
+                "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job B attempt 1 "
+                "rank 0 "
+                "(pid 5 on n1) at once"
+            )
+        ],
     ),
     "4 a GPU held by two attempts": (
-        a_history(a_run(gpus=("G",), code=None), a_run(attempt=2, gpus=("G",), start=1.5), a_told(attempt=2, at=5.0), LOST),
+        a_history(
+            a_run(gpus=("G",), code=None),
+            a_run(attempt=2, gpus=("G",), start=1.5),
+            a_told(attempt=2, at=5.0),
+            LOST,
+        ),
         [
-            "rule 3: job A: attempt 1 rank 0 (pid 110 on n1) still lived 0.500 s after attempt 2 rank 0 (pid 120 on n1) began",
-            "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job A attempt 2 rank 0 (pid 120 on n1) at once",
-            "rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) was cut off",
+            (
+                "rule 3: job A: attempt 1 rank 0 (pid 110 on n1) still lived 0.500 s after attempt 2 rank 0 "
+                "(pid 120 on n1) began"
+            ),
+            (
+                "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job A attempt 2 "
+                "rank 0 "
+                "(pid 120 on n1) at once"
+            ),
+            (
+                "rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) was "
+                "cut "
+                "off"
+            ),
         ],
     ),
     "4 a GPU held twice, by one that began long before": (
@@ -129,8 +191,16 @@ BROKEN = {
             jobs=("A", "B", "C"),
         ),
         [
-            "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job B attempt 1 rank 0 (pid 110 on n1) at once",
-            "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job C attempt 1 rank 0 (pid 110 on n1) at once",
+            (
+                "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job B attempt 1 "
+                "rank 0 "
+                "(pid 110 on n1) at once"
+            ),
+            (
+                "rule 4: GPU G was held by job A attempt 1 rank 0 (pid 110 on n1) and by job C attempt 1 "
+                "rank 0 "
+                "(pid 110 on n1) at once"
+            ),
         ],
     ),
     "5 a rank is missing": (
@@ -147,12 +217,25 @@ BROKEN = {
     ),
     "5 a rank runs on alone": (
         a_history(
-            replace(GANG[0], code=3), replace(GANG[1], seen_at=4.5, code=None), a_told(state="failed", code=3, at=5.0), settings=NO_GRACE
+            replace(GANG[0], code=3),
+            replace(GANG[1], seen_at=4.5, code=None),
+            a_told(state="failed", code=3, at=5.0),
+            settings=NO_GRACE,
         ),
-        ["rule 5: job A: attempt 1 rank 0 (pid 110 on n1) was gone, and attempt 1 rank 1 (pid 111 on n1) lived on for 2.5 s"],
+        [
+            (
+                "rule 5: job A: attempt 1 rank 0 (pid 110 on n1) was gone, and attempt 1 rank 1 (pid 111 on "
+                "n1) "
+                "lived on for 2.5 s"
+            )
+        ],
     ),
     "5 a rank runs without the others": (
-        a_history(replace(GANG[0], seen_at=3.5, code=None), a_told(state="cancelled", code=None, at=4.0), settings=NO_GRACE),
+        a_history(
+            replace(GANG[0], seen_at=3.5, code=None),
+            a_told(state="cancelled", code=None, at=4.0),
+            settings=NO_GRACE,
+        ),
         ["rule 5: job A: ranks [1] never started, and attempt 1 rank 0 (pid 110 on n1) lived on for 2.5 s"],
     ),
     "6 it writes on": (
@@ -160,7 +243,12 @@ BROKEN = {
         ["rule 6: job A was cancelled, and attempt 1 rank 0 (pid 110 on n1) still lived 2.5 s later"],
     ),
     "6 it was seen": (
-        a_history(a_run(), OVER, settings=NO_GRACE, alive=[Seen("A", 55, 9.0), Seen("A", 56, 4.0), Seen("Z", 57, 9.0)]),
+        a_history(
+            a_run(),
+            OVER,
+            settings=NO_GRACE,
+            alive=[Seen("A", 55, 9.0), Seen("A", 56, 4.0), Seen("Z", 57, 9.0)],
+        ),
         ["rule 6: job A was completed, and pid 55 with its mark was seen 6.0 s later"],
     ),
     "7 an epoch is used twice": (
@@ -187,16 +275,31 @@ BROKEN = {
         a_history(a_run(code=3), OVER),
         ["rule 8: job A is completed, and attempt 1 rank 0 (pid 110 on n1) ended with 3"],
     ),
-    "8 completed with another code": (a_history(a_run(), a_told(code=1)), ["rule 8: job A is completed with exit code 1"]),
-    "8 completed without a process": (a_history(OVER), ["rule 8: job A is completed, and its attempt 1 never ran"]),
-    "8 failed with no error": (a_history(a_run(code=3), a_told(state="failed")), ["rule 8: job A failed with exit code 0"]),
+    "8 completed with another code": (
+        a_history(a_run(), a_told(code=1)),
+        ["rule 8: job A is completed with exit code 1"],
+    ),
+    "8 completed without a process": (
+        a_history(OVER),
+        ["rule 8: job A is completed, and its attempt 1 never ran"],
+    ),
+    "8 failed with no error": (
+        a_history(a_run(code=3), a_told(state="failed")),
+        ["rule 8: job A failed with exit code 0"],
+    ),
     "8 failed although all went well": (
         a_history(a_run(), a_told(state="failed", code=None)),
         ["rule 8: job A failed, and all ranks of its attempt 1 ended with 0"],
     ),
     "9 run again although it ended well": (
         a_history(a_run(), *TWICE[1:], settings=Settings(retries=5)),
-        ["rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) ended with 0"],
+        [
+            (
+                "rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) "
+                "ended "
+                "with 0"
+            )
+        ],
     ),
     "9 run again after a loss that never was": (
         a_history(
@@ -209,16 +312,34 @@ BROKEN = {
                 Fault("given-up", "n1", 2.0, "B"),
             ),
         ),
-        ["rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) was cut off"],
+        [
+            (
+                "rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) was "
+                "cut "
+                "off"
+            )
+        ],
     ),
     "9 a gang run again whose missing rank no loss explains": (
-        a_history(a_run(ranks=2, end=2.0, code=143), *PAIR, a_told(attempt=2, at=5.0), Fault("node-lost", "n2", 3.5)),
-        ["rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) ended with 143"],
+        a_history(
+            a_run(ranks=2, end=2.0, code=143), *PAIR, a_told(attempt=2, at=5.0), Fault("node-lost", "n2", 3.5)
+        ),
+        [
+            (
+                "rule 9: job A ran again as attempt 2 without a cause: attempt 1 rank 0 (pid 110 on n1) "
+                "ended "
+                "with 143"
+            )
+        ],
     ),
     "9 more retries than configured": (
         a_history(a_run(code=3), *TWICE[1:]),
         [
-            "rule 9: job A ran again as attempt 2 after attempt 1 rank 0 (pid 110 on n1) ended with 3, and 0 retries are configured",
+            (
+                "rule 9: job A ran again as attempt 2 after attempt 1 rank 0 (pid 110 on n1) ended with 3, "
+                "and "
+                "0 retries are configured"
+            ),
         ],
     ),
     "9 a retry too early": (
@@ -227,7 +348,13 @@ BROKEN = {
     ),
     "10 a final state is left": (
         a_history(a_run(), OVER, a_told(state="queued", at=4.0, code=None)),
-        ["rule 10: job A was completed (attempt 1, exit code 0), and later queued (attempt 1, exit code None)"],
+        [
+            (
+                "rule 10: job A was completed (attempt 1, exit code 0), and later queued (attempt 1, exit "
+                "code "
+                "None)"
+            )
+        ],
     ),
     "10 another end": (
         a_history(a_run(), OVER, Told("A", "failed", 1, 1, 4.0)),

@@ -1,10 +1,12 @@
-"""A job that writes down its own life: start, a beat every 50 ms, end. Stands alone; the standard library is all it needs.
+"""A job that writes down its own life: start, a beat every 50 ms, end. Stands alone; the standard library is
+all it needs.
 
 Usage: python -IS witness.py DIRECTORY SECONDS [EXIT-CODE] [talk] [RANK:SECONDS:EXIT-CODE]
 
-With `talk` it also prints a numbered line at each beat, so that lost output shows. The last word makes one rank end otherwise.
-Each process writes a file of its own, named by job, attempt, rank and process, so that a second start can never hide the first.
-Start and end are fsynced; a beat is only written, since a kill of this process loses nothing that was written.
+With `talk` it also prints a numbered line at each beat, so that lost output shows. The last word makes one
+rank end otherwise. Each process writes a file of its own, named by job, attempt, rank and process, so that a
+second start can never hide the first. Start and end are fsynced; a beat is only written, since a kill of this
+process loses nothing that was written.
 """
 
 import json
@@ -17,12 +19,16 @@ BEAT_S = 0.05
 
 
 def now() -> float:
-    """Return seconds since boot, which no clock that is set anew can change and every process of the machine shares."""
+    """Return seconds since boot, which no clock that is set anew can change and every process of the machine
+    shares.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def born_at(pid: int) -> int:
-    """Return when the kernel says that a process began, in ticks: with the pid it names a process once and for all."""
+    """Return when the kernel says that a process began, in ticks: with the pid it names a process once and
+    for all.
+    """
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         return int(file.read().rpartition(")")[2].split()[19])
 

@@ -1,7 +1,7 @@
 """Every command of mgpu, one after the other in this process, against a server whose every string is hostile.
 
-`python -m tests.cli.hostile_program PLACE` runs in a terminal of its own; PLACE is a directory for state. What it prints is judged by who
-started it. A line `=== NAME CODE` follows each command.
+`python -m tests.cli.hostile_program PLACE` runs in a terminal of its own; PLACE is a directory for state.
+What it prints is judged by who started it. A line `=== NAME CODE` follows each command.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import administration, models, results
+from mgpu_jupyter.api import administration, files, models
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node
@@ -24,12 +24,14 @@ NODES = 40
 JOBS = 60
 
 
-FILE = results.Result(node=NodeId("n"), number=0, path="p", size=1, sha256="s", mode=0o644, problem="p")
+FILE = files.Result(node=NodeId("n"), number=0, path="p", size=1, sha256="s", mode=0o644, problem="p")
 KNOWN: dict[str, object] = {
-    "jobs/MOCK0000/results": results.ResultList(
+    "jobs/MOCK0000/results": files.ResultList(
         job_id=JobId("MOCK0000"), attempt=1, complete=True, files=(FILE,) * 60, problems=("p",) * 60
     ),
-    "users": administration.UserList(users=(administration.User(name="n", role="user", created_at=1.0),) * 60),
+    "users": administration.UserList(
+        users=(administration.User(name="n", role="user", created_at=1.0),) * 60
+    ),
     "nodes/n1": administration.NodeActionAnswer(node_id=NodeId("n"), action="drain", message="m"),
 }
 """Answers to what the mock does not know of by itself."""
@@ -46,12 +48,16 @@ class Server(MockTransport):
     def send(self, request: Request) -> Answer:
         """Answer a request."""
         found = KNOWN.get(request.path)
-        answer = super().send(request) if found is None else Answer(status=200, body=msgspec.json.encode(found))
+        answer = (
+            super().send(request) if found is None else Answer(status=200, body=msgspec.json.encode(found))
+        )
         if answer.body[:1] != b"{":
             return answer
         told = msgspec.json.decode(answer.body)
         if isinstance(told.get("jobs"), list) and told["jobs"]:
-            told["jobs"] = [{**told["jobs"][0], "reason": "r", "id": f"H{number:07}"} for number in range(JOBS)]
+            told["jobs"] = [
+                {**told["jobs"][0], "reason": "r", "id": f"H{number:07}"} for number in range(JOBS)
+            ]
         return msgspec.structs.replace(answer, body=msgspec.json.encode(self.spoiler.spoil(told)))
 
 
@@ -92,7 +98,9 @@ def main() -> int:
         print(f"=== {command} {code}", flush=True)
     for number, text in enumerate(hostile.sendable()):
         error = models.ErrorBody(code="c", message=text)
-        server.failures.append(Answer(status=(400, 403, 404, 409)[number % 4], body=msgspec.json.encode(error)))
+        server.failures.append(
+            Answer(status=(400, 403, 404, 409)[number % 4], body=msgspec.json.encode(error))
+        )
         entry.mgpu(["hold", "MOCK0000"], lambda: Client(transport=server))
     print("=== errors 0", flush=True)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,17 +11,13 @@ from pathlib import Path
 import pytest
 
 from mgpu_agent import __version__
-from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.cli import console
 from mgpu_jupyter.cli import main as entry
-from mgpu_jupyter.cli import queue as queue_module
-from mgpu_jupyter.cli import srun
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.discovery import START_ONE
-from mgpu_jupyter.client.listing import as_text
-from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node
+from mgpu_jupyter.client.mock import MockTransport, Play, Say
 from mgpu_jupyter.client.transport import Answer
-from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
+from mgpu_jupyter.model.job import JobSpec, JobState
 
 Captured = pytest.CaptureFixture[str]
 
@@ -35,11 +30,15 @@ def plays(**play: object) -> MockTransport:
     return MockTransport(lambda spec: Play(**play))  # type: ignore[arg-type]
 
 
-# --- mgpu_srun ----------------------------------------------------------------------------------------
-
-
-def test_srun_keeps_the_jobs_streams_apart_from_its_own_notes(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    mock = plays(output=(Say(b"out \xff\x00\n"), Say(b"err\n", "stderr")), exit_code=3, reason="1 GPU is busy", note="no such directory")
+def test_srun_keeps_the_jobs_streams_apart_from_its_own_notes(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    mock = plays(
+        output=(Say(b"out \xff\x00\n"), Say(b"err\n", "stderr")),
+        exit_code=3,
+        reason="1 GPU is busy",
+        note="no such directory",
+    )
     assert run(entry.mgpu_srun, ["--priority", "7", "--", "x"], mock) == 3
 
     out, err = capsysbinary.readouterr()
@@ -64,7 +63,10 @@ def test_srun_labels_lines_of_several_nodes(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("words", "out"),
     [
-        (["--background", "--", "x"], "Job submitted. ID: MOCK0000 (priority=0)\nJob queued. Use mgpu_queue to check status.\n"),
+        (
+            ["--background", "--", "x"],
+            "Job submitted. ID: MOCK0000 (priority=0)\nJob queued. Use mgpu_queue to check status.\n",
+        ),
         (["--background", "--json", "--", "x"], '{"job_id":"MOCK0000","state":"running"}\n'),
     ],
 )
@@ -100,9 +102,11 @@ def test_an_interrupt_before_the_answer_takes_the_submit_back() -> None:
     assert (len(keys), mock.jobs["MOCK0000"].cancelled.is_set()) == (1, True)
 
 
-def test_an_interrupt_between_the_answer_and_the_first_frame_cancels_the_job(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_an_interrupt_between_the_answer_and_the_first_frame_cancels_the_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     """It comes while the line with the job's id is printed: the job is there, and nobody would see it end."""
-    told, real = [], srun.note
+    told, real = [], console.note
 
     def note(text: str) -> None:
         told.append(text)
@@ -110,18 +114,28 @@ def test_an_interrupt_between_the_answer_and_the_first_frame_cancels_the_job(mon
             raise KeyboardInterrupt
         real(text)
 
-    monkeypatch.setattr(srun, "note", note)
+    monkeypatch.setattr(console, "note", note)
     mock = plays(hold=True)
     assert run(entry.mgpu_srun, ["--", "x"], mock) == 130
-    assert (mock.jobs["MOCK0000"].cancelled.is_set(), told[0]) == (True, "Job submitted. ID: MOCK0000 (priority=0)")
-    assert capsys.readouterr().err.splitlines() == ["User interrupted. Canceling job...", "Job MOCK0000 canceled successfully."]
+    assert (mock.jobs["MOCK0000"].cancelled.is_set(), told[0]) == (
+        True,
+        "Job submitted. ID: MOCK0000 (priority=0)",
+    )
+    assert capsys.readouterr().err.splitlines() == [
+        "User interrupted. Canceling job...",
+        "Job MOCK0000 canceled successfully.",
+    ]
 
 
 @pytest.mark.parametrize(
     ("play", "code", "last"),
     [
         ({"final": JobState.TIMEOUT}, 124, "Job MOCK0000: Time limit 1 m 00 s reached on node-1."),
-        ({"final": JobState.CANCELLED, "exit_code": 143}, 143, "Job MOCK0000: Cancelled after 1.0 s on node-1."),
+        (
+            {"final": JobState.CANCELLED, "exit_code": 143},
+            143,
+            "Job MOCK0000: Cancelled after 1.0 s on node-1.",
+        ),
         ({"exit_code": 0}, 0, "Job MOCK0000 completed with exit code 0"),
     ],
 )
@@ -149,115 +163,6 @@ def test_a_reader_who_leaves_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys, "stdout", Gone())
     assert run(entry.mgpu_srun, ["--", "yes"], mock) == 141
     assert mock.jobs["MOCK0000"].cancelled.is_set()
-
-
-# --- mgpu_queue ---------------------------------------------------------------------------------------
-
-
-def a_job(job_id: str, state: JobState, **changes: object) -> models.Job:
-    fields: dict[str, object] = {
-        "id": JobId(job_id),
-        "state": state,
-        "user": "me",
-        "name": "",
-        "command": "python t.py",
-        "nodes": (),
-        "gpus": 2,
-        "exit_code": None,
-        "attempt": 1,
-        "submitted_at": 1.0,
-        "started_at": None,
-        "ended_at": None,
-        "reason": "",
-    }
-    return models.Job(**{**fields, **changes})  # type: ignore[arg-type]
-
-
-def test_queue_text_has_the_lines_that_scripts_look_for() -> None:
-    jobs = [
-        a_job("QQQQ0002", JobState.QUEUED, place=2, priority=5, reason="Waits for 2 free GPUs"),
-        a_job("QQQQ0001", JobState.QUEUED, place=1, name="evil\x1b[2J\nname"),
-        a_job("RRRR0001", JobState.RUNNING, nodes=(NodeId("a"), NodeId("b")), nodes_wanted=2, started_at=3.0),
-    ]
-    offline = models.Node(
-        id=NodeId("b"), state=NodeState.OFFLINE, reason="not heard", host="b", address="", arch="", cpus=1, memory_bytes=1, gpus=()
-    )
-    assert as_text(jobs, [a_node("a"), offline]).splitlines() == [
-        "--- Running Jobs ---",
-        "ID: RRRR0001 | User: me | GPUs: 2 | Type: multinode",
-        "  Nodes: a, b",
-        "  CMD: python t.py",
-        "  Status: running",
-        "",
-        "--- Queue ---",
-        "ID: QQQQ0001 | User: me | GPUs: 2 | Type: single | Priority: 0",
-        "  Name: evil\ufffd[2J name",
-        "  Nodes: none yet",
-        "  CMD: python t.py",
-        "  Status: queued",
-        "  Reason: it is the next to be looked at",
-        "",
-        "ID: QQQQ0002 | User: me | GPUs: 2 | Type: single | Priority: 5",
-        "  Nodes: none yet",
-        "  CMD: python t.py",
-        "  Status: queued",
-        "  Reason: Waits for 2 free GPUs",
-        "",
-        "--- Cluster Status ---",
-        "Node a: online",
-        "Node b: offline (not heard)",
-    ]
-
-
-def test_queue_of_an_empty_cluster() -> None:
-    text = "--- Running Jobs ---\nNo running jobs\n--- Queue ---\nNo queued jobs\n--- Cluster Status ---\nNo node information available"
-    assert as_text([], []) == text
-
-
-def test_queue_json(capsys: Captured) -> None:
-    mock = MockTransport(lambda spec: Play(hold=spec.name == "held", exit_code=0))
-    run(entry.mgpu_srun, ["--background", "--name", "over", "--", "x"], mock)
-    run(entry.mgpu_srun, ["--background", "--name", "held", "--gpus", "2", "--", "y", "z"], mock)
-    capsys.readouterr()
-    assert run(entry.mgpu_queue, ["--json"], mock) == 0
-    assert json.loads(capsys.readouterr().out) == {
-        "jobs": [
-            {
-                "id": "MOCK0001",
-                "state": "running",
-                "user": "me",
-                "name": "held",
-                "command": "y z",
-                "nodes": ["node-1"],
-                "gpus": 2,
-                "exit_code": None,
-                "attempt": 1,
-                "submitted_at": 999.0,
-                "started_at": 1000.0,
-                "ended_at": None,
-                "reason": "",
-                "expected_start_at": None,
-            }
-        ]
-    }
-    assert run(entry.mgpu, ["queue", "--all", "--json", "-u", "me"], mock) == 0
-    assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["MOCK0001", "MOCK0000"]
-
-
-def test_queue_is_shown_again_until_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(queue_module.time, "sleep", pause)
-    assert run(entry.mgpu_queue, ["--watch"], MockTransport()) == 130
-    assert capsys.readouterr().out.count("--- Queue ---") == 2
-
-
-# --- mgpu_cancel, mgpu nodes, mgpu logs, mgpu ---------------------------------------------------------
 
 
 def test_cancel(capsys: Captured) -> None:
@@ -309,15 +214,17 @@ def test_logs(capsys: Captured, words: list[str], out: str) -> None:
         (["qeue"], 2, "There is no command qeue: use mgpu queue.\n"),
         (["mgpu_srun"], 2, "There is no command mgpu_srun: use mgpu srun.\n"),
         (["xyzzy"], 2, "There is no command xyzzy: see mgpu --help.\n"),
-        (["srun", "--gpus", "x", "--", "y"], 2, "--gpus x: write a whole number.\n"),
+        (["srun", "--gpus", "x", "--", "y"], 2, "--gpus x: write a whole number, like --gpus 2.\n"),
         (["queue", "--jsn"], 2, "There is no flag --jsn: use --json, or see mgpu queue --help.\n"),
         (["queue", "--json", "--watch"], 2, "--json and --watch exclude each other: leave one out.\n"),
         (["logs"], 2, "Name the job, as in `mgpu logs R4T8W2ZB`.\n"),
         (["logs", "NOSUCH00"], 1, "There is no job NOSUCH00: see `mgpu_queue --all`.\n"),
-        (["master", "--port", "x"], 2, "--port x: write a port like 8080.\n"),
+        (["master", "--port", "x"], 2, "--port x: write a port up to 65535, like 8080.\n"),
     ],
 )
-def test_errors_are_one_sentence_and_an_exit_code(capsys: Captured, words: list[str], code: int, err: str) -> None:
+def test_errors_are_one_sentence_and_an_exit_code(
+    capsys: Captured, words: list[str], code: int, err: str
+) -> None:
     assert run(entry.mgpu, words, MockTransport()) == code
     assert capsys.readouterr() == ("", err)
 
@@ -329,8 +236,18 @@ def test_a_refused_submit(capsys: Captured) -> None:
     assert capsys.readouterr().err == "Ask someone.\n"
 
 
-@pytest.mark.parametrize("words", [["--help"], ["srun", "--help"], ["queue", "-h"], ["cancel", "--help"], ["nodes", "--help"],
-                                   ["logs", "--help"], ["master", "--help"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["srun", "--help"],
+        ["queue", "-h"],
+        ["cancel", "--help"],
+        ["nodes", "--help"],
+        ["logs", "--help"],
+        ["master", "--help"],
+    ],
+)
 def test_help(capsys: Captured, words: list[str]) -> None:
     assert run(entry.mgpu, words, MockTransport()) == 0
     out, err = capsys.readouterr()
@@ -342,10 +259,14 @@ def test_version(capsys: Captured) -> None:
     assert capsys.readouterr().out == f"mgpu {__version__}\n"
 
 
-def test_master_without_jupyter_server_says_what_to_install(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_master_without_jupyter_server_says_what_to_install(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run(entry.mgpu_master, [], MockTransport()) == 1
-    assert capsys.readouterr().err == 'mgpu_master needs jupyter_server: run  pip install "mgpu-jupyter[lab]"\n'
+    assert (
+        capsys.readouterr().err == 'mgpu_master needs jupyter_server: run  pip install "mgpu-jupyter[lab]"\n'
+    )
 
 
 def test_master_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +279,14 @@ def test_master_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
             return 0
 
     monkeypatch.setitem(sys.modules, "mgpu_jupyter.server.headless", Headless)
-    assert run(entry.mgpu, ["master", "--host", "h", "--port", "9", "--config", "f", "--tls", "--", "--debug"], MockTransport()) == 0
+    assert (
+        run(
+            entry.mgpu,
+            ["master", "--host", "h", "--port", "9", "--config", "f", "--tls", "--", "--debug"],
+            MockTransport(),
+        )
+        == 0
+    )
     assert run(entry.mgpu_master, [], MockTransport()) == 0
     assert run(entry.mgpu_master, ["--socket", "s"], MockTransport()) == 0
     assert called == [
@@ -368,16 +296,15 @@ def test_master_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-# --- as programs --------------------------------------------------------------------------------------
-
-
 def program(name: str, *words: str, state: Path) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("MGPU_")} | {
         "MGPU_STATE_DIR": str(state),
         "XDG_CONFIG_HOME": str(state / "config"),
     }
     path = Path(sys.executable).parent / name
-    return subprocess.run([str(path), *words], env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [str(path), *words], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def test_programs_end_with_one_sentence_where_there_is_no_master(tmp_path: Path) -> None:
@@ -385,16 +312,21 @@ def test_programs_end_with_one_sentence_where_there_is_no_master(tmp_path: Path)
     assert (done.returncode, done.stdout, done.stderr) == (
         1,
         "",
-        f"No mgpu master runs on this machine: {START_ONE}, or `mgpu login` with the line of a shared master.\n",
+        (
+            f"No mgpu master runs on this machine: {START_ONE}, or `mgpu login` with the line of a shared "
+            f"master.\n"
+        ),
     )
 
 
 def test_the_command_line_imports_no_jupyter() -> None:
     code = (
-        "import sys; from mgpu_jupyter.cli import main, srun, queue, cancel, nodes, logs, master;"
+        "import sys; from mgpu_jupyter.cli import main, srun, queue, job_orders, nodes, one_job, master;"
         "print(sorted({'asyncio', 'tornado', 'IPython', 'jupyter_server', 'zmq'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -406,7 +338,18 @@ def test_specs_of_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_master_imports_nothing_that_takes_longer_than_its_whole_start() -> None:
-    program = "import sys; from mgpu_jupyter.cli.master import leave_out_slow_imports as leave; leave(); import jupyter_server.serverapp"
+    program = (
+        "import sys; from mgpu_jupyter.cli.master import leave_out_slow_imports as leave; leave(); "
+        "import jupyter_server.serverapp"
+    )
     program += "; print(sorted(name for name in ('lark', 'IPython', 'torch') if name in sys.modules))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
     assert run.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("flag", ["-l", "--label"])
+def test_lines_of_one_process_carry_its_rank_when_that_is_asked_for(flag: str, capsys: Captured) -> None:
+    assert run(entry.mgpu_srun, [flag, "--", "x"], plays(output=(Say(b"one\ntwo"),), exit_code=0)) == 0
+    assert capsys.readouterr().out.splitlines() == ["0: one", "0: two"]

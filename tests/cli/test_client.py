@@ -1,4 +1,6 @@
-"""`mgpu_client`, `mgpu_flush`, `attach`, `rerun`, `purge`: what scripts written for the earlier tools look for."""
+"""`mgpu_client`, `mgpu_flush`, `attach`, `rerun`, `purge`: what scripts written for the earlier tools look
+for.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_submit_of_a_job_that_fails(capsys: Captured) -> None:
 
 def test_an_interactive_session_ends_as_the_job_does(capsys: Captured) -> None:
     mock = plays(output=(Say(b"up\n"),), exit_code=7)
-    assert run(entry.mgpu_client, ["submit", "--interactive", "--node-gpu-ids", "n1:0,1;n2:2", "x"], mock) == 7
+    assert (
+        run(entry.mgpu_client, ["submit", "--interactive", "--node-gpu-ids", "n1:0,1;n2:2", "x"], mock) == 7
+    )
     assert capsys.readouterr().out.splitlines() == [
         "Job submission: {'status': 'ok', 'job_id': 'MOCK0000', 'message': 'Job submitted'}",
         "Starting interactive session...",
@@ -65,7 +69,10 @@ def test_an_interrupt_only_detaches(capsys: Captured) -> None:
     mock = MockTransport(lambda spec: Play(hold=True), on_hold=interrupt)
     assert run(entry.mgpu_client, ["submit", "--interactive", "x"], mock) == 130
     assert not mock.jobs["MOCK0000"].cancelled.is_set()
-    assert capsys.readouterr().err == "Detached: job MOCK0000 goes on, `mgpu_client monitor MOCK0000` shows it again.\n"
+    assert (
+        capsys.readouterr().err
+        == "Detached: job MOCK0000 goes on, `mgpu_client monitor MOCK0000` shows it again.\n"
+    )
 
 
 @pytest.mark.parametrize("flag", ["--session-timeout", "--max-wait-time"])
@@ -103,12 +110,23 @@ def test_queue_cancel_and_monitor(capsys: Captured) -> None:
     ]
 
 
-@pytest.mark.parametrize("words", [["--host", "h9", "--port", "99", "queue"], ["queue", "--host", "h9", "--port=99"]])
-def test_host_and_port_on_either_side(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    for name, value in (("MGPU_MASTER_HOST", "other"), ("MGPU_MASTER_PORT", "1"), ("MGPU_URL", "http://elsewhere/")):
+@pytest.mark.parametrize(
+    "words", [["--host", "h9", "--port", "99", "queue"], ["queue", "--host", "h9", "--port=99"]]
+)
+def test_host_and_port_on_either_side(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for name, value in (
+        ("MGPU_MASTER_HOST", "other"),
+        ("MGPU_MASTER_PORT", "1"),
+        ("MGPU_URL", "http://elsewhere/"),
+    ):
         monkeypatch.setenv(name, value)
     assert entry.mgpu_client(words, Client) == 1
-    assert capsys.readouterr().err == "The master on h9 is another machine's: ask its administrator for a line to `mgpu login` with.\n"
+    assert (
+        capsys.readouterr().err
+        == "The master on h9 is another machine's: ask its administrator for a line to `mgpu login` with.\n"
+    )
 
 
 def test_without_a_subcommand_there_is_help(capsys: Captured) -> None:
@@ -123,7 +141,12 @@ def test_without_a_subcommand_there_is_help(capsys: Captured) -> None:
 def test_json_of_the_client(capsys: Captured) -> None:
     mock = plays(output=(Say(b"x\n"),))
     assert run(entry.mgpu_client, ["--json", "submit", "x"], mock) == 0
-    assert json.loads(capsys.readouterr().out) == {"job_id": "MOCK0000", "state": "completed", "exit_code": 0, "output": "x\n"}
+    assert json.loads(capsys.readouterr().out) == {
+        "job_id": "MOCK0000",
+        "state": "completed",
+        "exit_code": 0,
+        "output": "x\n",
+    }
 
 
 def test_flush(capsys: Captured) -> None:
@@ -138,7 +161,7 @@ def test_flush(capsys: Captured) -> None:
 
 
 def test_cancel_with_no_word_is_a_line_of_usage(capsys: Captured) -> None:
-    assert run(entry.mgpu_cancel, [], MockTransport()) == 1
+    assert run(entry.mgpu_cancel, [], MockTransport()) == 2
     assert capsys.readouterr().err.startswith("Usage: mgpu_cancel <job_id>")
 
 
@@ -176,7 +199,7 @@ def test_rerun_and_purge(capsys: Captured) -> None:
     assert out.splitlines() == [
         "Job submitted. ID: MOCK0001 (again, of MOCK0000)",
         '{"jobs":[{"of":"MOCK0000","job_id":"MOCK0002"}]}',
-        "Would delete 3 jobs and 6.0 MB of output.",
+        "Would delete 3 jobs and 5.7 MiB of output.",
     ]
     assert err == "--older-than x: write a time like 30m, 1h or 2d.\n"
     assert run(entry.mgpu, ["rerun", "MOCK0000", "--attach"], mock) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from mgpu_jupyter.cli import main as entry
-from mgpu_jupyter.cli.complete import candidates, for_bash, words_of_line
-from mgpu_jupyter.cli.completion import NAMES
+from mgpu_jupyter.cli.completion import NAMES, answer, candidates, for_bash, words_of_line
 from mgpu_jupyter.cli.show import show_help
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, Play, a_node, lost
@@ -26,7 +26,9 @@ SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 @pytest.fixture
 def mock() -> MockTransport:
-    mock = MockTransport(lambda spec: Play(hold=True), nodes=[a_node("alpha"), a_node("alto"), a_node("beta")])
+    mock = MockTransport(
+        lambda spec: Play(hold=True), nodes=[a_node("alpha"), a_node("alto"), a_node("beta")]
+    )
     Client(transport=mock).submit(["x"])
     return mock
 
@@ -85,8 +87,16 @@ def test_without_a_master_there_are_no_names_and_no_complaint(capsys: Captured) 
         ("mgpu_srun -d afterok:MO", "MO", ["MOCK0000"]),
     ],
 )
-def test_bash_breaks_words_where_we_do_not(line: str, current: str, expected: list[str], mock: MockTransport) -> None:
+def test_bash_breaks_words_where_we_do_not(
+    line: str, current: str, expected: list[str], mock: MockTransport
+) -> None:
     assert for_bash(line, current, lambda: Client(transport=mock)) == expected
+
+
+def test_a_shell_gets_a_line_for_each_candidate_or_nothing(mock: MockTransport, capsys: Captured) -> None:
+    for words in (["bash", "mgpu_srun --nodelist al", "al"], ["words", "mgpu_srun", "--nodelist", "zz"], []):
+        assert answer(words, lambda: Client(transport=mock)) == 0
+    assert capsys.readouterr() == ("alpha\nalto\n", "")
 
 
 def test_words_of_a_line() -> None:
@@ -101,7 +111,9 @@ def test_the_scripts_name_every_program(capsys: Captured) -> None:
         assert "mgpu_srun" in capsys.readouterr().out
     assert entry.mgpu(["completion", "tcsh"]) == 2
     assert entry.mgpu(["__complete", "words"]) == 0
-    done = subprocess.run(["bash", "-n"], input=subprocess.check_output([str(BIN / "mgpu"), "completion", "bash"]), check=False)
+    done = subprocess.run(
+        ["bash", "-n"], input=subprocess.check_output([str(BIN / "mgpu"), "completion", "bash"]), check=False
+    )
     assert done.returncode == 0
 
 
@@ -109,14 +121,20 @@ def test_the_scripts_name_every_program(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("command", entry.COMMANDS)
-def test_help_has_a_line_for_each_flag_and_an_example(command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_has_a_line_for_each_flag_and_an_example(
+    command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert entry.mgpu([command, "--help"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: mgpu")
-    parser = entry.parser_of(command, f"mgpu {command}")
+    parser = entry.command_of(command).parser(f"mgpu {command}")
     assert [flag for flag in parser.flag_names() if flag not in text] == []
-    is_plain = {name for action in parser.actions for name in (action.option_strings or [action.dest])} <= {"--help", "-h", "--json"}
+    is_plain = {name for action in parser.actions for name in (action.option_strings or [action.dest])} <= {
+        "--help",
+        "-h",
+        "--json",
+    }
     assert "example" in text or is_plain
     # What is longer is shown page by page; see below.
     assert text.count("\n") <= SCREEN or command in ("srun", "sbatch")
@@ -124,7 +142,9 @@ def test_help_has_a_line_for_each_flag_and_an_example(command: str, capsys: Capt
 
 @pytest.mark.parametrize("program", SCRIPTS)
 def test_every_program_has_help(program: str) -> None:
-    done = subprocess.run([str(BIN / program), "--help"], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [str(BIN / program), "--help"], capture_output=True, text=True, check=False, timeout=120
+    )
     assert (done.returncode, done.stdout[:6], done.stderr) == (0, "usage:", "")
 
 
@@ -170,13 +190,20 @@ def test_without_a_pager_help_is_printed(monkeypatch: pytest.MonkeyPatch, capsys
 # --- what a terminal sees ------------------------------------------------------------------------------
 
 
-def test_tables_are_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: Captured, mock: MockTransport) -> None:
+def test_tables_are_for_terminals(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, mock: MockTransport
+) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setattr("mgpu_jupyter.cli.nodes.on_terminal", lambda: True)
     monkeypatch.setattr("mgpu_jupyter.cli.queue.on_terminal", lambda: True)
     for words in (["queue", "--all"], ["nodes"]):
         assert entry.mgpu(words, lambda: Client(transport=mock)) == 0
     text = capsys.readouterr().out
+    assert re.search(r"^Job +User +GPUs", text, re.MULTILINE), "a table has headings"
+    monkeypatch.setattr("mgpu_jupyter.cli.queue.on_terminal", lambda: False)
+    assert entry.mgpu(["queue", "--all"], lambda: Client(transport=mock)) == 0
+    piped = capsys.readouterr().out
+    assert not re.search(r"^Job +User +GPUs", piped, re.MULTILINE), "scripts get the lines that they know"
     for piece in (
         "--- Running Jobs ---",
         "MOCK0000",

@@ -1,4 +1,6 @@
-"""Whatever a server, its nodes and its users say does nothing in a real terminal but be read, by any command; nor in a pipe."""
+"""Whatever a server, its nodes and its users say does nothing in a real terminal but be read, by any command;
+nor in a pipe.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ PROGRAM = [sys.executable, "-m", "tests.cli.hostile_program"]
 
 def environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
-    return {**kept, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **kept,
+        "TERM": "xterm-256color",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
 def wrong(text: str) -> list[str]:
@@ -38,7 +46,11 @@ def wrong(text: str) -> list[str]:
 
 
 def done(text: str) -> list[str]:
-    return [line.rpartition(" ")[0].removeprefix("=== ") for line in text.split("\n") if line.startswith(("=== mgpu", "=== errors"))]
+    return [
+        line.rpartition(" ")[0].removeprefix("=== ")
+        for line in text.split("\n")
+        if line.startswith(("=== mgpu", "=== errors"))
+    ]
 
 
 @pytest.mark.timeout(120)

@@ -31,7 +31,7 @@ def test_nodes(capsys: Captured) -> None:
         index=1,
         uuid=GpuUuid("G"),
         name="H100",
-        memory_bytes=80_000_000_000,
+        memory_bytes=80 << 30,
         simulated=False,
         job_id=JobId("RRRR0001"),
         user="me",
@@ -43,7 +43,7 @@ def test_nodes(capsys: Captured) -> None:
         index=2,
         uuid=GpuUuid("H"),
         name="H100",
-        memory_bytes=80_000_000_000,
+        memory_bytes=80 << 30,
         simulated=False,
         state="outside",
         reason="In use outside mgpu by pid 8 of bob.",
@@ -63,9 +63,13 @@ def test_nodes(capsys: Captured) -> None:
         address_method="default-route",
         port=8081,
         orders=models.NodeOrders(
-            lists=Lists(allow_users=("ann",), allow_accounts=("lab",), deny_users=("ev\x1be",)), lists_by="root", labels={"room": "B2"}
+            lists=Lists(allow_users=("ann",), allow_accounts=("lab",), deny_users=("ev\x1be",)),
+            lists_by="root",
+            labels={"room": "B2"},
         ),
         labels={"room": "B2", "fast": ""},
+        rack="r2",
+        switch="s1",
         failures=1,
         failures_total=2,
         cpu_percent=12.4,
@@ -76,14 +80,15 @@ def test_nodes(capsys: Captured) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "s: online | host s | 8 CPUs | 1 GPU, simulated, 1 free",
         "  address 127.0.0.1",
-        "  GPU 0: Simulated GPU (simulated) | 80 GB | free",
+        "  GPU 0: Simulated GPU (simulated) | 80 GiB | free",
         "r: draining (update) | host h | 4 CPUs, 12 % busy | 2 GPUs, 0 free",
         "  address 192.0.2.7 (the interface of the default route), port 8081",
+        "  rack r2, switch s1",
         "  labels fast, room=B2",
         "  only for ann, account lab (set by root)",
         "  not for ev\ufffde (set by root)",
-        "  GPU 1: H100 | 57.1 of 80 GB | 89 % busy | RRRR0001 of me",
-        "  GPU 2: H100 | 80 GB | outside: In use outside mgpu by pid 8 of bob.",
+        "  GPU 1: H100 | 53.2 of 80 GiB | 89 % busy | RRRR0001 of me",
+        "  GPU 2: H100 | 80 GiB | outside: In use outside mgpu by pid 8 of bob.",
     ]
     assert run(entry.mgpu, ["nodes", "--json"], mock) == 0
     assert json.loads(capsys.readouterr().out)["nodes"][1] == {
@@ -114,13 +119,16 @@ def test_nodes(capsys: Captured) -> None:
         "cpu_percent": 12.4,
         "memory_available_bytes": 7,
         "runs": "",
+        "rack": "r2",
+        "switch": "s1",
+        "last_seen_at": None,
         "warnings": [],
         "gpus": [
             {
                 "index": 1,
                 "uuid": "G",
                 "name": "H100",
-                "memory_bytes": 80_000_000_000,
+                "memory_bytes": 80 << 30,
                 "job_id": "RRRR0001",
                 "simulated": False,
                 "state": "held",
@@ -133,7 +141,7 @@ def test_nodes(capsys: Captured) -> None:
                 "index": 2,
                 "uuid": "H",
                 "name": "H100",
-                "memory_bytes": 80_000_000_000,
+                "memory_bytes": 80 << 30,
                 "job_id": None,
                 "simulated": False,
                 "state": "outside",
@@ -152,7 +160,7 @@ def an_answer(body: object, status: int = 200) -> Answer:
 
 def test_join_token_prints_one_line_and_says_the_rest_beside_it(capsys: Captured) -> None:
     mock = MockTransport()
-    token = models.JoinToken(
+    token = administration.JoinToken(
         command="mgpu_node --join mgpu1.AAAA --node-id gpu-1",
         line="mgpu1.AAAA",
         expires_at=time.time() + 1800.4,
@@ -160,7 +168,17 @@ def test_join_token_prints_one_line_and_says_the_rest_beside_it(capsys: Captured
         message="The link now listens on tcp://192.0.2.1:8790 too.",
     )
     mock.failures.append(an_answer(token, 201))
-    words = ["join-token", "--node-id", "gpu-1", "--ttl", "30m", "--listen", "192.0.2.1", "--listen", "192.0.2.2"]
+    words = [
+        "join-token",
+        "--node-id",
+        "gpu-1",
+        "--ttl",
+        "30m",
+        "--listen",
+        "192.0.2.1",
+        "--listen",
+        "192.0.2.2",
+    ]
     assert run(entry.mgpu, words, mock) == 0
 
     out, err = capsys.readouterr()
@@ -179,7 +197,9 @@ def test_join_token_prints_one_line_and_says_the_rest_beside_it(capsys: Captured
 
 def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
     mock = MockTransport()
-    answer = administration.NodeActionAnswer(node_id=NodeId("a b"), action="revoke", message="Revoked by me: st\x1bolen.")
+    answer = administration.NodeActionAnswer(
+        node_id=NodeId("a b"), action="revoke", message="Revoked by me: st\x1bolen."
+    )
     mock.failures.append(an_answer(answer))
     assert run(entry.mgpu, ["node", "revoke", "a b", "--reason", "stolen"], mock) == 0
 
@@ -199,16 +219,26 @@ def test_node_revoke_says_what_became_of_the_node(capsys: Captured) -> None:
         (["resume", "n1"], {"action": "resume"}),
         (["maintenance", "n1"], {"action": "maintenance"}),
         (["remove", "n1"], {"action": "remove"}),
-        (["label", "n1", "room=B2", "fast", "old-"], {"action": "label", "labels": {"room": "B2", "fast": "", "old": None}}),
+        (
+            ["label", "n1", "room=B2", "fast", "old-"],
+            {"action": "label", "labels": {"room": "B2", "fast": "", "old": None}},
+        ),
         (["allow", "n1", "--user", "ann", "--user", "bob"], {"action": "allow", "users": ["ann", "bob"]}),
         (["allow", "n1", "--only", "--account", "lab"], {"action": "only", "accounts": ["lab"]}),
         (["allow", "n1", "--everybody"], {"action": "clear-lists"}),
-        (["deny", "n1", "--user", "eve", "--account", "lab"], {"action": "deny", "users": ["eve"], "accounts": ["lab"]}),
+        (
+            ["deny", "n1", "--user", "eve", "--account", "lab"],
+            {"action": "deny", "users": ["eve"], "accounts": ["lab"]},
+        ),
     ],
 )
-def test_node_actions_are_one_request_each(capsys: Captured, words: list[str], body: dict[str, object]) -> None:
+def test_node_actions_are_one_request_each(
+    capsys: Captured, words: list[str], body: dict[str, object]
+) -> None:
     mock = MockTransport()
-    mock.failures.append(an_answer(administration.NodeActionAnswer(node_id=NodeId("n1"), action="x", message="Done.")))
+    mock.failures.append(
+        an_answer(administration.NodeActionAnswer(node_id=NodeId("n1"), action="x", message="Done."))
+    )
     assert run(entry.mgpu, ["node", *words], mock) == 0
 
     (request,) = mock.requests
@@ -218,10 +248,12 @@ def test_node_actions_are_one_request_each(capsys: Captured, words: list[str], b
 
 def test_a_node_is_removed_by_the_client() -> None:
     mock = MockTransport()
-    answer = administration.NodeActionAnswer(node_id=NodeId("a b"), action="remove", message="It is forgotten.")
+    answer = administration.NodeActionAnswer(
+        node_id=NodeId("a b"), action="remove", message="It is forgotten."
+    )
     mock.failures.append(an_answer(answer))
 
-    assert Client(transport=mock).remove_node("a b") == answer
+    assert Client(transport=mock).admin.remove_node("a b") == answer
     assert [(request.method, request.path) for request in mock.requests] == [("DELETE", "nodes/a%20b")]
 
 
@@ -229,22 +261,42 @@ def test_a_node_is_removed_by_the_client() -> None:
     ("words", "sentence"),
     [
         (["join-token", "--ttl", "soon"], "--ttl soon: write a time like 30m, 1h or 2d."),
-        (["join-token", "--ttl", "0h"], "--ttl 0h: write a time like 30m, 1h or 2d."),
+        (["join-token", "--ttl", "0h"], "--ttl 0h: write a time above nothing, like 30m, 1h or 2d."),
         (["node"], f"mgpu node knows {ACTIONS}: write for example mgpu node drain ID."),
         (["node", "melt", "n1"], f"mgpu node knows {ACTIONS}: write for example mgpu node drain ID."),
         (["node", "allow", "n1"], "Whom? Write mgpu node allow n1 --user NAME, or --account NAME."),
         (["node", "deny", "n1"], "Whom? Write mgpu node deny n1 --user NAME, or --account NAME."),
-        (["node", "drain", "n1", "--user", "a"], "--user and --account go with allow and deny: leave them out of drain."),
-        (["node", "revoke", "n1", "--account", "a"], "--user and --account go with allow and deny: leave them out of revoke."),
-        (["node", "deny", "n1", "--only", "--user", "a"], "--only and --everybody go with allow: leave them out of deny."),
-        (["node", "allow", "n1", "--everybody", "--user", "a"], "--everybody names all: leave --only, --user and --account out."),
-        (["node", "label", "n1"], "Labels go with label: write mgpu node label n1 room=B2, or leave them out."),
-        (["node", "drain", "n1", "room=B2"], "Labels go with label: write mgpu node label n1 room=B2, or leave them out."),
+        (
+            ["node", "drain", "n1", "--user", "a"],
+            "--user and --account go with allow and deny: leave them out of drain.",
+        ),
+        (
+            ["node", "revoke", "n1", "--account", "a"],
+            "--user and --account go with allow and deny: leave them out of revoke.",
+        ),
+        (
+            ["node", "deny", "n1", "--only", "--user", "a"],
+            "--only and --everybody go with allow: leave them out of deny.",
+        ),
+        (
+            ["node", "allow", "n1", "--everybody", "--user", "a"],
+            "--everybody names all: leave --only, --user and --account out.",
+        ),
+        (
+            ["node", "label", "n1"],
+            "Labels go with label: write mgpu node label n1 room=B2, or leave them out.",
+        ),
+        (
+            ["node", "drain", "n1", "room=B2"],
+            "Labels go with label: write mgpu node label n1 room=B2, or leave them out.",
+        ),
         (["node", "label", "n1", "=B2"], "=B2 is no label: write NAME=VALUE, or NAME- to take one off."),
         (["node", "revoke"], "Which node? Write mgpu node revoke ID; `mgpu nodes` lists them."),
     ],
 )
-def test_wrong_words_about_machines_get_one_sentence(capsys: Captured, words: list[str], sentence: str) -> None:
+def test_wrong_words_about_machines_get_one_sentence(
+    capsys: Captured, words: list[str], sentence: str
+) -> None:
     mock = MockTransport()
     assert run(entry.mgpu, words, mock) == 2
     assert (capsys.readouterr(), mock.requests) == (("", f"{sentence}\n"), [])
@@ -259,7 +311,9 @@ def test_help_about_machines(capsys: Captured, words: list[str]) -> None:
 def test_doctor_shows_what_nodes_say_as_text(capsys: Captured) -> None:
     """Issue 16, finding 14: version and host of a node reached the terminal as they came."""
     evil = "1.0\x1b]0;owned\x07\nok    all is well"
-    told = msgspec.structs.replace(a_node("n1", 1), agent_version=evil, host=evil, address=evil, state=NodeState.OFFLINE, reason=evil)
+    told = msgspec.structs.replace(
+        a_node("n1", 1), agent_version=evil, host=evil, address=evil, state=NodeState.OFFLINE, reason=evil
+    )
     assert run(entry.mgpu, ["doctor"], MockTransport(nodes=[told])) == 1
     out = capsys.readouterr().out
     assert [char for char in out if not char.isprintable() and char != "\n"] == []

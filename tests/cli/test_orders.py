@@ -30,7 +30,13 @@ def a_mock(count: int = 1, **play: object) -> MockTransport:
 @pytest.mark.parametrize(
     ("words", "method", "path", "body", "said"),
     [
-        (["hold", "mock0000"], "PATCH", "jobs/MOCK0000", {"priority": None, "time_limit_s": None, "hold": True, "release": False}, "held"),
+        (
+            ["hold", "mock0000"],
+            "PATCH",
+            "jobs/MOCK0000",
+            {"priority": None, "time_limit_s": None, "hold": True, "release": False},
+            "held",
+        ),
         (
             ["release", "MOCK0000"],
             "PATCH",
@@ -59,7 +65,11 @@ def test_orders(words, method, path, body, said, capsys) -> None:
     mock = a_mock(waits=True)
     assert run(entry.mgpu, words, mock) == 0
     request = mock.requests[-1]
-    assert (request.method, request.path, request.body and msgspec.json.decode(request.body)) == (method, path, body)
+    assert (request.method, request.path, request.body and msgspec.json.decode(request.body)) == (
+        method,
+        path,
+        body,
+    )
     assert capsys.readouterr() == (f"Job MOCK0000 {said}.\n", "")
 
 
@@ -178,7 +188,8 @@ def test_waiting_jobs_of_an_array_are_shown_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("indices", "text"), [([1], "1"), ([1, 2, 3, 7], "1-3,7"), ([1, 3, 5, 7, 9], "1,3,5,…,9"), (list(range(100)), "0-99")]
+    ("indices", "text"),
+    [([1], "1"), ([1, 2, 3, 7], "1-3,7"), ([1, 3, 5, 7, 9], "1,3,5,…,9"), (list(range(100)), "0-99")],
 )
 def test_numbers(indices, text) -> None:
     assert numbers(indices) == text

@@ -46,7 +46,10 @@ def run(words: list[str], **answers: object) -> tuple[int, Table]:
 
 
 def test_adding_prints_one_line_to_paste(capsys: Captured) -> None:
-    code, table = run(["user", "add", "ann", "--ttl", "30d"], **{"POST users": administration.NewLogin(user=ANN, line="mgpulogin1.x")})
+    code, table = run(
+        ["user", "add", "ann", "--ttl", "30d"],
+        **{"POST users": administration.NewLogin(user=ANN, line="mgpulogin1.x")},
+    )
 
     assert (code, capsys.readouterr().out) == (0, "mgpu login mgpulogin1.x\n")
     assert table.bodies == [b'{"name":"ann","role":"user","ttl_s":2592000.0}']
@@ -58,7 +61,10 @@ def test_listing(capsys: Captured) -> None:
     code, _ = run(["user", "list"], **{"GET users": administration.UserList(users=(ANN, old))})
 
     assert code == 0
-    assert capsys.readouterr().out.splitlines() == ["ann | user | until removed", f"bob | admin | expired on {then}"]
+    assert capsys.readouterr().out.splitlines() == [
+        "ann | user | until removed",
+        f"bob | admin | expired on {then}",
+    ]
     assert run(["user", "list"], **{"GET users": administration.UserList(users=())})[0] == 0
     assert capsys.readouterr().out.startswith("No users yet")
 
@@ -83,7 +89,9 @@ def test_removing(capsys: Captured) -> None:
         (["login", "--CANARY"], "more than one line"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_without_the_secret(capsys: Captured, words: list[str], sentence: str) -> None:
+def test_what_is_wrong_is_one_sentence_without_the_secret(
+    capsys: Captured, words: list[str], sentence: str
+) -> None:
     code, _ = run(words)
     out, err = capsys.readouterr()
 
@@ -92,7 +100,9 @@ def test_what_is_wrong_is_one_sentence_without_the_secret(capsys: Captured, word
     assert "CANARY" not in err
 
 
-def test_a_login_that_does_not_work_is_not_kept(capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_login_that_does_not_work_is_not_kept(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
     assert run(["login", write_line(LOGIN)])[0] == 1
@@ -105,13 +115,23 @@ def test_logging_out(capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path
     store_login(LOGIN, os.environ)
 
     assert (run(["logout"])[0], run(["logout"])[0]) == (0, 0)
-    assert capsys.readouterr().out.splitlines() == ["The login to http://127.0.0.1:1/ is forgotten.", "There was no login."]
+    assert capsys.readouterr().out.splitlines() == [
+        "The login to http://127.0.0.1:1/ is forgotten.",
+        "There was no login.",
+    ]
 
 
 def test_words_are_wiped_from_ps_and_kept_in_the_program() -> None:
     code = (
-        "import sys; from pathlib import Path; from mgpu_jupyter.cli.wipe import wipe_from_ps\n"
-        "wipe_from_ps(sys.argv[1:2]); print(sys.argv[1], 'CAN' 'ARY' in Path('/proc/self/cmdline').read_text(), 'plain' in sys.argv)"
+        "import sys; from pathlib import Path; from mgpu_jupyter.cli.command import wipe_from_ps\n"
+        "wipe_from_ps(sys.argv[1:2]); print(sys.argv[1], 'CAN' 'ARY' in "
+        "Path('/proc/self/cmdline').read_text(), 'plain' in sys.argv)"
     )
-    done = subprocess.run([sys.executable, "-c", code, "K=CANARY", "plain"], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "K=CANARY", "plain"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert done.stdout == "K=CANARY False True\n"

@@ -28,24 +28,32 @@ def job(tmp_path: Path) -> str:
     return str(path)
 
 
-WARNING = "job.sh:3: warning: #SBATCH --mail-type is not honoured: mgpu sends no mail; let the script send one.\n"
+WARNING = (
+    "job.sh:3: warning: #SBATCH --mail-type is not honoured: mgpu sends no mail; let the script send one.\n"
+)
 
 
 def test_a_file_is_submitted_with_a_warning(job: str, capsys: Captured) -> None:
     mock = MockTransport()
     assert run(entry.mgpu_sbatch, [job], mock) == 0
     assert capsys.readouterr() == ("Submitted batch job MOCK0000\n", WARNING)
-    assert (mock.specs[0].gpus, mock.specs[0].name, mock.specs[0].script) == (2, "job.sh", Path(job).read_text())
+    assert (mock.specs[0].gpus, mock.specs[0].name, mock.specs[0].script) == (
+        2,
+        "job.sh",
+        Path(job).read_text(),
+    )
 
 
 def test_flags_of_both_kinds_and_words_for_the_script(job: str, capsys: Captured) -> None:
     mock = MockTransport()
-    words = ["--job-name=x", "-p", "gpu", "--time", "10", "--output=o", "--gpus=3", job, "--lr", "1"]
+    words = ["--job-name=x", "-p", "gpu", "--time", "10", "-o", "o", "-e", "e", "--open-mode=append"]
+    words += ["--comment=c", "--gpus=3", job, "--lr", "1"]
     assert run(entry.mgpu_sbatch, words, mock) == 0
     own = mock.specs[0]
     assert (own.name, own.partition, own.time_limit_s, own.gpus) == ("x", "gpu", 600.0, 3)
     assert own.command == ("/bin/bash", "-c", Path(job).read_text(), "job.sh", "--lr", "1")
-    assert "warning: --output is not honoured" in capsys.readouterr().err
+    assert (own.stdout_file, own.stderr_file, own.open_mode) == ("o", "e", "append")
+    assert "warning: --comment is not honoured" in capsys.readouterr().err
 
 
 def test_the_ways_to_answer(job: str, capsys: Captured) -> None:
@@ -57,7 +65,12 @@ def test_the_ways_to_answer(job: str, capsys: Captured) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "MOCK0000"
     assert json.loads(lines[1]) == {"job_id": "MOCK0001", "state": "queued"}
-    assert json.loads(lines[2]) == {"job_id": "MOCK0002", "state": "queued", "array_id": "ARRA0002", "job_ids": ["MOCK0002", "MOCK0003"]}
+    assert json.loads(lines[2]) == {
+        "job_id": "MOCK0002",
+        "state": "queued",
+        "array_id": "ARRA0002",
+        "job_ids": ["MOCK0002", "MOCK0003"],
+    }
     assert lines[3] == "It would start now on node-1 (GPU 0)."
     assert len(mock.jobs) == 4
 
@@ -68,13 +81,19 @@ def test_wrap_and_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> No
     stdin = io.TextIOWrapper(io.BytesIO(b"#!/bin/sh\ntrue\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     assert run(entry.mgpu_sbatch, [], mock) == 0
-    assert [(spec.name, spec.script) for spec in mock.specs] == [("wrap", "#!/bin/bash\necho hello\n"), ("stdin", "#!/bin/sh\ntrue\n")]
+    assert [(spec.name, spec.script) for spec in mock.specs] == [
+        ("wrap", "#!/bin/bash\necho hello\n"),
+        ("stdin", "#!/bin/sh\ntrue\n"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["no-such.sh"], "no-such.sh cannot be read (No such file or directory): name a job file that is there."),
+        (
+            ["no-such.sh"],
+            "no-such.sh cannot be read (No such file or directory): name a job file that is there.",
+        ),
         (["--frobnicate", "x"], "There is no flag --frobnicate here: see mgpu_sbatch --help."),
         (["--wrap", " "], '--wrap is empty: write the command line, as in --wrap "python train.py".'),
     ],
@@ -89,7 +108,10 @@ def test_a_wrong_file_is_not_submitted(tmp_path: Path, capsys: Captured) -> None
     path.write_text("#!/bin/bash\n#MGPU --gpus x\ntrue\n")
     mock = MockTransport()
     assert run(entry.mgpu_sbatch, [str(path)], mock) == 2
-    assert (capsys.readouterr().err, mock.jobs) == ("bad.sh:2: --gpus x: write a whole number.\n", {})
+    assert (capsys.readouterr().err, mock.jobs) == (
+        "bad.sh:2: --gpus x: write a whole number, like --gpus 2.\n",
+        {},
+    )
     path.write_bytes(b"\xff")
     assert run(entry.mgpu_sbatch, [str(path)], mock) == 2
     assert capsys.readouterr().err == "bad.sh:1: Byte 1 is not UTF-8: save the file as UTF-8 text.\n"
@@ -99,7 +121,10 @@ def test_validate_says_all_and_whether_it_could_run(job: str, capsys: Captured) 
     assert run(entry.mgpu, ["validate", job], MockTransport()) == 0
     out = capsys.readouterr().out.splitlines()
     assert out == [
-        f"{job}:3: warning: #SBATCH --mail-type is not honoured: mgpu sends no mail; let the script send one.",
+        (
+            f"{job}:3: warning: #SBATCH --mail-type is not honoured: mgpu sends no mail; let the script send "
+            f"one."
+        ),
         f"{job}: can be submitted; It would start now on node-1 (GPU 0).",
     ]
     assert run(entry.mgpu, ["validate", job, "--json", "--offline"], MockTransport()) == 0
@@ -110,13 +135,18 @@ def test_validate_says_all_and_whether_it_could_run(job: str, capsys: Captured) 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("#!/opt/none/perl6\nx\n", ":1: warning: /opt/none/perl6 is not on this machine: it must be on the nodes where this runs."),
+        (
+            "#!/opt/none/perl6\nx\n",
+            ":1: warning: /opt/none/perl6 is not on this machine: it must be on the nodes where this runs.",
+        ),
         ("#!/usr/bin/env\nx\n", ":1: env names no program: write it like #!/usr/bin/env python3."),
         ("#!/bin/bash\nif true\n", ":3: bash cannot read it: "),
         ("\0", ":1: There is a NUL character"),
     ],
 )
-def test_validate_looks_at_the_interpreter_and_the_script(text: str, sentence: str, tmp_path: Path, capsys: Captured) -> None:
+def test_validate_looks_at_the_interpreter_and_the_script(
+    text: str, sentence: str, tmp_path: Path, capsys: Captured
+) -> None:
     path = tmp_path / "job"
     path.write_text(text)
     run(entry.mgpu, ["validate", str(path), "--offline"], MockTransport())
@@ -126,10 +156,24 @@ def test_validate_looks_at_the_interpreter_and_the_script(text: str, sentence: s
 
 def test_a_sweep_is_an_array_of_combinations(capsys: Captured) -> None:
     mock = MockTransport(lambda spec: Play())
-    words = ["--sweep", "lr=0.1,0.01", "--sweep", "seed=1,2", "--array", "%2", "--", "train", "{lr}", "{seed}"]
+    words = [
+        "--sweep",
+        "lr=0.1,0.01",
+        "--sweep",
+        "seed=1,2",
+        "--array",
+        "%2",
+        "--",
+        "train",
+        "{lr}",
+        "{seed}",
+    ]
     assert run(entry.mgpu_srun, words, mock) == 0
     assert "array of 4 jobs" in capsys.readouterr().out
-    assert (mock.specs[0].array, mock.specs[0].sweep) == ("0-3%2", {"lr": ("0.1", "0.01"), "seed": ("1", "2")})
+    assert (mock.specs[0].array, mock.specs[0].sweep) == (
+        "0-3%2",
+        {"lr": ("0.1", "0.01"), "seed": ("1", "2")},
+    )
 
 
 @pytest.mark.parametrize("sweep", ["lr", "=1", "lr=", "lr=1,,2", "l r=1"])
@@ -143,4 +187,7 @@ def test_a_sweep_in_python() -> None:
     mock = MockTransport()
     Client(transport=mock).submit(["x"], sweep={"lr": [0.1, 0.01], "name": "one"})
     Client(transport=mock).submit(["x"], sweep="lr=1,2")
-    assert [spec.sweep for spec in mock.specs] == [{"lr": ("0.1", "0.01"), "name": ("one",)}, {"lr": ("1", "2")}]
+    assert [spec.sweep for spec in mock.specs] == [
+        {"lr": ("0.1", "0.01"), "name": ("one",)},
+        {"lr": ("1", "2")},
+    ]

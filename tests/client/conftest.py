@@ -18,7 +18,9 @@ from mgpu_agent.protocol.places import RuntimeFile, boot_id, host_name, write_ru
 from mgpu_jupyter.client import Timeouts
 
 Step = Callable[[BaseHTTPRequestHandler], None]
-QUICK = Timeouts(connect_s=5, request_s=5, retry_s=5, stream_idle_s=5, resume_s=5, backoff_base_s=0.001, backoff_cap_s=0.01)
+QUICK = Timeouts(
+    connect_s=5, request_s=5, retry_s=5, stream_idle_s=5, resume_s=5, backoff_base_s=0.001, backoff_cap_s=0.01
+)
 
 
 class Seen(msgspec.Struct):
@@ -49,7 +51,9 @@ class Scripted:
             def _serve(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(length)
-                outer.seen.append(Seen(self.command, self.path, dict(self.headers.items()), body, self.client_address[1]))
+                outer.seen.append(
+                    Seen(self.command, self.path, dict(self.headers.items()), body, self.client_address[1])
+                )
                 step = outer.steps.pop(0) if len(outer.steps) > 1 else outer.steps[0]
                 try:
                     step(self)
@@ -106,7 +110,9 @@ def drop(handler: BaseHTTPRequestHandler) -> None:
 
 
 def frames(*items: object, finish: bool = True, tear: bytes = b"") -> Step:
-    """Send frames as chunked lines; without `finish` the connection breaks afterwards, in the middle of a chunk after `tear`."""
+    """Send frames as chunked lines; without `finish` the connection breaks afterwards, in the middle of a
+    chunk after `tear`.
+    """
 
     def step(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)

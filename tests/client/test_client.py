@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest, NotFound
-from mgpu_jupyter.api import models
-from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER
+from mgpu_jupyter.api import frames, models, requests
+from mgpu_jupyter.api.route import IDEMPOTENCY_HEADER
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client import client as client_module
 from mgpu_jupyter.client.flags import ALL, KEYWORDS, Keywords
@@ -29,8 +29,12 @@ def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     mock = MockTransport()
     client = Client(transport=mock)
     client.submit(["python", "t.py"])
-    client.submit("echo $HOME", gpus=2, nodes=2, name="n", time_limit=60, chdir="sub", nodelist="a,b", exclude=["c"])
-    client.submit(script="print(1)", gpus_per_node=1, cpus=2, priority=3, env={"K": "V"}, python="/p", requeue=False)
+    client.submit(
+        "echo $HOME", gpus=2, nodes=2, name="n", time_limit=60, chdir="sub", nodelist="a,b", exclude=["c"]
+    )
+    client.submit(
+        script="print(1)", gpus_per_node=1, cpus=2, priority=3, env={"K": "V"}, python="/p", requeue=False
+    )
 
     here = str(tmp_path)
     assert mock.specs == [
@@ -47,6 +51,7 @@ def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ),
         JobSpec(
             script="print(1)",
+            name="print(...)",
             gpus_per_node=1,
             cpus=2,
             priority=3,
@@ -72,14 +77,20 @@ def test_keywords_are_the_fields(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"mem": 1024, "mem_per_node": 2048}, {"gpu_mem_bytes": 2**30, "mem_per_node_bytes": 2**31}),
         ({"parts": [{"gpus": 1}, {"cpus": 2}]}, {"parts": (Part(gpus=1), Part(cpus=2))}),
         ({"prefer": "a,b", "partition": "gpu"}, {"prefer": ("a", "b"), "partition": "gpu"}),
-        ({"constraint": "a100", "arch": "x86_64", "policy": "spread"}, {"constraint": "a100", "arch": "x86_64", "policy": "spread"}),
+        (
+            {"constraint": "a100", "arch": "x86_64", "policy": "spread"},
+            {"constraint": "a100", "arch": "x86_64", "policy": "spread"},
+        ),
         ({"on_disconnect": "keep"}, {"on_disconnect": "keep"}),
         ({"distributed": True, "ntasks_per_node": 2}, {"distributed": True, "ntasks_per_node": 2}),
         ({"qos": "high", "account": "bio", "hold": True}, {"qos": "high", "account": "bio", "hold": True}),
         ({"begin": 1e9}, {"begin_at": 1e9}),
         ({"begin": datetime(2030, 1, 31, 8)}, {"begin_at": datetime(2030, 1, 31, 8).timestamp()}),
         ({"begin": "2030-01-31T08:00"}, {"begin_at": datetime(2030, 1, 31, 8).timestamp()}),
-        ({"dependency": "afterok:ABCD1234", "array": "1-3"}, {"dependency": "afterok:ABCD1234", "array": "1-3"}),
+        (
+            {"dependency": "afterok:ABCD1234", "array": "1-3"},
+            {"dependency": "afterok:ABCD1234", "array": "1-3"},
+        ),
     ],
 )
 def test_keywords_about_place_and_time(keywords: dict[str, object], changes: dict[str, object]) -> None:
@@ -103,7 +114,9 @@ def test_text_means_the_same_as_behind_the_flag() -> None:
     mock = MockTransport()
     text = {"gpus": "2", "time_limit": "1.5", "priority": "-5", "retries": "3"}
     Client(transport=mock).submit(["x"], **text)  # type: ignore[arg-type]
-    assert mock.specs == [JobSpec(command=("x",), cwd=os.getcwd(), gpus=2, time_limit_s=1.5, priority=-5, retries=3)]
+    assert mock.specs == [
+        JobSpec(command=("x",), cwd=os.getcwd(), gpus=2, time_limit_s=1.5, priority=-5, retries=3)
+    ]
 
 
 def test_every_field_of_a_request_can_be_said() -> None:
@@ -125,16 +138,26 @@ def test_every_field_of_a_request_can_be_said() -> None:
 @pytest.mark.parametrize(
     ("keywords", "sentence"),
     [
-        ({"gpus": -1}, "--gpus is not valid: expected int >= 0."),
-        ({"gpus": "two"}, "--gpus two: write a whole number."),
-        ({"time_limit": 0}, "--time-limit is not valid: expected float > 0.0."),
+        ({"gpus": -1}, "--gpus is not valid: it must be at least 0."),
+        ({"gpus": "two"}, "--gpus two: write a whole number, like --gpus 2."),
+        ({"time_limit": 0}, "--time-limit is not valid: it must be above 0."),
         (
             {"nodelist": ["a b"]},
-            "--nodelist is not valid: some characters are not allowed here; write it like --nodelist node1,node2.",
+            (
+                "--nodelist is not valid: use letters, digits, dot, dash and underscore, at most "
+                "63; write it like --nodelist "
+                "node1,node2."
+            ),
         ),
-        ({"gpu_ids": 0}, "--gpu-ids is not valid: expected array, got int; write it like --gpu-ids 0,1."),
+        (
+            {"gpu_ids": 0},
+            (
+                "--gpu-ids is not valid: it must be a list, and it is a whole number; write it like "
+                "--gpu-ids 0,1."
+            ),
+        ),
         ({"gpu_mem": True}, "--gpu-mem True: write an amount of memory, like 20G, or a plain number of MB."),
-        ({"begin": -1}, "--begin is not valid: expected float >= 0.0; write it like --begin now+1hour."),
+        ({"begin": -1}, "--begin is not valid: it must be at least 0; write it like --begin now+1hour."),
     ],
 )
 def test_mistakes_are_found_before_anything_is_sent(keywords: dict[str, object], sentence: str) -> None:
@@ -145,10 +168,14 @@ def test_mistakes_are_found_before_anything_is_sent(keywords: dict[str, object],
     assert (caught.value.message, mock.requests) == (sentence, [])
 
 
-def test_submit_many_takes_specs_commands_and_keywords(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_submit_many_takes_specs_commands_and_keywords(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     mock = MockTransport()
-    jobs = Client(transport=mock).submit_many([JobSpec(command=("a",)), ["b", "c"], "d e", {"command": ["f"], "gpus": 3}], gpus=2)
+    jobs = Client(transport=mock).submit_many(
+        [JobSpec(command=("a",)), ["b", "c"], "d e", {"command": ["f"], "gpus": 3}], gpus=2
+    )
 
     here = str(tmp_path)
     assert [job.id for job in jobs] == list(mock.jobs)
@@ -168,7 +195,9 @@ def test_a_bulk_is_sent_again_with_the_same_keys() -> None:
     mock.failures = [lost()]
     jobs = Client(transport=mock).submit_many([["a"], ["b"]])
 
-    first, second = (msgspec.json.decode(request.body or b"", type=models.BulkSubmit) for request in mock.requests)
+    first, second = (
+        msgspec.json.decode(request.body or b"", type=requests.BulkSubmit) for request in mock.requests
+    )
     assert first == second
     assert len({item.key for item in first.jobs}) == len(jobs) == len(mock.jobs) == 2
 
@@ -191,7 +220,11 @@ def test_jobs_come_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     mock.requests.clear()
 
     assert [job.id for job in client.jobs()] == ["MOCK0004", "MOCK0003", "MOCK0002", "MOCK0001", "MOCK0000"]
-    assert [request.query for request in mock.requests] == [{"limit": "2"}, {"limit": "2", "cursor": "2"}, {"limit": "2", "cursor": "4"}]
+    assert [request.query for request in mock.requests] == [
+        {"limit": "2"},
+        {"limit": "2", "cursor": "2"},
+        {"limit": "2", "cursor": "4"},
+    ]
     assert [job.id for job in client.jobs(limit=3)] == ["MOCK0004", "MOCK0003", "MOCK0002"]
     assert [job.id for job in client.jobs(state="active")] == ["MOCK0003", "MOCK0001"]
     assert [job.id for job in client.jobs(state=(JobState.COMPLETED,), name="a")] == ["MOCK0000"]
@@ -203,7 +236,12 @@ def test_a_job_in_the_hand() -> None:
     client = Client(transport=mock)
     job = client.submit(["x"])
     assert repr(job) == f"<Job {job.id}>"
-    assert (job.wait(60) is job, job.state, job.exit_code, job.output()) == (True, JobState.FAILED, 3, "one\nerr\n")
+    assert (job.wait(60) is job, job.state, job.exit_code, job.output()) == (
+        True,
+        JobState.FAILED,
+        3,
+        "one\nerr\n",
+    )
     assert repr(job) == f"<Job {job.id} failed>"
     assert client.job(job.id.lower()).id == job.id
     with pytest.raises(NotFound):
@@ -217,7 +255,7 @@ def test_cancel_ends_a_job_that_runs_on() -> None:
         job.wait(0.01)
     assert job.state is JobState.RUNNING
     mock.failures = [lost()]
-    assert job.cancel() == models.CancelAnswer(job_id=job.id, state=JobState.STOPPING)
+    assert job.cancel() == requests.CancelAnswer(job_id=job.id, state=JobState.STOPPING)
     assert job.wait(60).state is JobState.CANCELLED
 
 
@@ -230,7 +268,9 @@ def test_output_of_several_ranks_is_labelled() -> None:
 def test_follow_from_an_offset() -> None:
     mock = MockTransport(lambda spec: Play(output=(Say(b"abc"), Say(b"def"))))
     job = Client(transport=mock).submit(["x"])
-    output = [(frame.offset, frame.data) for frame in job.follow({0: 4}) if isinstance(frame, models.OutputFrame)]
+    output = [
+        (frame.offset, frame.data) for frame in job.follow({0: 4}) if isinstance(frame, frames.OutputFrame)
+    ]
     assert output == [(4, b"ef")]
 
 

@@ -20,17 +20,29 @@ HEALTH = models.Health(status="ok", version="1")
 @pytest.mark.parametrize(
     ("url", "token", "env", "expected"),
     [
-        ("http://h:1/a", "arg", {"MGPU_URL": "http://other/", "MGPU_TOKEN": "env"}, Address("http://h:1/a/", "arg")),
+        (
+            "http://h:1/a",
+            "arg",
+            {"MGPU_URL": "http://other/", "MGPU_TOKEN": "env"},
+            Address("http://h:1/a/", "arg"),
+        ),
         (None, None, {"MGPU_URL": "https://h/base/", "MGPU_TOKEN": "env"}, Address("https://h/base/", "env")),
         (None, None, {"MGPU_URL": "http://127.0.0.1:7001"}, Address("http://127.0.0.1:7001/", "token-7001")),
         (None, None, {"MGPU_MASTER_PORT": "7001"}, Address("http://127.0.0.1:7001/x/", "token-7001")),
-        (None, None, {"MGPU_MASTER_HOST": "localhost", "MGPU_MASTER_PORT": "7001"}, Address("http://127.0.0.1:7001/x/", "token-7001")),
+        (
+            None,
+            None,
+            {"MGPU_MASTER_HOST": "localhost", "MGPU_MASTER_PORT": "7001"},
+            Address("http://127.0.0.1:7001/x/", "token-7001"),
+        ),
         (None, None, {"MGPU_MASTER_HOST": "far", "MGPU_TOKEN": "env"}, Address("http://far:8080/", "env")),
         (None, None, {}, Address("http://127.0.0.1:7002/", "token-7002")),
         (None, None, {"MGPU_TOKEN": "env"}, Address("http://127.0.0.1:7002/", "env")),
     ],
 )
-def test_order(state_dir: Path, url: str | None, token: str | None, env: dict[str, str], expected: Address) -> None:
+def test_order(
+    state_dir: Path, url: str | None, token: str | None, env: dict[str, str], expected: Address
+) -> None:
     publish(state_dir, "http://127.0.0.1:7001/x/", 7001, "token-7001", started_at=1)
     publish(state_dir, "http://127.0.0.1:7002/", 7002, "token-7002", started_at=2)
 
@@ -48,7 +60,9 @@ def test_order(state_dir: Path, url: str | None, token: str | None, env: dict[st
         ({"MGPU_URL": "http://h:port/"}, InvalidRequest, "bad-url"),
     ],
 )
-def test_nothing_found_is_one_sentence(state_dir: Path, env: dict[str, str], kind: type[MgpuError], code: str) -> None:
+def test_nothing_found_is_one_sentence(
+    state_dir: Path, env: dict[str, str], kind: type[MgpuError], code: str
+) -> None:
     with pytest.raises(kind) as caught:
         Client(env={"MGPU_STATE_DIR": str(state_dir), **env}).health()
 
@@ -59,7 +73,11 @@ def test_nothing_found_is_one_sentence(state_dir: Path, env: dict[str, str], kin
 def test_a_server_that_moved_is_found_again_and_keeps_the_token(scripted: Start, state_dir: Path) -> None:
     server = scripted(answer(200, HEALTH))
     publish(state_dir, server.url, server.port, "of the file")
-    env = {"MGPU_STATE_DIR": str(state_dir), "MGPU_URL": f"http://127.0.0.1:{free_port()}/", "MGPU_TOKEN": "of the kernel"}
+    env = {
+        "MGPU_STATE_DIR": str(state_dir),
+        "MGPU_URL": f"http://127.0.0.1:{free_port()}/",
+        "MGPU_TOKEN": "of the kernel",
+    }
     with Client(env=env, timeouts=QUICK) as client:
         assert client.health() == HEALTH
 
@@ -70,7 +88,9 @@ def test_a_token_that_is_refused_is_replaced_by_the_runtime_files(scripted: Star
     refused = answer(401, models.ErrorBody(code="bad-token", message="Log in."))
     server = scripted(refused, answer(200, HEALTH))
     publish(state_dir, server.url, server.port, "new")
-    with Client(env={"MGPU_STATE_DIR": str(state_dir), "MGPU_URL": server.url, "MGPU_TOKEN": "old"}, timeouts=QUICK) as client:
+    with Client(
+        env={"MGPU_STATE_DIR": str(state_dir), "MGPU_URL": server.url, "MGPU_TOKEN": "old"}, timeouts=QUICK
+    ) as client:
         assert client.health() == HEALTH
 
     assert [seen.headers["Authorization"] for seen in server.seen] == ["mgpu old", "mgpu new"]
@@ -84,7 +104,11 @@ def test_a_server_elsewhere_is_never_replaced_by_one_found_here(state_dir: Path,
     locator = Locator(url, None, env)
     locator.address()
 
-    assert (locator.look_again(), locator.renew_token(), locator.address().url) == (False, False, "http://cluster.example:8080/")
+    assert (locator.look_again(), locator.renew_token(), locator.address().url) == (
+        False,
+        False,
+        "http://cluster.example:8080/",
+    )
 
 
 def test_an_address_hides_its_token() -> None:

@@ -1,4 +1,6 @@
-"""What ranks displayed, in the midst of what they printed: found whole, in any pieces, and only with the right key."""
+"""What ranks displayed, in the midst of what they printed: found whole, in any pieces, and only with the
+right key.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,18 @@ def joined(pieces: list[str | Display]) -> list[str | Display]:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 10_000])
 def test_displays_are_found_in_any_pieces(size: int) -> None:
     splitter = Splitter()
-    pieces = [one for start in range(0, len(TEXT), size) for one in splitter.feed(TEXT[start : start + size], KEY)]
+    pieces = [
+        one for start in range(0, len(TEXT), size) for one in splitter.feed(TEXT[start : start + size], KEY)
+    ]
     assert joined([*pieces, *splitter.flush(KEY)]) == WHOLE
 
 
 @pytest.mark.parametrize("key", ["", "other"])
 def test_without_the_key_there_is_only_text(key: str) -> None:
     splitter = Splitter()
-    assert "".join(map(str, splitter.feed(TEXT, key))) == "before<Figure>\nbetween\ntwo\nafter\x1b[31mred\x1b[0m"
+    assert (
+        "".join(map(str, splitter.feed(TEXT, key))) == "before<Figure>\nbetween\ntwo\nafter\x1b[31mred\x1b[0m"
+    )
 
 
 def test_what_another_key_shows_within_is_text() -> None:
@@ -82,7 +88,10 @@ def test_a_sequence_that_never_ends_is_let_go(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_bytes_are_stripped_in_any_pieces(size: int) -> None:
     data, stripper = TEXT.encode(), Stripper()
-    out = b"".join(stripper.feed(data[start : start + size]) for start in range(0, len(data), size)) + stripper.flush()
+    out = (
+        b"".join(stripper.feed(data[start : start + size]) for start in range(0, len(data), size))
+        + stripper.flush()
+    )
     assert out.decode() == "before<Figure>\nbetween\ntwo\nafter\x1b[31mred\x1b[0m" == without_displays(TEXT)
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.folders import PIECE_BYTES, check_folder
-from mgpu_jupyter.client.folder import read_folder
-from mgpu_jupyter.client.ignore import Ignore
+from mgpu_jupyter.client.folder import Ignore, read_folder
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,9 @@ from mgpu_jupyter.client.ignore import Ignore
         (["!.git/"], ".git", True, False),
     ],
 )
-def test_patterns_are_those_of_gitignore(lines: list[str], path: str, is_directory: bool, is_out: bool) -> None:
+def test_patterns_are_those_of_gitignore(
+    lines: list[str], path: str, is_directory: bool, is_out: bool
+) -> None:
     assert Ignore(lines).leaves_out(path, is_directory=is_directory) is is_out
 
 
@@ -72,7 +73,10 @@ def test_what_cannot_travel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_folder(tmp_path / "nothing")
     (tmp_path / "small").write_bytes(b"x" * 10)
     (tmp_path / "huge").write_bytes(b"x" * 3 * 1024 * 1024)
-    with pytest.raises(InvalidRequest, match=r"has 3 MiB, over the limit of 1 MiB; the biggest are huge \(3 MiB\), small \(0 MiB\)"):
+    with pytest.raises(
+        InvalidRequest,
+        match=r"has 3 MiB, over the limit of 1 MiB; the biggest are huge \(3 MiB\), small \(10 B\)",
+    ):
         read_folder(tmp_path, 1024 * 1024)
     monkeypatch.setenv("MGPU_SYNC_LIMIT", "2")
     with pytest.raises(InvalidRequest, match="over the limit of 2 MiB"):
@@ -90,7 +94,9 @@ def test_what_cannot_travel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_folder(tmp_path)
 
 
-def test_a_file_that_vanishes_while_it_is_read_gives_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_vanishes_while_it_is_read_gives_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
     lstat = os.lstat

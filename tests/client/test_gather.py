@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import contextlib
 import io
 import threading
-import time
 
+import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
@@ -16,7 +18,9 @@ from mgpu_jupyter.client.client import new_key
 from mgpu_jupyter.client.front import TextBar
 from mgpu_jupyter.client.gather import Gathered, JobsFailed, Tally, gather, gather_async
 from mgpu_jupyter.client.mock import MockTransport, Play, Say
-from mgpu_jupyter.client.sweep_table import value_of
+from mgpu_jupyter.client.sweep_table import SweepTable, value_of
+from mgpu_jupyter.client.transport import Request, Stream
+from mgpu_jupyter.client.websocket import ConnectionLost
 from mgpu_jupyter.model.job import JobSpec
 
 Captured = pytest.CaptureFixture[str]
@@ -27,7 +31,11 @@ def a_client(mock: MockTransport) -> Client:
 
 
 def by_name(spec: JobSpec) -> Play:
-    return Play(exit_code=3 if "bad" in spec.name else 0, hold="held" in spec.name, output=(Say(f"hello {spec.name}\n".encode()),))
+    return Play(
+        exit_code=3 if "bad" in spec.name else 0,
+        hold="held" in spec.name,
+        output=(Say(f"hello {spec.name}\n".encode()),),
+    )
 
 
 def test_jobs_come_back_in_their_order_and_failures_are_named(capsys: Captured) -> None:
@@ -68,21 +76,84 @@ def test_what_cannot_be_gathered(given: list[Job], text: str) -> None:
         gather(given)
 
 
-def test_a_limit_and_an_interrupt_leave_the_jobs(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    mock = MockTransport(by_name)
+def test_a_limit_and_an_interrupt_leave_the_jobs(capsys: Captured) -> None:
+    pressed: list[str] = []
+
+    def on_hold() -> None:
+        pressed.append("")
+        if len(pressed) == 2:
+            _thread.interrupt_main()
+
+    mock = MockTransport(by_name, on_hold=on_hold)
     client = a_client(mock)
     held = [client.submit("x", name="held"), client.submit("x", name="done")]
     with pytest.raises(TimeoutError, match=r"1 of 2 jobs are not over after 0\.05 s; they go on\."):
         gather(held, timeout=0.05, bar=False)
 
-    def interrupt(_seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", interrupt)
-    with pytest.raises(KeyboardInterrupt, match=r"Left 1 job running; they go on\. `mgpu_cancel MOCK0000` ends them\."):
+    with pytest.raises(
+        KeyboardInterrupt, match=r"Left 1 job running; they go on\. `mgpu_cancel MOCK0000` ends them\."
+    ):
         gather(held)
     assert "Left 1 job running" in capsys.readouterr().err
     assert not mock.jobs["MOCK0000"].cancelled.is_set()
+
+
+def test_many_are_waited_for_by_one_request() -> None:
+    mock = MockTransport(by_name)
+    client = a_client(mock)
+    array = client.submit("x", array="1-40")
+    one = client.submit("x", name="bad")
+    before = len(mock.requests)
+
+    assert client.wait([array, one], timeout=30) == [*array.jobs, one]
+    assert [(job.state, job.exit_code, repr(job)) for job in (array.jobs[0], one)] == [
+        ("completed", 0, f"<Job {array.jobs[0].id} completed>"),
+        ("failed", 3, f"<Job {one.id} failed>"),
+    ]
+    assert [(request.method, request.path) for request in mock.requests[before:]] == [("POST", "jobs/wait")]
+    assert client.wait([one]) == [one]
+    assert len(mock.requests) == before + 1
+    assert Gathered([*array.jobs, one]).table().rows[-1] == (one.id, "bad", "failed", "1.0 s", "3")
+    assert mock.requests[-1].query["ids"].count(",") == 40
+
+
+def test_a_wait_goes_on_across_a_broken_connection_with_what_is_left() -> None:
+    class Broken(MockTransport):
+        is_broken = True
+
+        def open(self, request: Request) -> Stream:
+            stream = super().open(request)
+            if not self.is_broken:
+                return stream
+            self.is_broken = False
+            first = stream.read(1.0)
+            stream.close()
+            return _Cut(first)
+
+    mock = Broken(by_name)
+    client = Client(transport=mock, timeouts=Timeouts(backoff_base_s=0.01))
+    held, done = client.submit("x", name="held"), client.submit("x", name="done")
+    threading.Timer(0.05, mock.jobs[held.id].cancelled.set).start()
+    client.wait([held, done])
+    asked = [
+        msgspec.json.decode(one.body or b"")["job_ids"] for one in mock.requests if one.path == "jobs/wait"
+    ]
+    assert (asked, held.state) == ([[held.id, done.id], [held.id]], "cancelled")
+
+
+class _Cut:
+    status = 200
+
+    def __init__(self, data: bytes) -> None:
+        self._data = [data]
+
+    def read(self, timeout_s: float) -> bytes:
+        if not self._data:
+            raise ConnectionLost("no-answer", "It broke.")
+        return self._data.pop()
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def test_awaiting_lets_others_work() -> None:
@@ -117,7 +188,10 @@ def test_giving_up_on_a_job_ends_no_job_and_no_program() -> None:
 
     asyncio.run(main())
     assert not mock.jobs["MOCK0000"].cancelled.is_set()
-    assert [thread.daemon for thread in threading.enumerate() if thread.name.startswith("mgpu-await")] in ([], [True])
+    assert [thread.daemon for thread in threading.enumerate() if thread.name.startswith("mgpu-await")] in (
+        [],
+        [True],
+    )
     mock.jobs["MOCK0000"].cancelled.set()
 
 
@@ -159,7 +233,15 @@ def test_a_sweep_is_a_table() -> None:
     array = client.submit(["t", "{lr}"], sweep=["lr=0.1,0.01", "kind=a,b%2"])
     assert isinstance(array, JobArray)
     table = array.wait().table()
-    first = {"lr": 0.1, "kind": "a", "job": "MOCK0000", "state": "completed", "seconds": 2.0, "exit_code": 0, "last line": "loss 0.5"}
+    first = {
+        "lr": 0.1,
+        "kind": "a",
+        "job": "MOCK0000",
+        "state": "completed",
+        "seconds": 2.0,
+        "exit_code": 0,
+        "last line": "loss 0.5",
+    }
     assert (table[0], len(table), [row["kind"] for row in table]) == (first, 4, ["a", "b", "a", "b"])
     assert repr(table).splitlines()[:3] == [
         "4 of 4 completed",
@@ -190,7 +272,41 @@ def test_attached_as_text(capsys: Captured) -> None:
     assert isinstance(front.now(), front.TextFront)
     assert one.attach() is one
     out, err = capsys.readouterr()
-    assert (out, err.splitlines()) == ("[0] a\n[1] b\n", ["[0] c", f"Done in 1.0 s on node-1, node-2, 2 simulated GPUs, exit 0 · {one.id}"])
+    assert (out, err.splitlines()) == (
+        "[0] a\n[1] b\n",
+        ["[0] c", f"Done in 1.0 s on node-1, node-2, 2 simulated GPUs, exit 0 · {one.id}"],
+    )
     one.attach(rank=0)
     assert capsys.readouterr().out == "a\n"
     assert len(new_key()) == 32
+
+
+def test_an_array_without_values_is_told_by_its_indices() -> None:
+    client = a_client(MockTransport(by_name))
+    array = client.submit("x", array="3,5", name="one")
+    assert isinstance(array, JobArray)
+    gather(array.jobs, bar=False)
+    assert SweepTable(array.jobs).to_dicts() == [
+        {
+            "index": index,
+            "job": str(job.id),
+            "state": "completed",
+            "seconds": 1.0,
+            "exit_code": 0,
+            "last line": "hello one",
+        }
+        for index, job in zip((3, 5), array.jobs, strict=True)
+    ]
+
+
+def test_who_leaves_a_job_that_is_shown_is_told_how_to_come_back(capsys: Captured) -> None:
+    class Leaving(io.StringIO):
+        def write(self, text: str) -> int:
+            raise KeyboardInterrupt
+
+    job = a_client(MockTransport(by_name)).submit("x", name="one")
+    with contextlib.redirect_stdout(Leaving()), pytest.raises(KeyboardInterrupt):
+        job.attach()
+    assert capsys.readouterr().err == (
+        f"Left {job.id}; it goes on. `mgpu attach {job.id}` shows it again, `mgpu_cancel {job.id}` ends it.\n"
+    )

@@ -1,4 +1,6 @@
-"""The client against a real HTTP server: keep-alive, retries with the same key, errors, streams that break."""
+"""The client against a real HTTP server: keep-alive, retries with the same key, errors, streams that
+break.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,15 @@ from mgpu_agent.protocol.errors import (
     Unavailable,
 )
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import models, requests
+from mgpu_jupyter.api.frames import EndFrame, JobFrame, OutputFrame, PingFrame
 from mgpu_jupyter.client import Client, Job, Timeouts, call
 from mgpu_jupyter.model.job import JobSpec, JobState
 from tests.client.conftest import QUICK, Scripted, answer, drop, frames, free_port
 
 Start = Callable[..., Scripted]
 HEALTH = models.Health(status="ok", version="1")
-SUBMITTED = models.Submitted(job_id=JobId("AAAA1111"), state=JobState.QUEUED)
+SUBMITTED = requests.Submitted(job_id=JobId("AAAA1111"), state=JobState.QUEUED)
 SPEC = JobSpec(command=("true",))
 
 
@@ -50,11 +53,11 @@ def a_view(state: JobState = JobState.RUNNING, **changes: object) -> models.Job:
     return msgspec.structs.replace(view, **changes)
 
 
-def out(data: bytes, offset: int, rank: int = 0) -> models.OutputFrame:
-    return models.OutputFrame(rank=rank, stream="stdout", offset=offset, data=data)
+def out(data: bytes, offset: int, rank: int = 0) -> OutputFrame:
+    return OutputFrame(rank=rank, stream="stdout", offset=offset, data=data)
 
 
-END = models.EndFrame(job=a_view(JobState.COMPLETED))
+END = EndFrame(job=a_view(JobState.COMPLETED))
 
 
 def test_requests_share_one_connection_and_carry_the_token(scripted: Start) -> None:
@@ -66,6 +69,16 @@ def test_requests_share_one_connection_and_carry_the_token(scripted: Start) -> N
     assert [(seen.method, seen.path, seen.headers["Authorization"]) for seen in server.seen] == [
         ("GET", "/mgpu/api/v1/health", "mgpu secret")
     ] * 3
+
+
+def test_a_closed_client_lets_go_of_its_connection_and_opens_another(scripted: Start) -> None:
+    server = scripted(answer(200, HEALTH))
+    client = Client(server.url, "secret", timeouts=QUICK)
+    client.health()
+    client.close()
+    assert client.health() == HEALTH
+    client.close()
+    assert len({seen.peer for seen in server.seen}) == 2
 
 
 def test_a_base_path_is_kept(scripted: Start) -> None:
@@ -92,7 +105,10 @@ def test_threads_do_not_mix_their_answers(scripted: Start) -> None:
     server = scripted(answer(200, HEALTH))
     results: list[models.Health] = []
     with Client(server.url, "t", timeouts=QUICK) as client:
-        threads = [threading.Thread(target=lambda: results.extend(client.health() for _ in range(20))) for _ in range(4)]
+        threads = [
+            threading.Thread(target=lambda: results.extend(client.health() for _ in range(20)))
+            for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -104,7 +120,9 @@ def test_threads_do_not_mix_their_answers(scripted: Start) -> None:
 
 def test_a_submit_is_sent_again_with_the_same_key(scripted: Start) -> None:
     """Connection lost, then 503: three requests, one key, one job."""
-    server = scripted(drop, answer(503, models.ErrorBody(code="starting", message="Wait.")), answer(201, SUBMITTED))
+    server = scripted(
+        drop, answer(503, models.ErrorBody(code="starting", message="Wait.")), answer(201, SUBMITTED)
+    )
     with Client(server.url, "t", timeouts=QUICK) as client:
         job = client.submit_spec(SPEC)
 
@@ -118,7 +136,9 @@ def test_a_submit_is_sent_again_with_the_same_key(scripted: Start) -> None:
 TOO_MANY = models.ErrorBody(code="too-many-requests", message="That is too much at once: try again in 2 s.")
 
 
-def test_a_sweep_that_is_too_fast_is_slowed_and_not_failed(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_is_too_fast_is_slowed_and_not_failed(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server's own time is waited for, longer than a lost server would be; the key stays."""
     pauses: list[float] = []
     monkeypatch.setattr(call.time, "sleep", pauses.append)
@@ -126,17 +146,26 @@ def test_a_sweep_that_is_too_fast_is_slowed_and_not_failed(scripted: Start, monk
     with Client(server.url, "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0.001)) as client:
         job = client.submit_spec(SPEC)
 
-    assert (job.id, len({seen.headers["Idempotency-Key"] for seen in server.seen}), len(server.seen)) == ("AAAA1111", 1, 6)
+    assert (job.id, len({seen.headers["Idempotency-Key"] for seen in server.seen}), len(server.seen)) == (
+        "AAAA1111",
+        1,
+        6,
+    )
     assert [2.0 <= pause <= 2.4 for pause in pauses] == [True] * 5
 
 
 @pytest.mark.parametrize("after", ["0", "-5", "nan", "1e9", "Mon, 01 Jan 2035 00:00:00 GMT", "9" * 40])
-def test_a_server_that_wants_an_odd_time_is_given_up_in_time(scripted: Start, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+def test_a_server_that_wants_an_odd_time_is_given_up_in_time(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(call.time, "sleep", pauses.append)
     server = scripted(answer(429, TOO_MANY, Retry_After=after))
     timeouts = msgspec.structs.replace(QUICK, retry_s=0.05, slowed_s=10.0)
-    with Client(server.url, "t", timeouts=timeouts) as client, pytest.raises(Unavailable, match="too much at once"):
+    with (
+        Client(server.url, "t", timeouts=timeouts) as client,
+        pytest.raises(Unavailable, match="too much at once"),
+    ):
         client.health()
 
     assert max(pauses) <= timeouts.backoff_cap_s
@@ -153,7 +182,9 @@ def test_two_submits_have_two_keys(scripted: Start) -> None:
 
 def test_retries_end_with_the_named_time(scripted: Start) -> None:
     told: list[str] = []
-    client = Client(f"http://127.0.0.1:{free_port()}/", "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0.2))
+    client = Client(
+        f"http://127.0.0.1:{free_port()}/", "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0.2)
+    )
     client.caller.on_trouble = told.append
     with pytest.raises(Unavailable, match="connection refused") as caught:
         client.health()
@@ -177,8 +208,13 @@ def test_retries_end_with_the_named_time(scripted: Start) -> None:
     ],
 )
 def test_errors_keep_their_code_and_words(scripted: Start, status: int, kind: type[MgpuError]) -> None:
-    server = scripted(answer(status, models.ErrorBody(code="some-code", message="Do this.", details={"field": "gpus"})))
-    with Client(server.url, "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0)) as client, pytest.raises(MgpuError) as caught:
+    server = scripted(
+        answer(status, models.ErrorBody(code="some-code", message="Do this.", details={"field": "gpus"}))
+    )
+    with (
+        Client(server.url, "t", timeouts=msgspec.structs.replace(QUICK, retry_s=0)) as client,
+        pytest.raises(MgpuError) as caught,
+    ):
         client.health()
 
     assert (type(caught.value), caught.value.code, caught.value.message, caught.value.details) == (
@@ -190,9 +226,12 @@ def test_errors_keep_their_code_and_words(scripted: Start, status: int, kind: ty
 
 
 @pytest.mark.parametrize(
-    ("status", "kind", "code"), [(404, NotFound, "no-mgpu"), (302, Unauthorised, "login-needed"), (500, EngineError, "http-error")]
+    ("status", "kind", "code"),
+    [(404, NotFound, "no-mgpu"), (302, Unauthorised, "login-needed"), (500, EngineError, "http-error")],
 )
-def test_errors_without_our_body_still_say_what_to_do(scripted: Start, status: int, kind: type[MgpuError], code: str) -> None:
+def test_errors_without_our_body_still_say_what_to_do(
+    scripted: Start, status: int, kind: type[MgpuError], code: str
+) -> None:
     server = scripted(answer(status, b"<html>nothing here</html>"))
     with Client(server.url, "t", timeouts=QUICK) as client, pytest.raises(kind) as caught:
         client.health()
@@ -208,7 +247,13 @@ def test_an_answer_of_another_shape_is_a_protocol_error(scripted: Start) -> None
 
 
 def test_follow_hands_out_every_frame(scripted: Start) -> None:
-    sent = [models.JobFrame(seq=1, job=a_view()), out(b"hel", 0), models.PingFrame(), out("lö\n".encode(), 3), END]
+    sent = [
+        JobFrame(seq=1, job=a_view()),
+        out(b"hel", 0),
+        PingFrame(),
+        out("lö\n".encode(), 3),
+        END,
+    ]
     server = scripted(frames(*sent))
     with Client(server.url, "t", timeouts=QUICK) as client:
         job = Job(client.caller, "AAAA1111")
@@ -220,7 +265,9 @@ def test_follow_hands_out_every_frame(scripted: Start) -> None:
 
 
 def test_follow_goes_on_with_the_next_byte_after_a_break(scripted: Start) -> None:
-    """Torn in a chunk, refused by a starting server, ended in order by a stopping one: the reader sees one stream."""
+    """Torn in a chunk, refused by a starting server, ended in order by a stopping one: the reader sees one
+    stream.
+    """
     server = scripted(
         frames(out(b"one\n", 0), out(b"uno\n", 0, rank=1), finish=False, tear=b'{"type":"out'),
         answer(503, models.ErrorBody(code="starting", message="Wait.")),
@@ -230,7 +277,13 @@ def test_follow_goes_on_with_the_next_byte_after_a_break(scripted: Start) -> Non
     )
     with Client(server.url, "t", timeouts=QUICK) as client:
         follow = Job(client.caller, "AAAA1111").follow()
-        assert list(follow) == [out(b"one\n", 0), out(b"uno\n", 0, rank=1), out(b"two\n", 4), out(b"three\n", 8), END]
+        assert list(follow) == [
+            out(b"one\n", 0),
+            out(b"uno\n", 0, rank=1),
+            out(b"two\n", 4),
+            out(b"three\n", 8),
+            END,
+        ]
 
     at_4, at_8 = (f"&offsets=0%3A{offset}%2C1%3A4&attempt=1" for offset in (4, 8))
     starts = [seen.path.partition("follow=1")[2] for seen in server.seen]
@@ -254,7 +307,9 @@ def test_follow_survives_a_server_that_is_gone_for_a_while(scripted: Start) -> N
         received = [next(follow)]
         first.stop()
         started: list[Scripted] = []
-        later = threading.Timer(0.1, lambda: started.append(scripted(frames(out(b"two\n", 4), END), port=first.port)))
+        later = threading.Timer(
+            0.1, lambda: started.append(scripted(frames(out(b"two\n", 4), END), port=first.port))
+        )
         later.start()
         received += list(follow)
         later.join()
@@ -265,7 +320,10 @@ def test_follow_survives_a_server_that_is_gone_for_a_while(scripted: Start) -> N
 
 def test_follow_gives_up_after_the_named_time(scripted: Start) -> None:
     server = scripted(drop)
-    with Client(server.url, "t", timeouts=msgspec.structs.replace(QUICK, resume_s=0.02)) as client, pytest.raises(Unavailable):
+    with (
+        Client(server.url, "t", timeouts=msgspec.structs.replace(QUICK, resume_s=0.02)) as client,
+        pytest.raises(Unavailable),
+    ):
         list(Job(client.caller, "AAAA1111").follow())
 
 
@@ -294,7 +352,11 @@ def test_wait_sees_the_end_and_times_out(scripted: Start) -> None:
 
     waiting = threading.Event()
     silent = scripted(answer(200, a_view()), lambda handler: waiting.wait(5) and drop(handler))
-    with Client(silent.url, "t", timeouts=Timeouts(stream_idle_s=0.02, request_s=0.05, backoff_base_s=0.001, retry_s=0.1)) as client:
+    with Client(
+        silent.url,
+        "t",
+        timeouts=Timeouts(stream_idle_s=0.02, request_s=0.05, backoff_base_s=0.001, retry_s=0.1),
+    ) as client:
         with pytest.raises(TimeoutError, match="it goes on"):
             Job(client.caller, "AAAA1111").wait(0.1)
         waiting.set()
@@ -305,4 +367,6 @@ def test_output_is_read_page_by_page(scripted: Start) -> None:
     with Client(server.url, "t", timeouts=QUICK) as client:
         assert Job(client.caller, "AAAA1111").output(rank=2) == "café\n"
 
-    assert [seen.path.partition("?")[2] for seen in server.seen] == [f"rank=2&offset={offset}&limit=4194304" for offset in (0, 4, 6)]
+    assert [seen.path.partition("?")[2] for seen in server.seen] == [
+        f"rank=2&offset={offset}&limit=4194304" for offset in (0, 4, 6)
+    ]

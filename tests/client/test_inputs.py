@@ -8,7 +8,7 @@ import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.api.variables import NodePython, PythonAnswers
+from mgpu_jupyter.api.files import NodePython, PythonAnswers
 from mgpu_jupyter.client.call import Caller
 from mgpu_jupyter.client.flags import BY_DEST
 from mgpu_jupyter.client.here import Here
@@ -22,7 +22,9 @@ class Told:
     """A server that answers one question, about the Pythons of its nodes."""
 
     def __init__(self, **versions: str) -> None:
-        self._answer = PythonAnswers(nodes=tuple(NodePython(node=NodeId(n), path="/py", version=v) for n, v in versions.items()))
+        self._answer = PythonAnswers(
+            nodes=tuple(NodePython(node=NodeId(n), path="/py", version=v) for n, v in versions.items())
+        )
 
     def call(self, *_: Any) -> PythonAnswers:
         return self._answer
@@ -43,7 +45,9 @@ def test_nodes_with_another_minor_version_are_left_out_and_named() -> None:
 def test_a_request_that_no_node_could_read_is_refused() -> None:
     named = JobSpec(script="c = a", outputs=("c",), kernel_python_version="3.11", nodelist=("n1", "n2"))
     for spec, versions in ((SPEC, {"n1": "3.9"}), (named, {"n1": "3.11", "n2": "3.9", "n3": "3.11"})):
-        with pytest.raises(InvalidRequest, match=r"This notebook has Python 3\.11.*do not reach n\d \(Python 3\.9, /py\)") as error:
+        with pytest.raises(
+            InvalidRequest, match=r"This notebook has Python 3\.11.*do not reach n\d \(Python 3\.9, /py\)"
+        ) as error:
             asked(spec, **versions)
         assert error.value.code == "other-python"
 
@@ -76,7 +80,7 @@ def test_names_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         looked_up(["c"], {})
     assert limit_bytes() == 2 * 1024**3
     monkeypatch.setenv("MGPU_VALUES_LIMIT", "1")
-    with pytest.raises(InvalidRequest, match=r"`a` has 2\.1 MB, and 1\.0 MB may travel in all"):
+    with pytest.raises(InvalidRequest, match=r"`a` has 2 MiB, and 1 MiB may travel in all"):
         packed({"a": bytes(2 << 20)})
     monkeypatch.setenv("MGPU_VALUES_LIMIT", "much")
     with pytest.raises(InvalidRequest, match="is no number of MiB"):

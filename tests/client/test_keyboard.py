@@ -1,4 +1,6 @@
-"""Stdin as a source of input: a file goes from where it was handed over, once more from there after a break, and nothing is lost."""
+"""Stdin as a source of input: a file goes from where it was handed over, once more from there after a break,
+and nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,17 @@ def descriptor(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("begun", [0, 1, 7])
-def test_a_file_is_read_from_where_it_stands_to_its_end_and_again_from_there(descriptor: int, begun: int) -> None:
+def test_a_file_is_read_from_where_it_stands_to_its_end_and_again_from_there(
+    descriptor: int, begun: int
+) -> None:
     os.read(descriptor, begun)  # by whoever had it before
     source = Stdin(descriptor)
-    assert [source.read(100) for _ in range(4)] == [CONTENT[begun:][:100], CONTENT[begun:][100:200], CONTENT[begun:][200:], b""]
+    assert [source.read(100) for _ in range(4)] == [
+        CONTENT[begun:][:100],
+        CONTENT[begun:][100:200],
+        CONTENT[begun:][200:],
+        b"",
+    ]
     assert source.rewind()
     assert source.read(1000) == CONTENT[begun:]
 
@@ -63,7 +72,9 @@ def test_without_any_stdin_there_is_just_nothing() -> None:
         (b"~", None, False),
     ],
 )
-def test_an_escape_counts_at_the_beginning_of_a_line_alone(typed: bytes, passed_on: bytes | None, is_left: bool) -> None:
+def test_an_escape_counts_at_the_beginning_of_a_line_alone(
+    typed: bytes, passed_on: bytes | None, is_left: bool
+) -> None:
     reading, writing = os.pipe()
     os.write(writing, typed)
     os.close(writing)

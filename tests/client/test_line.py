@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.client.line import read_line, split_line, split_words, variables
 
-NAMESPACE: dict[str, object] = {"n": 2, "lr": 0.1, "path": Path("/data/a b"), "text": "two words", "i": 7, "files": ["a"], "_": "history"}
+NAMESPACE: dict[str, object] = {
+    "n": 2,
+    "lr": 0.1,
+    "path": Path("/data/a b"),
+    "text": "two words",
+    "i": 7,
+    "files": ["a"],
+    "_": "history",
+}
 ENVIRON = {"HOME": "/home/me", "n": "env", "CUDA_VISIBLE_DEVICES": "5", "MGPU_TOKEN": "secret", "RANK": "9"}
 
 
@@ -29,12 +37,18 @@ def evaluate(expression: str) -> str | None:
     [
         ("--gpus 2 -- bash -c 'exit 3'", ["--gpus", "2", "--", "bash", "-c", "exit 3"]),
         ("--gpus $n -- t.py --lr ${lr}x", ["--gpus", "2", "--", "t.py", "--lr", "0.1x"]),
-        ("-- cat $path \"$text\"", ["--", "cat", "/data/a b", "two words"]),
+        ('-- cat $path "$text"', ["--", "cat", "/data/a b", "two words"]),
         ("-- echo $HOME", ["--", "echo", "/home/me"]),
         ("-- echo $NOTHING", ["--", "echo", "$NOTHING"]),
         ("-- echo '$HOME' \\$HOME \"\\$HOME\"", ["--", "echo", "$HOME", "$HOME", "$HOME"]),
-        ("-- bash -c 'for i in 1 2; do echo $i; done'", ["--", "bash", "-c", "for i in 1 2; do echo $i; done"]),
-        ("-- \"echo $CUDA_VISIBLE_DEVICES $MGPU_TOKEN $RANK\"", ["--", "echo $CUDA_VISIBLE_DEVICES $MGPU_TOKEN $RANK"]),
+        (
+            "-- bash -c 'for i in 1 2; do echo $i; done'",
+            ["--", "bash", "-c", "for i in 1 2; do echo $i; done"],
+        ),
+        (
+            '-- "echo $CUDA_VISIBLE_DEVICES $MGPU_TOKEN $RANK"',
+            ["--", "echo $CUDA_VISIBLE_DEVICES $MGPU_TOKEN $RANK"],
+        ),
         ("-- echo $files $_ $ $1", ["--", "echo", "$files", "$_", "$", "$1"]),
         ("--gpus {n * 2} --name run-{i}", ["--gpus", "4", "--name", "run-7"]),
         ("--name {nothing} --name '{n}'", ["--name", "{nothing}", "--name", "{n}"]),
@@ -42,7 +56,7 @@ def evaluate(expression: str) -> str | None:
         ("", []),
         ("a '' \"\"", ["a", "", ""]),
     ],
-)  # fmt: skip
+)
 def test_words(line: str, words: list[str]) -> None:
     assert split_line(line, variables(NAMESPACE, ENVIRON), evaluate) == words
 
@@ -79,7 +93,10 @@ def test_a_command_is_its_words_unless_it_needs_a_shell(line: str, command: list
 def test_a_value_is_one_word_of_the_shell_there_too(written: str) -> None:
     for value in ("two words", "it's", 'a "b"', "$HOME `x` $(y)", "a\\b\\", "; rm -r x", "*"):
         command = read_line(f"-- printf %s {written} | cat", variables({"v": value}, {})).command(1)
-        assert subprocess.run(["bash", "-c", command[2]], check=True, capture_output=True, text=True).stdout == value
+        assert (
+            subprocess.run(["bash", "-c", command[2]], check=True, capture_output=True, text=True).stdout
+            == value
+        )
 
 
 @pytest.mark.parametrize("line", ["echo 'a", 'echo "a', "echo a\\"])

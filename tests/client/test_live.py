@@ -9,15 +9,25 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter import Client
-from mgpu_jupyter.api import live, models
+from mgpu_jupyter.api import frames, models
 from mgpu_jupyter.client import live_view
 from mgpu_jupyter.client.live import mirror_of
-from mgpu_jupyter.client.live_view import Changes, LiveState, Model, View
+from mgpu_jupyter.client.live_view import Changes, LiveState, Model, View, WaitingNow
 from mgpu_jupyter.client.mock import MockTransport, a_node, lost
 from mgpu_jupyter.model.job import JobState
 
 CLUSTER = models.Cluster(
-    name="lab", user="ann", admin=False, nodes=1, nodes_online=1, gpus=4, gpus_free=4, simulated=True, jobs={}, notice="", seq=10
+    name="lab",
+    user="ann",
+    admin=False,
+    nodes=1,
+    nodes_online=1,
+    gpus=4,
+    gpus_free=4,
+    simulated=True,
+    jobs={},
+    notice="",
+    seq=10,
 )
 
 
@@ -51,37 +61,57 @@ def model() -> Model:
 
 def test_a_view_stays_as_it_was(model: Model) -> None:
     before = model.view(LiveState.LIVE)
-    model.take(models.JobFrame(seq=11, job=a_job(2, seq=11)))
-    model.take(models.NodeFrame(seq=12, node=a_node("n2")))
-    model.take(live.SamplesFrame(at=1.0, nodes={"n1": live.NodeReading(cpu=7, gpus={"1": (50, 1024, 60, 200)})}))
-    model.take(live.QueueFrame(version=9, inserted=((0, (JobId("JOB00002"),)),), reasons={"1": live.Why("busy", "Waits.")}))
+    model.take(frames.JobFrame(seq=11, job=a_job(2, seq=11)))
+    model.take(frames.NodeFrame(seq=12, node=a_node("n2")))
+    model.take(
+        frames.SamplesFrame(at=1.0, nodes={"n1": frames.NodeReading(cpu=7, gpus={"1": (50, 1024, 60, 200)})})
+    )
+    model.take(
+        frames.QueueFrame(
+            version=9, inserted=((0, (JobId("JOB00002"),)),), reasons={"1": frames.Why("busy", "Waits.")}
+        )
+    )
     after = model.view(LiveState.LIVE)
 
-    assert (set(before.jobs), set(before.nodes), before.queue, before.reading("n1").cpu) == ({"JOB00001"}, {"n1"}, (), None)
-    assert (set(after.jobs), set(after.nodes), after.queue) == ({"JOB00001", "JOB00002"}, {"n1", "n2"}, ("JOB00002",))
-    assert after.reading("n1") == live.NodeReading(cpu=7, gpus={"0": (None,) * 4, "1": (50, 1024, 60, 200)})
-    assert [(gpu.utilisation_percent, gpu.memory_used_bytes) for gpu in after.gpus("n1")] == [(None, None), (50, 1 << 30)]
+    assert (set(before.jobs), set(before.nodes), before.queue, before.reading("n1").cpu) == (
+        {"JOB00001"},
+        {"n1"},
+        (),
+        None,
+    )
+    assert (set(after.jobs), set(after.nodes), after.queue) == (
+        {"JOB00001", "JOB00002"},
+        {"n1", "n2"},
+        ("JOB00002",),
+    )
+    assert after.reading("n1") == frames.NodeReading(cpu=7, gpus={"0": (None,) * 4, "1": (50, 1024, 60, 200)})
+    assert [(gpu.utilisation_percent, gpu.memory_used_bytes) for gpu in after.gpus("n1")] == [
+        (None, None),
+        (50, 1 << 30),
+    ]
     assert (after.version - before.version, model.seq, model.queue_version) == (1, 12, 9)
-    assert (after.gpus("none"), after.reading("none")) == ((), live.NodeReading())
+    assert (after.gpus("none"), after.reading("none")) == ((), frames.NodeReading())
     with pytest.raises(TypeError):
         after.jobs["X"] = a_job()  # type: ignore[index]
 
 
 def test_changes_are_told_once(model: Model) -> None:
-    model.take(models.JobFrame(seq=11, job=a_job(2, seq=11)))
-    model.take(models.PingFrame())
-    model.take(live.GoneFrame(seq=12, nodes=("n1",), jobs=(JobId("JOB00001"),)))
+    model.take(frames.JobFrame(seq=11, job=a_job(2, seq=11)))
+    model.take(frames.PingFrame())
+    model.take(frames.GoneFrame(seq=12, nodes=("n1",), jobs=(JobId("JOB00001"),)))
 
     assert model.take_changes() == Changes(jobs=frozenset(("JOB00001", "JOB00002")), nodes=frozenset(("n1",)))
     assert not model.take_changes()
     assert set(model.view(LiveState.LIVE).jobs) == {"JOB00002"}
     assert bool(Changes(queue=True) | Changes(state=True))
-    assert (Changes(queue=True) | Changes(jobs=frozenset(("A",)))) == Changes(jobs=frozenset(("A",)), queue=True)
+    assert (Changes(queue=True) | Changes(jobs=frozenset(("A",)))) == Changes(
+        jobs=frozenset(("A",)), queue=True
+    )
 
 
 def test_an_older_version_of_a_job_changes_nothing(model: Model) -> None:
-    model.take(models.JobFrame(seq=20, job=a_job(1, JobState.RUNNING, seq=20)))
-    model.take(models.JobFrame(seq=15, job=a_job(1, JobState.STARTING, seq=15)))
+    model.take(frames.JobFrame(seq=20, job=a_job(1, JobState.RUNNING, seq=20)))
+    model.take(frames.JobFrame(seq=15, job=a_job(1, JobState.STARTING, seq=15)))
 
     assert model.view(LiveState.LIVE).jobs[JobId("JOB00001")].state is JobState.RUNNING
 
@@ -89,13 +119,13 @@ def test_an_older_version_of_a_job_changes_nothing(model: Model) -> None:
 def test_only_so_many_ended_jobs_are_kept(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_view, "ENDED_KEPT", 3)
     for number in range(2, 8):
-        model.take(models.JobFrame(seq=number, job=a_job(number, JobState.COMPLETED, seq=number)))
+        model.take(frames.JobFrame(seq=number, job=a_job(number, JobState.COMPLETED, seq=number)))
 
     assert set(model.view(LiveState.LIVE).jobs) == {"JOB00001", "JOB00005", "JOB00006", "JOB00007"}
 
 
 def test_a_new_snapshot_forgets_what_is_not_in_it_and_keeps_what_was_seen_to_end(model: Model) -> None:
-    model.take(models.JobFrame(seq=11, job=a_job(2, JobState.COMPLETED, seq=11)))
+    model.take(frames.JobFrame(seq=11, job=a_job(2, JobState.COMPLETED, seq=11)))
     model.begin(replace(CLUSTER, seq=50), [a_node("n9")], [a_job(3)])
     view = model.view(LiveState.LIVE)
 
@@ -151,3 +181,21 @@ def test_a_reader_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureF
         assert other.wait(20.0) is not None
 
     assert "a reader of live figures failed" in caplog.text
+
+
+def test_an_expected_start_is_kept_until_the_queue_knows_of_none(model: Model) -> None:
+    job, why = JobId("JOB00001"), {"1": frames.Why("busy", "Waits.")}
+    model.take(
+        frames.QueueFrame(version=1, inserted=((0, (job,)),), reasons=why, why={job: 1}, expected={job: 50.0})
+    )
+    assert model.view(LiveState.LIVE).waiting(job) == WaitingNow(1, 1, "busy", "Waits.", 50.0)
+    model.take(frames.QueueFrame(version=2, base=1, expected={job: None}))
+    assert model.view(LiveState.LIVE).waiting(job) == WaitingNow(1, 1, "busy", "Waits.", None)
+
+
+def test_clients_of_one_server_and_one_login_share_a_mirror() -> None:
+    one, same = Client("http://127.0.0.1:9/", "a"), Client("http://127.0.0.1:9/", "a")
+    other, elsewhere = Client("http://127.0.0.1:9/", "b"), Client("http://127.0.0.1:8/", "a")
+    mirrors = [mirror_of(client) for client in (one, same, other, elsewhere)]
+    assert mirrors[0] is mirrors[1]
+    assert len({id(mirror) for mirror in mirrors}) == 3

@@ -15,9 +15,17 @@ import pytest
 from mgpu_agent.protocol.errors import InvalidRequest, Unauthorised
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client import Client, Timeouts
+from mgpu_jupyter.client.connecting import pin_of_file
 from mgpu_jupyter.client.discovery import Address, Locator, locate
-from mgpu_jupyter.client.login import Login, forget_login, load_login, login_path, read_line, store_login, write_line
-from mgpu_jupyter.client.pin import pin_of_file
+from mgpu_jupyter.client.login import (
+    Login,
+    forget_login,
+    load_login,
+    login_path,
+    read_line,
+    store_login,
+    write_line,
+)
 from mgpu_jupyter.server.certificate import load_certificate, make_certificate, served_names
 from tests.client.conftest import publish
 
@@ -41,8 +49,21 @@ def test_a_line_is_read_as_it_was_pasted(frame: str) -> None:
 
 def test_every_damage_to_a_line_is_one_sentence() -> None:
     line = write_line(LOGIN)
-    damaged = [line[:at] + ("A" if line[at] != "A" else "B") + line[at + 1 :] for at in range(len("mgpulogin1."), len(line) - 1)]
-    for text in (*damaged, line[:-8], line + "AAAA", line[: len(line) // 2], "mgpulogin1.", "mgpulogin1.é", "mgpulogin2.abcd", "hello", ""):
+    damaged = [
+        line[:at] + ("A" if line[at] != "A" else "B") + line[at + 1 :]
+        for at in range(len("mgpulogin1."), len(line) - 1)
+    ]
+    for text in (
+        *damaged,
+        line[:-8],
+        line + "AAAA",
+        line[: len(line) // 2],
+        "mgpulogin1.",
+        "mgpulogin1.é",
+        "mgpulogin2.abcd",
+        "hello",
+        "",
+    ):
         with pytest.raises(InvalidRequest) as caught:
             read_line(text)
         assert caught.value.code == "bad-login"
@@ -121,9 +142,16 @@ def test_without_a_home_there_is_no_login() -> None:
         ({}, Address(LOGIN.url, LOGIN.token, PIN)),
         ({"MGPU_MASTER_HOST": "gpu.example.com"}, Address(LOGIN.url, LOGIN.token, PIN)),
         ({"MGPU_URL": LOGIN.url}, Address(LOGIN.url, LOGIN.token, PIN)),
-        ({"MGPU_URL": "http://127.0.0.1:8888/", "MGPU_TOKEN": "kernel"}, Address("http://127.0.0.1:8888/", "kernel")),
         (
-            {"MGPU_URL": "https://127.0.0.1:8888/", "MGPU_TOKEN": "kernel", "MGPU_CERTIFICATE_PIN": "cd" * 32},
+            {"MGPU_URL": "http://127.0.0.1:8888/", "MGPU_TOKEN": "kernel"},
+            Address("http://127.0.0.1:8888/", "kernel"),
+        ),
+        (
+            {
+                "MGPU_URL": "https://127.0.0.1:8888/",
+                "MGPU_TOKEN": "kernel",
+                "MGPU_CERTIFICATE_PIN": "cd" * 32,
+            },
             Address("https://127.0.0.1:8888/", "kernel", "cd" * 32),
         ),
         ({"MGPU_MASTER_PORT": "7001"}, Address("http://127.0.0.1:7001/", "local")),
@@ -138,7 +166,9 @@ def test_a_login_goes_before_a_master_of_this_machine_and_after_the_environment(
     assert locate(None, None, env | extra) == expected
 
 
-def test_a_kernel_whose_server_is_gone_goes_to_the_login_with_the_logins_token(env: dict[str, str], state_dir: Path) -> None:
+def test_a_kernel_whose_server_is_gone_goes_to_the_login_with_the_logins_token(
+    env: dict[str, str], state_dir: Path
+) -> None:
     """Never to a master that happens to run here, and never with the kernel's own token."""
     publish(state_dir, "http://127.0.0.1:7001/", 7001, "local")
     store_login(LOGIN, env)
@@ -206,7 +236,10 @@ def test_a_server_with_the_pinned_certificate_is_spoken_to(secure: tuple[SecureS
 def test_a_server_with_another_certificate_gets_not_one_byte(secure: tuple[SecureServer, str]) -> None:
     server, _ = secure
     login = Login(url=server.url, pin=PIN, token="secret")
-    with Client.of_login(login, timeouts=Timeouts(retry_s=0)) as client, pytest.raises(Unauthorised) as caught:
+    with (
+        Client.of_login(login, timeouts=Timeouts(retry_s=0)) as client,
+        pytest.raises(Unauthorised) as caught,
+    ):
         client.health()
 
     assert (caught.value.code, server.seen) == ("wrong-certificate", [])
@@ -218,7 +251,11 @@ def test_a_certificate_is_made_once_and_names_what_is_served(tmp_path: Path) -> 
 
     path = load_certificate(tmp_path / "keys", "192.0.2.7")
     again = load_certificate(tmp_path / "keys", "elsewhere.example")
-    names = x509.load_pem_x509_certificate(path.read_bytes()).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    names = (
+        x509.load_pem_x509_certificate(path.read_bytes())
+        .extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        .value
+    )
 
     assert (path, path.read_bytes()) == (again, again.read_bytes())
     assert [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent)] == [0o600, 0o700]

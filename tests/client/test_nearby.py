@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mgpu_jupyter.api.folders import Nearby
+from mgpu_jupyter.api.files import Nearby
 from mgpu_jupyter.client.nearby import lay, mapped, take_back, tray_of
 
 

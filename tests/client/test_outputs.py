@@ -10,12 +10,11 @@ import pytest
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_agent.protocol.variable_file import pack
-from mgpu_jupyter.api.variables import ValueFile, ValueList
-from mgpu_jupyter.client import outputs
+from mgpu_jupyter.api.files import ValueFile, ValueList
+from mgpu_jupyter.client import fetching
 from mgpu_jupyter.client.call import Caller
-from mgpu_jupyter.client.outputs import Brought, bring, result_of
-from mgpu_jupyter.client.timeouts import Timeouts
-from mgpu_jupyter.client.transport import Answer, Request
+from mgpu_jupyter.client.fetching import Brought, bring, result_of
+from mgpu_jupyter.client.transport import Answer, Request, Timeouts
 from mgpu_jupyter.model.job import JobState
 
 JOB = JobId("ABCD1234")
@@ -25,7 +24,11 @@ class Server:
     """Has the files of some ranks."""
 
     def __init__(
-        self, tmp_path: Path, names: tuple[str, ...], *ranks: dict[str, object] | str | None, state: JobState = JobState.COMPLETED
+        self,
+        tmp_path: Path,
+        names: tuple[str, ...],
+        *ranks: dict[str, object] | str | None,
+        state: JobState = JobState.COMPLETED,
     ):
         self.damaged = 0
         """How many answers have a wrong byte at their end."""
@@ -35,13 +38,25 @@ class Server:
         files = []
         for rank, left in enumerate(ranks):
             if isinstance(left, str):
-                files.append(ValueFile(rank=rank, node=NodeId("n1"), number=rank, size=0, sha256="", problem=left))
+                files.append(
+                    ValueFile(rank=rank, node=NodeId("n1"), number=rank, size=0, sha256="", problem=left)
+                )
             elif left is not None:
                 packed = pack(left, {name: f"`{name}` cannot travel." for name in names if name not in left})
                 digest = packed.write(str(tmp_path / str(rank)))
                 self._data[str(rank)] = (tmp_path / str(rank)).read_bytes()
-                files.append(ValueFile(rank=rank, node=NodeId("n1"), number=rank, size=packed.size, sha256=digest))
-        self._list = ValueList(job_id=JOB, attempt=1, state=state, outputs=names, ranks=len(ranks), complete=True, files=tuple(files))
+                files.append(
+                    ValueFile(rank=rank, node=NodeId("n1"), number=rank, size=packed.size, sha256=digest)
+                )
+        self._list = ValueList(
+            job_id=JOB,
+            attempt=1,
+            state=state,
+            outputs=names,
+            ranks=len(ranks),
+            complete=True,
+            files=tuple(files),
+        )
         self.caller = Caller(self, Timeouts())  # type: ignore[arg-type]
 
     def send(self, request: Request) -> Answer:
@@ -66,14 +81,20 @@ def test_of_several_ranks_each_name_is_a_list_and_sizes_are_sums(tmp_path: Path)
     ranks = [{"a": 1, "b": "x"}, {"a": 2, "b": "yy"}]
     sizes = [pack(one).sizes for one in ranks]
     expected = Brought(
-        values={"a": [1, 2], "b": ["x", "yy"]}, sizes={name: sum(one[name] for one in sizes) for name in ("a", "b")}, problems={}
+        values={"a": [1, 2], "b": ["x", "yy"]},
+        sizes={name: sum(one[name] for one in sizes) for name in ("a", "b")},
+        problems={},
     )
     assert bring(Server(tmp_path, ("a", "b"), *ranks).caller, JOB) == expected
 
 
 def test_what_is_missing_somewhere_is_a_problem_and_the_rest_comes(tmp_path: Path) -> None:
     brought = bring(Server(tmp_path, ("a", "b"), {"a": 1, "b": 2}, {"a": 3}).caller, JOB)
-    assert (brought.values, set(brought.sizes), brought.problems) == ({"a": [1, 3]}, {"a"}, {"b": "rank 1: `b` cannot travel."})
+    assert (brought.values, set(brought.sizes), brought.problems) == (
+        {"a": [1, 3]},
+        {"a"},
+        {"b": "rank 1: `b` cannot travel."},
+    )
     alone = bring(Server(tmp_path, ("b",), {"a": 3}).caller, JOB)
     assert (alone.values, alone.sizes, alone.problems) == ({}, {}, {"b": "`b` cannot travel."})
 
@@ -86,13 +107,17 @@ def test_what_is_missing_somewhere_is_a_problem_and_the_rest_comes(tmp_path: Pat
     ],
 )
 def test_a_file_that_is_not_there_says_why(tmp_path: Path, left: str | None, problem: str) -> None:
-    assert bring(Server(tmp_path, ("a",), left).caller, JOB) == Brought(values={}, sizes={}, problems={"a": problem})
+    assert bring(Server(tmp_path, ("a",), left).caller, JOB) == Brought(
+        values={}, sizes={}, problems={"a": problem}
+    )
     several = bring(Server(tmp_path, ("a",), {"a": 1}, left).caller, JOB)
     assert several == Brought(values={}, sizes={}, problems={"a": f"rank 1: {problem}"})
 
 
-def test_a_long_file_comes_in_parts_and_a_damaged_one_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "PART_BYTES", 1000)
+def test_a_long_file_comes_in_parts_and_a_damaged_one_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "PART_BYTES", 1000)
     server = Server(tmp_path, ("a",), {"a": b"x" * 2500})
     server.damaged = 1
     size = server._list.files[0].size

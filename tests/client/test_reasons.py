@@ -22,16 +22,30 @@ from mgpu_jupyter.notebook.tables import Answer
 Captured = pytest.CaptureFixture[str]
 NOW = 1_800_000_000.0  # the same in each of the processes that pytest divides the tests between
 OUT = api.Excluded(
-    check="gpus", text="1 GPU free, 2 needed.", never=False, count=10, nodes=tuple(NodeId(f"n{number}") for number in range(8))
+    check="gpus",
+    text="1 GPU free, 2 needed.",
+    never=False,
+    count=10,
+    nodes=tuple(NodeId(f"n{number}") for number in range(8)),
 )
-NEVER = api.Excluded(check="named", text="It is excluded by --exclude.", never=True, count=1, nodes=(NodeId("x\x1b1"),))
+NEVER = api.Excluded(
+    check="named", text="It is excluded by --exclude.", never=True, count=1, nodes=(NodeId("x\x1b1"),)
+)
 FULL = api.Explanation(
     verdict="not_now",
     code="busy",
     text="Not now: waits for 2 GPUs.",
     job_id=JobId("ABCD1234"),
     units=(
-        api.UnitAnswer(first=0, count=2, needs="2 GPUs", missing=1, would_do=1, given=(NodeId("n9"),), excluded=(OUT, NEVER)),
+        api.UnitAnswer(
+            first=0,
+            count=2,
+            needs="2 GPUs",
+            missing=1,
+            would_do=1,
+            given=(NodeId("n9"),),
+            excluded=(OUT, NEVER),
+        ),
         api.UnitAnswer(first=2, count=1, needs="1 GPU", missing=1, would_do=0),
     ),
     place=2,
@@ -40,7 +54,14 @@ FULL = api.Explanation(
     terms=(api.Term(name="age", amount=1.0, points=1.0), api.Term(name="size", amount=2.0, points=0.0)),
     priority=1.0,
     expected=api.Forecast(at=NOW + 120, promised=True),
-    offers=(api.Offer(text="1 GPU instead of 2", flags=("--gpus 1",), patch={"gpus": 1}, where=(api.Where(node=NodeId("n9")),)),),
+    offers=(
+        api.Offer(
+            text="1 GPU instead of 2",
+            flags=("--gpus 1",),
+            patch={"gpus": 1},
+            where=(api.Where(node=NodeId("n9")),),
+        ),
+    ),
     history=tuple(api.Record(at=NOW, code="busy", text=f"Change {number}.") for number in range(12)),
 )
 
@@ -71,7 +92,10 @@ def test_the_whole_answer_begins_with_the_answer():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"expected": api.Forecast(at=NOW + 60)}, f"Expected to start in 1 m 00 s, at {clock(NOW + 60)}, if others end as planned."),
+        (
+            {"expected": api.Forecast(at=NOW + 60)},
+            f"Expected to start in 1 m 00 s, at {clock(NOW + 60)}, if others end as planned.",
+        ),
         ({"expected": api.Forecast(later_than=NOW + 60)}, "Expected to start later than in 1 m 00 s."),
         ({"expected": api.Forecast()}, "Nobody can say when it will start."),
         ({"expected": api.Forecast(), "verdict": "never"}, "1 job is ahead of it: WXYZ5678 (4 GPUs)."),
@@ -141,7 +165,15 @@ def test_a_dry_run_says_by_its_exit_code_whether_it_would_start(capsys: Captured
 
 
 def a_job(number: int, **changes: object) -> models.Job:
-    values = {"name": "", "command": "x", "nodes": (), "gpus": 1, "exit_code": None, "attempt": 0, "submitted_at": 1.0}
+    values = {
+        "name": "",
+        "command": "x",
+        "nodes": (),
+        "gpus": 1,
+        "exit_code": None,
+        "attempt": 0,
+        "submitted_at": 1.0,
+    }
     rest = {"started_at": None, "ended_at": None, "reason": "Busy.", "user": "me", "state": JobState.QUEUED}
     return models.Job(id=JobId(f"MOCK000{number}"), **{**values, **rest, **changes})
 
@@ -169,7 +201,9 @@ def test_the_queue_says_when_jobs_are_expected_to_start():
 
 
 def test_mgpu_queue_start(capsys: Captured):
-    mock = MockTransport(lambda spec: Play(reason="1 GPU is busy.", waits=True) if spec.gpus == 2 else Play(hold=True))
+    mock = MockTransport(
+        lambda spec: Play(reason="1 GPU is busy.", waits=True) if spec.gpus == 2 else Play(hold=True)
+    )
     client = Client(transport=mock)
     client.submit(["train"], gpus=2, name="waits")
     client.submit(["train"], name="runs")
@@ -198,7 +232,14 @@ def test_tables_escape_what_users_wrote():
     shown = Answer(hostile, NOW)._repr_html_()
     assert "<script>" not in shown
     assert shown.startswith("<div><b>Not now: &lt;script&gt;")
-    for text in ("In its place, this would start now:", "1 ahead of it:", "--gpus 1", "Priority 1.00", "n7 … (10)", "Change 11."):
+    for text in (
+        "In its place, this would start now:",
+        "1 ahead of it:",
+        "--gpus 1",
+        "Priority 1.00",
+        "n7 … (10)",
+        "Change 11.",
+    ):
         assert text in shown
     assert repr(Answer(FULL, NOW)) == "\n".join(as_lines(FULL, NOW))
     small = Answer(explanation(), NOW)._repr_html_()

@@ -40,7 +40,13 @@ def test_labels(pieces: list[str], expected: str) -> None:
 
 def test_ranks_do_not_mix_within_a_line() -> None:
     labeller = Labeller("{}: ")
-    shown = [labeller.feed(0, "a"), labeller.feed(1, "b"), labeller.feed(0, "A\n"), labeller.feed(1, "B\n"), labeller.flush(0)]
+    shown = [
+        labeller.feed(0, "a"),
+        labeller.feed(1, "b"),
+        labeller.feed(0, "A\n"),
+        labeller.feed(1, "B\n"),
+        labeller.flush(0),
+    ]
     assert shown == ["", "", "0: aA\n", "1: bB\n", ""]
 
 
@@ -58,9 +64,19 @@ def test_the_tail_is_what_a_reader_sees() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-1, "0 ms"), (0.034, "34 ms"), (0.0999, "0.1 s"), (3.24, "3.2 s"), (9.96, "10 s"), (40, "40 s"), (59.7, "1 m 00 s"),
-     (124, "2 m 04 s"), (4320, "1 h 12 m"), (273_600, "3 d 4 h")],
-)  # fmt: skip
+    [
+        (-1, "0 ms"),
+        (0.034, "34 ms"),
+        (0.0999, "0.1 s"),
+        (3.24, "3.2 s"),
+        (9.96, "10 s"),
+        (40, "40 s"),
+        (59.7, "1 m 00 s"),
+        (124, "2 m 04 s"),
+        (4320, "1 h 12 m"),
+        (273_600, "3 d 4 h"),
+    ],
+)
 def test_durations(seconds: float, text: str) -> None:
     assert words.duration(seconds) == text
 
@@ -91,7 +107,9 @@ def test_exit_status(state: JobState, code: int | None, status: int) -> None:
                 "reason": "GPU 0 of n1 was lost: gone.",
                 "reason_code": "gpu-lost",
                 "exit_code": 143,
-                "placements": (models.Placement(node=NodeId("n1"), rank=0, gpus=(), gpu_indices=(), signal=15),),
+                "placements": (
+                    models.Placement(node=NodeId("n1"), rank=0, gpus=(), gpu_indices=(), signal=15),
+                ),
             },
             "Failed on n1, exit code 143: GPU 0 of n1 was lost: gone",
         ),
@@ -99,11 +117,16 @@ def test_exit_status(state: JobState, code: int | None, status: int) -> None:
             {
                 "state": JobState.COMPLETED,
                 "ended_at": 5.2,
-                "placements": (models.Placement(node=NodeId("n1"), rank=0, gpus=(), gpu_indices=(), simulated=True),),
+                "placements": (
+                    models.Placement(node=NodeId("n1"), rank=0, gpus=(), gpu_indices=(), simulated=True),
+                ),
             },
             "Done in 3.2 s, 1 simulated GPU, exit 0",
         ),
-        ({"state": JobState.COMPLETED, "nodes": ("n1",), "ended_at": 5.2}, "Done in 3.2 s on n1, 1 GPU, exit 0"),
+        (
+            {"state": JobState.COMPLETED, "nodes": ("n1",), "ended_at": 5.2},
+            "Done in 3.2 s on n1, 1 GPU, exit 0",
+        ),
         ({"state": JobState.CANCELLED, "ended_at": 42.0}, "Cancelled after 40 s"),
         ({"state": JobState.CANCELLED, "started_at": None}, "Cancelled before it started"),
         ({"state": JobState.TIMEOUT, "time_limit_s": 3600.0}, "Time limit 1 h 00 m reached"),
@@ -127,8 +150,26 @@ def test_small_words() -> None:
         "112th",
     ]
     assert [words.gpu_count(count) for count in (0, 1, 2)] == ["no GPU", "1 GPU", "2 GPUs"]
-    assert words.memory(57_100_000_000, 80_000_000_000) == "57.1 of 80 GB"
-    assert words.memory(None, 24_000_000_000) == "24 GB"
+    assert words.memory(57_100 << 20, 80 << 30) == "55.8 of 80 GiB"
+    assert words.memory(None, 24_564 << 20) == "24 GiB"
     assert words.names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert words.waiting(a_view(JobState.QUEUED, place=2, reason="waits")) == "mgpu AAAA1111 waiting, 2nd in queue: waits"
+    assert (
+        words.waiting(a_view(JobState.QUEUED, place=2, reason="waits"))
+        == "mgpu AAAA1111 waiting, 2nd in queue: waits"
+    )
     assert words.names(["a\x1b[2Jb\nc"]) == "a\ufffd[2Jb c"
+
+
+@pytest.mark.parametrize(
+    ("indices", "shown"),
+    [
+        ([], ""),
+        ([3], "3"),
+        ([0, 1, 2], "0-2"),
+        ([1, 2, 3, 7], "1-3,7"),
+        ([0, 2, 4, 6], "0,2,4,6"),
+        ([0, 2, 4, 6, 8, 9], "0,2,4,…,8-9"),
+    ],
+)
+def test_numbers_are_ranges(indices: list[int], shown: str) -> None:
+    assert words.numbers(indices) == shown

@@ -13,7 +13,7 @@ from mgpu_jupyter.api import traces as api
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.client import Client
 from mgpu_jupyter.client.mock import MockTransport, trace
-from mgpu_jupyter.client.trace_lines import as_lines
+from mgpu_jupyter.client.reports import trace_lines
 from mgpu_jupyter.model.job import JobState
 
 AT = time.mktime((2020, 5, 17, 10, 0, 0, 0, 0, -1))
@@ -55,7 +55,7 @@ FULL = api.Trace(
 
 
 def test_a_trace_as_text():
-    assert as_lines(FULL) == [
+    assert trace_lines(FULL) == [
         "Job ABCD1234 train of ann: running",
         "  python train.py",
         "MISMATCH: It ran elsewhere.",
@@ -110,4 +110,7 @@ def test_a_mismatch_is_exit_1_only_where_it_was_asked_for(monkeypatch, mock, cap
     monkeypatch.setattr(Client, "trace", lambda *_, **__: FULL)
     assert entry.debug_job_tracking(["ABCD1234"], lambda: Client(transport=mock)) == 1
     assert entry.mgpu(["trace", "ABCD1234"], lambda: Client(transport=mock)) == 0
-    assert capsys.readouterr().err == "MISMATCH: job ABCD1234 ran otherwise than was assigned, in 2 ways; see above.\n" * 2
+    assert (
+        capsys.readouterr().err
+        == "MISMATCH: job ABCD1234 ran otherwise than was assigned, in 2 ways; see above.\n" * 2
+    )

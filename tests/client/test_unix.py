@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mgpu_jupyter.client.connecting import socket_path, unix_url
 from mgpu_jupyter.client.discovery import Address, locate
-from mgpu_jupyter.client.unix import socket_path, unix_url
 
 
 def test_a_path_with_blanks_and_slashes_comes_back() -> None:

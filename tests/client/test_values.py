@@ -104,13 +104,20 @@ def is_indices(value: object) -> bool:
 
 KINDS = {
     "--gpu-ids": is_indices,
-    "--node-gpu-ids": lambda value: bool(value) and all(name == name.strip() != "" and is_indices(ids) for name, ids in value.items()),
+    "--node-gpu-ids": lambda value: (
+        bool(value) and all(name == name.strip() != "" and is_indices(ids) for name, ids in value.items())
+    ),
     "--gpu-mem": lambda value: type(value) is int and value >= 0,
     "--begin": lambda value: type(value) is float and value >= 0.0,
 }
 
 
-CODES = {"--gpu-ids": "bad-gpus", "--node-gpu-ids": "bad-gpus", "--gpu-mem": "bad-size", "--begin": "bad-time"}
+CODES = {
+    "--gpu-ids": "bad-gpus",
+    "--node-gpu-ids": "bad-gpus",
+    "--gpu-mem": "bad-size",
+    "--begin": "bad-time",
+}
 
 
 def outcome(read: Callable[[str], object], text: str) -> tuple[InvalidRequest | None, object]:
@@ -136,7 +143,11 @@ def test_any_text_is_a_value_or_one_sentence_and_there_are_many_of_both(flag: st
             seen["sentence"] += 1
             assert refused.code == CODES[flag]
             assert refused.message.startswith((f"{flag} {text}", f"{flag} is empty"))
-            assert re.search(r"(: write |; write ).*, like .*\.\Z|: write it like .*\.\Z|at most .*\.\Z", refused.message, re.DOTALL)
+            assert re.search(
+                r"(: write |; write ).*, like .*\.\Z|: write it like .*\.\Z|at most .*\.\Z",
+                refused.message,
+                re.DOTALL,
+            )
 
     check()
     assert min(seen.values()) >= 15, seen

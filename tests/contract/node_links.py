@@ -1,6 +1,8 @@
-"""Everything that plays the link to nodes, each with nodes at its other end: over ZeroMQ, over a carrier in memory, and nodes in memory.
+"""Everything that plays the link to nodes, each with nodes at its other end: over ZeroMQ, over a carrier in
+memory, and nodes in memory.
 
-A node is driven by what it does (`join`, `report` …), and what it was told is read by `heard`; the suite knows nothing of frames.
+A node is driven by what it does (`join`, `report` …), and what it was told is read by `heard`; the suite
+knows nothing of frames.
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.engines.agents.engine import wire_agents
-from mgpu_jupyter.engines.agents.records import Records
-from mgpu_jupyter.master.frames import Incoming
-from mgpu_jupyter.master.node_link import Inbox, Reading
+from mgpu_jupyter.engines.agents.files import Records
+from mgpu_jupyter.master.node_link import Inbox, Incoming, NewestReading
 from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler.events import NodeJoined, NodeLeft, TaskReported
 from mgpu_jupyter.scheduler.model import Load
@@ -32,7 +33,9 @@ LIMIT_S = 60.0
 
 
 class Nodes:
-    """What all have in common: one job that was given to n1, and a link that is looked at until something came."""
+    """What all have in common: one job that was given to n1, and a link that is looked at until something
+    came.
+    """
 
     link = None
     enrolment = None
@@ -71,7 +74,9 @@ class Nodes:
     def join(self, name, *tasks):
         """Have a node join; return the events that came of it, with its greetings read."""
         self.say_hello(name, tasks)
-        return self.poll_until(lambda seen: any(isinstance(event, NodeJoined) for event in seen.events)).events
+        return self.poll_until(
+            lambda seen: any(isinstance(event, NodeJoined) for event in seen.events)
+        ).events
 
 
 class FrameNodes(Nodes):
@@ -81,7 +86,16 @@ class FrameNodes(Nodes):
         assigned = {self.job.attempt_key: frozenset({NodeId("n1")})}
         records = Records(lambda *_: None, lambda key: assigned.get(key, frozenset()))
         link = LinkSettings(cluster="test")
-        agents = wire_agents(carrier, LogWriter(root), records, link, master_epoch=EPOCH, clock=lambda: AT, port=port, wall=lambda: AT)
+        agents = wire_agents(
+            carrier,
+            LogWriter(root),
+            records,
+            link,
+            master_epoch=EPOCH,
+            clock=lambda: AT,
+            port=port,
+            wall=lambda: AT,
+        )
         self.link, self.enrolment = agents.link, agents.enrolment
 
     def say_hello(self, name, tasks=()):
@@ -135,7 +149,11 @@ class ZmqNodes(FrameNodes):
         self._router.allow(public.decode(), name)
         socket = self._sockets[name] = self._context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.curve_publickey, socket.curve_secretkey, socket.curve_serverkey = public, secret, self._public.encode()
+        socket.curve_publickey, socket.curve_secretkey, socket.curve_serverkey = (
+            public,
+            secret,
+            self._public.encode(),
+        )
         socket.connect(f"tcp://127.0.0.1:{self._port}")
 
     def tell(self, name, *messages):
@@ -166,7 +184,9 @@ class CarriedNodes(FrameNodes):
 
     def tell(self, name, *messages):
         frames = [memoryview(encode(message, EPOCH)) for message in messages]
-        self._carrier.incoming.append(Incoming(name, name.encode(), frames, self._carrier.forbidden.get(name, "")))
+        self._carrier.incoming.append(
+            Incoming(name, name.encode(), frames, self._carrier.forbidden.get(name, ""))
+        )
 
     def heard(self, name):
         own = [message for route, _, message in self._carrier.sent if route == name.encode()]
@@ -196,7 +216,12 @@ class NodesInMemory(Nodes):
 
     def read(self, name, samples, cpu_percent):
         busy = [sample.utilisation_percent for sample in samples]
-        self._nodes.read(NodeId(name), Reading(samples=samples, load=Load(gpu_percent=sum(busy) / len(busy), cpu_percent=cpu_percent)))
+        self._nodes.read(
+            NodeId(name),
+            NewestReading(
+                samples=samples, load=Load(gpu_percent=sum(busy) / len(busy), cpu_percent=cpu_percent)
+            ),
+        )
 
     def answer(self, name, pong):
         self._nodes.answer(NodeId(name), pong)

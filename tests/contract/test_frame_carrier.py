@@ -1,4 +1,6 @@
-"""One suite for everything that carries frames: which key is whose. The real one, and those in memory that stand for it in tests."""
+"""One suite for everything that carries frames: which key is whose. The real one, and those in memory that
+stand for it in tests.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import zmq
 
 from mgpu_jupyter.transport.router import Router
 from tests.engines.world import FakeCarrier
-from tests.fuzz.targets import Pipe
+from tests.fuzz.master_target import Pipe
 from tests.storm.network import MasterSide
 
 

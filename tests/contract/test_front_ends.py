@@ -1,4 +1,7 @@
-"""The same line is the same request, or the same sentence, in a shell, a magic, Python, the panel, a job file and for the sidebar."""
+"""The same line is the same request, or the same sentence, in a shell, a magic, Python, the panel, a job file
+and for the sidebar, whose form `tests/browser/test_request_lines.py` fills in over the same table in
+Chromium.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ from mgpu_jupyter.client.jobfile import read_job_file
 from mgpu_jupyter.client.mock import MockTransport
 from mgpu_jupyter.client.parser import Help
 from mgpu_jupyter.client.request import srun_parser
+from mgpu_jupyter.model.display import VARIABLE as DISPLAY_KEY
 from mgpu_jupyter.model.job import JobSpec
 from mgpu_jupyter.notebook.panel import form
 from mgpu_jupyter.notebook.panel.form import Form, More
-from mgpu_jupyter.server.handlers.lines import submission_of
+from mgpu_jupyter.server.handlers.jobs import submission_of
 from tests.contract.request_lines import ROWS, Row
 from tests.notebook.conftest import Shell, shell  # noqa: F401 - a fixture
 
@@ -39,11 +43,16 @@ def outcome(row: Row, ask: Callable[[Row], JobSpec]) -> Outcome:
         spec = ask(row)
     except InvalidRequest as error:
         return error.message
-    here = {"home": "", "kernel_python": None, "kernel_python_version": None}
+    env = {name: value for name, value in spec.env.items() if name != DISPLAY_KEY}
+    here: dict[str, object] = {"home": "", "kernel_python": None, "kernel_python_version": None, "env": env}
+    if spec.script is not None and "name" not in row.asks:
+        here["name"] = ""  # after its text, or after notebook and number
     return replace(spec, **here, **({} if "cwd" in row.asks else {"cwd": None}))
 
 
-def compare(front_end: str, ask: Callable[[Row], JobSpec], seen: Callable[[Outcome], Outcome] = lambda found: found) -> None:
+def compare(
+    front_end: str, ask: Callable[[Row], JobSpec], seen: Callable[[Outcome], Outcome] = lambda found: found
+) -> None:
     rows = [row for row in ROWS if front_end not in row.without]
     found = {f"{row.flags} -- {row.typed}": seen(outcome(row, ask)) for row in rows}
     assert found == {f"{row.flags} -- {row.typed}": seen(expected(row)) for row in rows}
@@ -74,7 +83,11 @@ def test_in_python() -> None:
     def ask(row: Row) -> JobSpec:
         values = srun_parser("mgpu_srun").read(shlex.split(row.flags))
         assert not isinstance(values, Help)
-        said = {name: value for name, value in vars(values).items() if name in KEYWORDS} if row.keywords is None else row.keywords
+        said = (
+            {name: value for name, value in vars(values).items() if name in KEYWORDS}
+            if row.keywords is None
+            else row.keywords
+        )
         mock = MockTransport()
         Client(transport=mock).submit(row.typed if row.quoted else shlex.split(row.typed), **said)
         return mock.specs[0]
@@ -96,7 +109,9 @@ def test_in_a_magic(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:  
 
 
 def test_above_a_cell(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
-    compare("magic", lambda row: run(shell, f"%%mgpu_srun {row.flags} --background\nprint(1)"), without_command)
+    compare(
+        "magic", lambda row: run(shell, f"%%mgpu_srun {row.flags} --background\nprint(1)"), without_command
+    )
     capsys.readouterr()
 
 
@@ -109,7 +124,13 @@ def test_in_the_panel() -> None:
 
 
 def test_what_the_panel_shows_is_what_it_submits(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
-    compare("panel", lambda row: run(shell, form.magic(row.form or Form(command=row.typed, more=More(flags=f"{row.flags} --background")))))
+    compare(
+        "panel",
+        lambda row: run(
+            shell,
+            form.magic(row.form or Form(command=row.typed, more=More(flags=f"{row.flags} --background"))),
+        ),
+    )
     capsys.readouterr()
 
 

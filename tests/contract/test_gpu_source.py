@@ -1,4 +1,6 @@
-"""One suite for every source of GPUs: what it lists stays, what it reads belongs to what it lists, and closing is final."""
+"""One suite for every source of GPUs: what it lists stays, what it reads belongs to what it lists, and
+closing is final.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def test_the_list_of_gpus_stays_and_is_whole(source: GpuSource) -> None:
     assert source.gpus == listed
     assert [gpu.index for gpu in listed] == [0, 1]
     assert len({gpu.uuid for gpu in listed}) == 2
-    assert [gpu.memory_bytes > 0 and bool(gpu.name) and gpu.mig_parent == "" for gpu in listed] == [True, True]
+    assert [gpu.memory_bytes > 0 and bool(gpu.name) and gpu.mig_parent == "" for gpu in listed] == [
+        True,
+        True,
+    ]
 
 
 def test_simulated_gpus_say_so_and_real_ones_do_not(source: GpuSource) -> None:

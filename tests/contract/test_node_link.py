@@ -1,4 +1,6 @@
-"""One suite for everything that plays the link to nodes, and enrolment with it: what the master may count on."""
+"""One suite for everything that plays the link to nodes, and enrolment with it: what the master may count
+on.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,24 @@ from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import GpuSample
-from mgpu_jupyter.master.node_link import Answer, AskNode, Enrolment, Inbox, NodeLink, PassInput, Reading
-from mgpu_jupyter.scheduler.commands import LaunchTask, MeetTask, PrepareTask, ProbeNode, StartTask, StopTask, WarnTask
+from mgpu_jupyter.master.node_link import (
+    AskNode,
+    Enrolment,
+    Inbox,
+    NewestReading,
+    NodeAnswer,
+    NodeLink,
+    PassInput,
+)
+from mgpu_jupyter.scheduler.commands import (
+    LaunchTask,
+    MeetTask,
+    PrepareTask,
+    ProbeNode,
+    StartTask,
+    StopTask,
+    WarnTask,
+)
 from mgpu_jupyter.scheduler.events import NodeJoined, NodeLeft, TaskReported
 from mgpu_jupyter.scheduler.launch import launch_spec
 from mgpu_jupyter.scheduler.model import Load
@@ -167,10 +185,15 @@ def test_an_end_whose_turn_came_to_nothing_is_asked_for_again_and_not_forgotten(
 
 
 def test_readings_come_whole_and_once(joined):
-    samples = (GpuSample(uuid="GPU-n1-0", utilisation_percent=40.0), GpuSample(uuid="GPU-n1-1", utilisation_percent=60.0))
+    samples = (
+        GpuSample(uuid="GPU-n1-0", utilisation_percent=40.0),
+        GpuSample(uuid="GPU-n1-1", utilisation_percent=60.0),
+    )
     joined.read(N1, samples, 12.5)
     seen = joined.poll_until(lambda seen: seen.readings)
-    assert seen.readings == {N1: Reading(samples=samples, load=Load(gpu_percent=50.0, cpu_percent=12.5))}
+    assert seen.readings == {
+        N1: NewestReading(samples=samples, load=Load(gpu_percent=50.0, cpu_percent=12.5))
+    }
     assert joined.link.poll().readings == {}
 
 
@@ -183,19 +206,21 @@ def test_what_was_read_of_input_and_output_that_grew_come_beside_the_events(join
 
 
 def test_an_answer_comes_under_the_name_of_who_gave_it(joined):
-    pong = wire.Pong(number=5, node_id=N1, host="h", address="a", agent_version="1", python="p", pid=7, at=1.0)
+    pong = wire.Pong(
+        number=5, node_id=N1, host="h", address="a", agent_version="1", python="p", pid=7, at=1.0
+    )
     joined.link.send([AskNode(N1, 5)])
     assert heard(joined, N1) == [wire.Ping(number=5)]
     joined.answer(N1, pong)
     joined.answer(N2, pong)
     seen = joined.poll_until(lambda seen: len(seen.answers) == 2)
-    assert sorted(seen.answers) == [Answer(N1, 5, pong), Answer(N2, 5, pong)]
+    assert sorted(seen.answers) == [NodeAnswer(N1, 5, pong), NodeAnswer(N2, 5, pong)]
 
 
 def test_a_question_to_a_node_that_is_away_is_answered_at_once(nodes):
     nodes.link.send([AskNode(N1, 5)])
     nodes.link.wait(LIMIT_S)
-    assert nodes.link.poll() == Inbox(answers=[Answer(N1, 5, None)])
+    assert nodes.link.poll() == Inbox(answers=[NodeAnswer(N1, 5, None)])
 
 
 def test_a_node_that_is_revoked_is_heard_no_more_and_hears_no_more_and_others_notice_nothing(joined):
@@ -206,7 +231,7 @@ def test_a_node_that_is_revoked_is_heard_no_more_and_hears_no_more_and_others_no
     assert seen.events == [NodeLeft(at=AT, node_id=N2, reason="stopped")]
     joined.link.send([StopTask(N1, joined.job.attempt_key, 5.0, "because"), AskNode(N1, 1)])
     joined.link.flush()
-    assert joined.poll_until(lambda seen: seen.answers).answers == [Answer(N1, 1, None)]
+    assert joined.poll_until(lambda seen: seen.answers).answers == [NodeAnswer(N1, 1, None)]
     assert [message for message in joined.heard(N1) if not isinstance(message, wire.Refuse)] == []
     assert [joined.enrolment.knows(name) for name in (N1, N2)] == [False, True]
 
@@ -214,12 +239,16 @@ def test_a_node_that_is_revoked_is_heard_no_more_and_hears_no_more_and_others_no
 def test_a_node_that_is_forgotten_is_away(joined):
     joined.enrolment.forget(N1)
     joined.link.send([AskNode(N1, 1)])
-    assert joined.poll_until(lambda seen: seen.answers).answers == [Answer(N1, 1, None)]
+    assert joined.poll_until(lambda seen: seen.answers).answers == [NodeAnswer(N1, 1, None)]
     assert [joined.enrolment.knows(name) for name in (N1, N2)] == [False, True]
 
 
 def test_an_address_is_listened_on_once(nodes):
-    assert [nodes.enrolment.listen(host) for host in ("127.0.0.1", "127.0.0.3", "127.0.0.3")] == [False, True, False]
+    assert [nodes.enrolment.listen(host) for host in ("127.0.0.1", "127.0.0.3", "127.0.0.3")] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_closing_tells_what_may_go_and_says_goodbye(joined):

@@ -6,24 +6,25 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.master.marks import ATTEMPTS_REMEMBERED, Mark
 from mgpu_jupyter.master.ports import (
     ANSWERS_REMEMBERED,
+    ATTEMPTS_REMEMBERED,
     JOIN_KEYS_REMEMBERED_S,
     LOCAL_SCOPE,
     Batch,
     JobFilter,
     JoinKey,
+    Mark,
     NodeNotes,
     Recovered,
     SavedJob,
     SavedNode,
+    SavedState,
     TokenRow,
     UserRow,
 )
 from mgpu_jupyter.model.explanations import Excluded, Record, UnitAnswer
-from mgpu_jupyter.model.job import JobSpec, JobState, NodeState
-from mgpu_jupyter.model.origin import Origin, digest
+from mgpu_jupyter.model.job import JobSpec, JobState, NodeState, Origin, digest
 from mgpu_jupyter.model.settings import Lists
 from mgpu_jupyter.scheduler.model import ArrayPart, Job, Reason
 from mgpu_jupyter.scheduler.standing import NodeHealth, NodeOrders
@@ -36,13 +37,21 @@ K1, K2 = "a" * 40, "b" * 40
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite-on-network"])
 def store(request, tmp_path):
-    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "mgpu.db", on_network=request.param != "sqlite")
+    store = (
+        MemoryStore()
+        if request.param == "memory"
+        else SqliteStore(tmp_path / "mgpu.db", on_network=request.param != "sqlite")
+    )
     yield store
     store.close()
 
 
 def a_job(number, **changes):
-    values = {"spec": a_spec(name=f"job-{number}", script="print(1)", command=()), "submitted_at": float(number), "user": "ann"}
+    values = {
+        "spec": a_spec(name=f"job-{number}", script="print(1)", command=()),
+        "submitted_at": float(number),
+        "user": "ann",
+    }
     return Job(id=job_id(number), number=number, **{**values, **changes})
 
 
@@ -58,7 +67,9 @@ def test_a_new_store_is_empty(store):
 
 
 def test_active_jobs_counters_and_nodes_are_recovered(store):
-    running = a_job(1, state=JobState.RUNNING, attempt=1, epoch=7, placements=(placement("n1"),), reason=Reason("a", "b"))
+    running = a_job(
+        1, state=JobState.RUNNING, attempt=1, epoch=7, placements=(placement("n1"),), reason=Reason("a", "b")
+    )
     save(store, running, a_job(2), epoch=7)
     over = replace(running, state=JobState.COMPLETED, exit_code=0)
     save(store, over, seq=9, new=False, epoch=8)
@@ -66,7 +77,11 @@ def test_active_jobs_counters_and_nodes_are_recovered(store):
     store.commit(Batch(nodes={NodeId("n1"): facts("n1")}, epoch=8))
 
     assert store.recover() == Recovered(
-        jobs=(a_job(2),), nodes=(SavedNode(id=NodeId("n1"), public_key=K1, facts=facts("n1")),), epoch=8, number=2, ended=(over,)
+        jobs=(a_job(2),),
+        nodes=(SavedNode(id=NodeId("n1"), public_key=K1, facts=facts("n1")),),
+        epoch=8,
+        number=2,
+        ended=(over,),
     )
 
 
@@ -104,7 +119,9 @@ def test_a_key_is_bound_to_one_node_and_a_node_to_one_key(store):
 
 def test_a_revoked_node_keeps_its_facts_and_no_key_until_it_is_bound_again(store):
     store.bind_node_key(NodeId("n1"), K1)
-    store.commit(Batch(nodes={NodeId("n1"): facts("n1")}, revoked={NodeId("n1"): "Revoked by root."}, epoch=1))
+    store.commit(
+        Batch(nodes={NodeId("n1"): facts("n1")}, revoked={NodeId("n1"): "Revoked by root."}, epoch=1)
+    )
 
     revoked = SavedNode(id=NodeId("n1"), public_key=None, facts=facts("n1"), revoked="Revoked by root.")
     assert store.recover().nodes == (revoked,)
@@ -114,9 +131,14 @@ def test_a_revoked_node_keeps_its_facts_and_no_key_until_it_is_bound_again(store
 
 def test_orders_and_failures_are_kept_with_the_node_and_go_with_it(store):
     lists = Lists(allow_users=("ann",), deny_accounts=("guests",))
-    orders = NodeOrders(state=NodeState.DRAINING, reason="dust", by="root", at=5.0, lists=lists, lists_by="root", lists_at=4.0)
+    orders = NodeOrders(
+        state=NodeState.DRAINING, reason="dust", by="root", at=5.0, lists=lists, lists_by="root", lists_at=4.0
+    )
     notes = NodeNotes(
-        orders=orders, health=NodeHealth(failures=3, failures_total=9, trouble="Bad.", probe_at=7.5, probe_delay_s=2.5, probe=4)
+        orders=orders,
+        health=NodeHealth(
+            failures=3, failures_total=9, trouble="Bad.", probe_at=7.5, probe_delay_s=2.5, probe=4
+        ),
     )
     for name, public_key in (("n1", K1), ("n2", K2)):
         store.bind_node_key(NodeId(name), public_key)
@@ -126,7 +148,9 @@ def test_orders_and_failures_are_kept_with_the_node_and_go_with_it(store):
     saved = [SavedNode(id=NodeId("n1"), public_key="c" * 40, facts=facts("n1"), notes=notes)]
     saved.append(SavedNode(id=NodeId("n2"), public_key=K2, facts=facts("n2"), notes=notes))
     assert sorted(store.recover().nodes, key=lambda node: node.id) == saved
-    store.commit(Batch(nodes={NodeId("n2"): facts("n2")}, revoked={NodeId("n2"): "Revoked."}, removed={NodeId("n2")}))
+    store.commit(
+        Batch(nodes={NodeId("n2"): facts("n2")}, revoked={NodeId("n2"): "Revoked."}, removed={NodeId("n2")})
+    )
     assert list(store.recover().nodes) == saved[:1]
     store.bind_node_key(NodeId("n2"), K2)
     assert store.recover().nodes[-1] == SavedNode(id=NodeId("n2"), public_key=K2)
@@ -142,13 +166,17 @@ def test_a_join_key_is_kept_used_up_with_the_binding_and_forgotten_long_after(st
     store.bind_node_key(NodeId("n2"), "c" * 40, K2)
     assert store.recover().join_keys == (first, replace(second, used_by=NodeId("n2")))
 
-    third = JoinKey(public_key="d" * 40, created_by="ann", created_at=15.0 + JOIN_KEYS_REMEMBERED_S, expires_at=9e9)
+    third = JoinKey(
+        public_key="d" * 40, created_by="ann", created_at=15.0 + JOIN_KEYS_REMEMBERED_S, expires_at=9e9
+    )
     store.add_join_key(third)
     assert store.recover().join_keys == (replace(second, used_by=NodeId("n2")), third)
 
 
 def test_assigned_nodes_of_the_current_and_of_past_attempts(store):
-    first = a_job(1, state=JobState.STOPPING, attempt=1, epoch=3, placements=(placement("n1"), placement("n2", 1)))
+    first = a_job(
+        1, state=JobState.STOPPING, attempt=1, epoch=3, placements=(placement("n1"), placement("n2", 1))
+    )
     second = replace(first, state=JobState.RUNNING, attempt=2, epoch=4, placements=(placement("n3"),))
     save(store, first)
     store.commit(Batch(jobs={first.id: SavedJob(second, 2)}, attempts=[first], epoch=4))
@@ -176,6 +204,7 @@ def test_pages_are_newest_first_and_filters_combine(store):
     assert numbers(states=(JobState.FAILED, JobState.COMPLETED)) == [5]
     assert numbers(name="job-2") == [2]
     assert numbers(since=5.0) == [6, 5]
+    assert numbers(ids=(jobs[1].id, jobs[3].id, job_id(9))) == [4, 2]
 
 
 def test_changes_come_in_the_order_of_their_numbers(store):
@@ -184,9 +213,27 @@ def test_changes_come_in_the_order_of_their_numbers(store):
     save(store, jobs[0], seq=10, new=False)
     reader = store.reader()
 
-    assert [(saved.job.number, saved.seq) for saved in reader.changed_since(1, 10)] == [(2, 2), (3, 3), (1, 10)]
+    assert [(saved.job.number, saved.seq) for saved in reader.changed_since(1, 10)] == [
+        (2, 2),
+        (3, 3),
+        (1, 10),
+    ]
     assert [saved.seq for saved in reader.changed_since(1, 2)] == [2, 3]
     assert reader.changed_since(10, 10) == []
+
+
+def test_how_far_jobs_are_is_found_by_their_ids(store):
+    jobs = [a_job(1), a_job(2, state=JobState.RUNNING), a_job(3, state=JobState.FAILED, exit_code=7)]
+    save(store, *jobs, *(a_job(number) for number in range(4, 1_200)))
+    reader = store.reader()
+
+    assert reader.states_of([*(job.id for job in jobs), job_id(9_999)]) == {
+        jobs[0].id: SavedState(JobState.QUEUED, None),
+        jobs[1].id: SavedState(JobState.RUNNING, None),
+        jobs[2].id: SavedState(JobState.FAILED, 7),
+    }
+    assert len(reader.states_of([a_job(number).id for number in range(1, 1_200)])) == 1_199
+    assert reader.states_of([]) == {}
 
 
 def test_active_jobs_are_counted_by_state(store):
@@ -211,7 +258,9 @@ def test_a_user_goes_with_all_tokens_but_the_machines_own(store):
     bob = UserRow(name="bob", role="admin", created_at=2.0)
     tokens = [
         TokenRow(hash=bytes([number]) * 32, user=user, scope=scope, created_at=1.0, expires_at=expires_at)
-        for number, (user, scope, expires_at) in enumerate([("ann", "user", 9.0), ("bob", "user", None), ("ann", LOCAL_SCOPE, None)])
+        for number, (user, scope, expires_at) in enumerate(
+            [("ann", "user", 9.0), ("bob", "user", None), ("ann", LOCAL_SCOPE, None)]
+        )
     ]
     store.add_user(bob, tokens[1])
     store.add_user(ann, tokens[0])
@@ -226,7 +275,14 @@ def test_a_user_goes_with_all_tokens_but_the_machines_own(store):
 
 
 def test_answers_come_back_by_name_and_only_the_newest_of_each_stay(store):
-    out = Excluded(check="gpus", text="1 GPU free, 2 needed.", never=False, count=1, nodes=(NodeId("n1"),), passed=("named",))
+    out = Excluded(
+        check="gpus",
+        text="1 GPU free, 2 needed.",
+        never=False,
+        count=1,
+        nodes=(NodeId("n1"),),
+        passed=("named",),
+    )
     unit = UnitAnswer(first=0, count=1, needs="2 GPUs", missing=1, would_do=0, excluded=(out,))
     busy = Record(at=1.0, code="busy", text="Busy.", units=(unit,))
     held = Record(at=2.0, code="held", text="Held.")
@@ -266,7 +322,11 @@ def test_jobs_are_forgotten_whole_and_their_numbers_are_not_given_again(store):
     ended = a_job(7, state=JobState.COMPLETED, ended_at=9.0, attempt=1)
     save(store, a_job(3), ended)
     mark = Mark(job_id=ended.id, attempt=1, step="output", who="0", at=8.0)
-    store.commit(Batch(attempts=[ended], answers=[(str(ended.id), Record(at=1.0, code="busy", text="why"))], marks=[mark]))
+    store.commit(
+        Batch(
+            attempts=[ended], answers=[(str(ended.id), Record(at=1.0, code="busy", text="why"))], marks=[mark]
+        )
+    )
     store.forget_jobs([ended.id])
 
     assert store.find_job(ended.id) is None
@@ -284,7 +344,12 @@ def test_earlier_attempts_and_the_first_of_each_mark_come_back_and_old_ones_go(s
 
     attempts = [a_job(1, attempt=number, epoch=number) for number in range(1, ATTEMPTS_REMEMBERED + 3)]
     save(store, a_job(1), a_job(2))
-    store.commit(Batch(attempts=attempts[:1], marks=[mark("output", 5.0), mark("collected", 7.0), mark("prepared", 4.0, who="n1")]))
+    store.commit(
+        Batch(
+            attempts=attempts[:1],
+            marks=[mark("output", 5.0), mark("collected", 7.0), mark("prepared", 4.0, who="n1")],
+        )
+    )
     store.commit(Batch(attempts=[], marks=[mark("output", 9.0), mark("output", 6.0, attempt=2)]))
 
     reader = store.reader()
@@ -311,7 +376,12 @@ def test_values_of_an_environment_are_dropped_after_the_end_and_names_stay(store
         return a_job(number, spec=a_spec(name="x", env={"A": "1", "MGPU_DISPLAY_KEY": "d"}), **changes)
 
     over = {"state": JobState.COMPLETED}
-    jobs = [with_env(1, ended_at=10.0, **over), with_env(2, ended_at=30.0, **over), with_env(3), a_job(4, ended_at=10.0, **over)]
+    jobs = [
+        with_env(1, ended_at=10.0, **over),
+        with_env(2, ended_at=30.0, **over),
+        with_env(3),
+        a_job(4, ended_at=10.0, **over),
+    ]
     save(store, *jobs)
 
     assert (store.drop_values(20.0), store.drop_values(20.0)) == ((1, 0), (0, 0))

@@ -1,4 +1,6 @@
-"""`mgpu demo`: which notebook it opens, where its state is, what it refuses. All of it: tests/e2e/test_lab.py and test_notebooks.py."""
+"""`mgpu demo`: which notebook it opens, where its state is, what it refuses. All of it: tests/e2e/test_lab.py
+and test_notebooks.py.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pytest
 from mgpu_agent.protocol.errors import Conflict, InvalidRequest
 from mgpu_jupyter.cli import main as entry
 from mgpu_jupyter.demo import notebooks, open_lab
-from mgpu_jupyter.demo.leftovers import end_all, processes_of, wait_until_gone
+from mgpu_jupyter.demo.program import end_all, processes_of, wait_until_gone
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +49,11 @@ def test_a_clone_has_its_notebooks_where_they_are_written(tmp_path: Path) -> Non
 
 def test_a_notebook_of_an_installed_package_is_copied_once(installed: Path, tmp_path: Path) -> None:
     copy = notebooks.notebook("quickstart", tmp_path / "copies")
-    assert (notebooks.names(), copy, copy.read_text()) == (["quickstart"], tmp_path / "copies" / "quickstart.ipynb", "as it is shipped")
+    assert (notebooks.names(), copy, copy.read_text()) == (
+        ["quickstart"],
+        tmp_path / "copies" / "quickstart.ipynb",
+        "as it is shipped",
+    )
     copy.write_text("changed by its reader")
     assert notebooks.notebook("quickstart", tmp_path / "copies").read_text() == "changed by its reader"
     assert (installed / "quickstart.ipynb").read_text() == "as it is shipped"
@@ -70,14 +76,23 @@ def test_the_wheel_has_the_notebooks_where_they_are_looked_for() -> None:
         (["--headles"], 2, "There is no flag --headles: use --headless, or see mgpu demo --help."),
     ],
 )
-def test_what_is_refused(words: list[str], code: int, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(
+    words: list[str], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert (run(*words), capsys.readouterr().err) == (code, f"{sentence}\n")
 
 
-def test_a_light_install_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_light_install_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jupyterlab" else find(name))
-    assert (run(), capsys.readouterr().err) == (1, 'mgpu demo needs JupyterLab: run  pip install "mgpu-jupyter[lab]"\n')
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "jupyterlab" else find(name)
+    )
+    assert (run(), capsys.readouterr().err) == (
+        1,
+        'mgpu demo needs JupyterLab: run  pip install "mgpu-jupyter[lab]"\n',
+    )
 
 
 def test_help_names_the_notebooks_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +107,10 @@ def test_the_state_of_a_demo_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(open_lab, "is_on_network", lambda path: False)
     here = open_lab.default_state()
     monkeypatch.setattr(open_lab, "is_on_network", lambda path: True)
-    assert (here, open_lab.default_state()) == (Path("/somewhere/mgpu-demo"), Path(f"/var/tmp/mgpu-demo-{os.getuid()}"))
+    assert (here, open_lab.default_state()) == (
+        Path("/somewhere/mgpu-demo"),
+        Path(f"/var/tmp/mgpu-demo-{os.getuid()}"),
+    )
 
 
 @pytest.fixture
@@ -100,7 +118,12 @@ def started(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that belongs to the state directory `state`."""
     (tmp_path / "state").mkdir(mode=0o700)
     env = os.environ | {"MGPU_STATE_DIR": str(tmp_path / "state")}
-    process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdout is not None
     process.stdout.readline()
     yield process
@@ -109,7 +132,10 @@ def started(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_only_what_belongs_to_a_directory_is_ended(started: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    found = {path: [one.pid for one in processes_of(tmp_path / path)] for path in ("state", "stat", "state/inner", "state2")}
+    found = {
+        path: [one.pid for one in processes_of(tmp_path / path)]
+        for path in ("state", "stat", "state/inner", "state2")
+    }
     assert found == {"state": [started.pid], "stat": [], "state/inner": [], "state2": []}
     assert [one.pid for one in processes_of(tmp_path)] == [started.pid]
     assert [line.split()[0] for line in end_all(tmp_path / "state")][:1] == [str(started.pid)]
@@ -117,9 +143,15 @@ def test_only_what_belongs_to_a_directory_is_ended(started: subprocess.Popen[byt
 
 
 @pytest.mark.usefixtures("started")
-def test_a_demo_does_not_begin_among_processes_that_it_would_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_does_not_begin_among_processes_that_it_would_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(open_lab, "has_nvidia_gpus", lambda: False)
-    with pytest.raises(Conflict, match=r"/state is in use \(\d+ .*\): stop what runs there, or name another directory with --state-dir\."):
+    with pytest.raises(
+        Conflict,
+        match=r"/state is in use \(\d+ .*\): stop what runs there, or name another directory with "
+        r"--state-dir\.",
+    ):
         open_lab.open_lab("quickstart", tmp_path / "state", [])
     wait_until(lambda: len(processes_of(tmp_path / "state")) == 1, "it goes on")
 

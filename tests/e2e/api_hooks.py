@@ -1,4 +1,6 @@
-"""Hooks of schemathesis: what the document cannot say about requests, so that they are not taken for mistakes of the server."""
+"""Hooks of schemathesis: what the document cannot say about requests, so that they are not taken for mistakes
+of the server.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,18 @@ import msgspec
 import schemathesis
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.api.administration import NodeAction, ReplaceRequest
-from mgpu_jupyter.api.lines import LineRequest
-from mgpu_jupyter.api.models import BulkSubmit, JobChange
+from mgpu_jupyter.api.administration import NodeAction
+from mgpu_jupyter.api.requests import BulkSubmit, JobChange, LineRequest, ReplaceRequest
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.server.handlers.base import decode_body
-from mgpu_jupyter.server.handlers.lines import submission_of
+from mgpu_jupyter.server.handlers.jobs import submission_of
+from mgpu_jupyter.server.handlers.reading import decode_body
 
 
 @schemathesis.hook
 def filter_case(context: schemathesis.HookContext, case: Any) -> bool:
-    """Leave out what fits the schema and contradicts itself (3 GPUs on 2 nodes): JSON Schema has no words for that.
+    """Leave out what fits the schema and contradicts itself (3 GPUs on 2 nodes): JSON Schema has no words for
+    that.
 
     Also a follow of output: it lasts as long as its job. And the removal of a node, since there is only one.
     """
@@ -47,12 +49,16 @@ def _contradicts(operation: str, body: object) -> bool:
             if change.action == "remove":
                 return True
             names, labels = bool(change.users or change.accounts), bool(change.labels)
-            return (change.action in ("allow", "deny", "only")) != names or (change.action == "label") != labels
+            return (change.action in ("allow", "deny", "only")) != names or (
+                change.action == "label"
+            ) != labels
         elif operation == "changeJob":
             wanted = decode_body(msgspec.json.encode(body), JobChange)
             return wanted == JobChange() or (wanted.hold and wanted.release)
         elif operation == "replaceJob":
-            return bool(decode_body(msgspec.json.encode(body), ReplaceRequest).patch)  # what it may name depends on the job
+            return bool(
+                decode_body(msgspec.json.encode(body), ReplaceRequest).patch
+            )  # what it may name depends on the job
     except InvalidRequest:
         return True
     except Exception:  # not even JSON: for the server to refuse
@@ -61,12 +67,16 @@ def _contradicts(operation: str, body: object) -> bool:
 
 
 def _names_what_a_site_gives(spec: JobSpec) -> bool:
-    """Tell whether the request names an account, a partition, a QoS or a folder that was sent: a new cluster has none."""
+    """Tell whether the request names an account, a partition, a QoS or a folder that was sent: a new cluster
+    has none.
+    """
     return bool(spec.account or spec.partition or spec.qos or spec.sync)
 
 
 @schemathesis.deserializer("application/x-ndjson")
 def last_frame(context: Any, response: Any) -> object:
-    """Return the last line, since the document describes one frame; an answer without lines is as good as a ping."""
+    """Return the last line, since the document describes one frame; an answer without lines is as good as a
+    ping.
+    """
     lines = response.content.splitlines()
     return msgspec.json.decode(lines[-1]) if lines else {"type": "ping"}

@@ -21,7 +21,9 @@ ANSWER_MS = 60_000
 class Connection:
     """One DEALER; whatever it is refused, it closes without lingering."""
 
-    def __init__(self, address: str, keys: KeyPair | None, server_key: bytes | None, routing_id: bytes | None = None) -> None:
+    def __init__(
+        self, address: str, keys: KeyPair | None, server_key: bytes | None, routing_id: bytes | None = None
+    ) -> None:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
@@ -35,7 +37,9 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -58,7 +62,9 @@ class Connection:
         return [decode_to_agent(frame)[1] for frame in self._socket.recv_multipart()]
 
     def receive_all(self, limit_ms: int = SILENCE_MS, *, first_ms: int = 0) -> list[ToAgent]:
-        """Return everything up to the first silence; where an answer must come, `first_ms` is how long it may take."""
+        """Return everything up to the first silence; where an answer must come, `first_ms` is how long it may
+        take.
+        """
         messages = self.receive(first_ms) if first_ms else []
         while batch := self.receive(limit_ms):
             messages += batch

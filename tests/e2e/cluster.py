@@ -1,4 +1,6 @@
-"""A real cluster on loopback for tests: a master, agents and jobs as processes. Decides nothing; ends all that it started."""
+"""A real cluster on loopback for tests: a master, agents and jobs as processes. Decides nothing; ends all
+that it started.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,26 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Leaving the `with` block ends every process, and fails when one had to be killed that should have ended."""
+    """Leaving the `with` block ends every process, and fails when one had to be killed that should have
+    ended.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.state = directory / "state"
+        self.home = directory / "home"
         self.port = free_port()
         self._link_port = free_port()
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
         self.client = Client(env=self.env)
 
     def __enter__(self) -> Self:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(parents=True, exist_ok=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             print(self.report())
         self.client.close()
@@ -58,13 +65,31 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of every program and kernel of this cluster."""
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("MGPU_", "JUPYTER_", "PYTEST_"))}
-        own = {f"JUPYTER_{kind}_DIR": str(self.directory / f"jupyter-{kind.lower()}") for kind in ("CONFIG", "DATA", "RUNTIME")}
-        own |= {"IPYTHONDIR": str(self.directory / "ipython"), "XDG_CONFIG_HOME": str(self.directory / "config")}
+        """The environment of every program, kernel and job of this cluster.
+
+        Its home is empty: a job that is run by a login shell reads no file of whoever runs the tests. The
+        cache stays theirs: it only saves time.
+        """
+        plain = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MGPU_", "JUPYTER_", "PYTEST_", "XDG_RUNTIME_", "XDG_STATE_"))
+        }
+        own = {
+            f"JUPYTER_{kind}_DIR": str(self.directory / f"jupyter-{kind.lower()}")
+            for kind in ("CONFIG", "DATA", "RUNTIME")
+        }
+        own |= {
+            "IPYTHONDIR": str(self.directory / "ipython"),
+            "XDG_CONFIG_HOME": str(self.directory / "config"),
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
+            "HOME": str(self.home),
+        }
         return plain | own | {"MGPU_STATE_DIR": str(self.state)}
 
-    def start(self, name: str, command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a program whose output goes to the log of that name."""
         with self.log_path(name).open("ab") as log:
             program = subprocess.Popen(
@@ -102,21 +127,43 @@ class Cluster:
 
         return self.wait_until(ready, "the master answers", START_LIMIT_S)
 
-    def start_node(self, node_id: str, gpus: int = 4, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start `mgpu_node` and wait until the master calls it online."""
-        command = [str(BIN / "mgpu_node"), "--node-id", node_id, "--fake-gpus", str(gpus), "--master-port", str(self.port), *arguments]
-        return self._start_agent(node_id, command)
+    def start_node(
+        self, node_id: str, gpus: int = 4, *arguments: str, restart: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Start `mgpu_node` and wait until the master calls it online; killed, it stays away by default."""
+        command = [
+            str(BIN / "mgpu_node"),
+            "--node-id",
+            node_id,
+            "--fake-gpus",
+            str(gpus),
+            "--master-port",
+            str(self.port),
+            *([] if restart else ["--no-restart"]),
+            *arguments,
+        ]
+        return self.start_agent(node_id, command)
 
     def start_real_node(self, node_id: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start `mgpu_node` with the GPUs that NVIDIA's library, as found in `env`, tells of."""
-        return self._start_agent(node_id, [str(BIN / "mgpu_node"), "--node-id", node_id, "--master-port", str(self.port)], env)
+        return self.start_agent(
+            node_id,
+            [str(BIN / "mgpu_node"), "--node-id", node_id, "--master-port", str(self.port), "--no-restart"],
+            env,
+        )
 
-    def _start_agent(self, node_id: str, command: list[str], env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start_agent(
+        self, node_id: str, command: list[str], env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start an agent by its whole command and wait until the master calls it online."""
         before = self._joins(node_id)
-        program = self.start(node_id, command, env=env)
-        # The master may not have noticed yet that the agent before this one is gone: that this one joined, only its log says.
+        program = self.start(node_id, command, cwd, env)
+        # The master may not have noticed yet that the agent before this one is gone: that this one joined,
+        # only its log says.
         self.wait_until(
-            lambda: self._joins(node_id) > before and self.node_states().get(node_id) == "online", f"{node_id} is online", START_LIMIT_S
+            lambda: self._joins(node_id) > before and self.node_states().get(node_id) == "online",
+            f"{node_id} is online",
+            START_LIMIT_S,
         )
         return program
 
@@ -127,6 +174,19 @@ class Cluster:
         """End a program as a crash does (SIGKILL), and only that one process."""
         self._programs[name].send_signal(signal.SIGKILL)
         self._programs[name].wait(60)
+
+    def freeze(self, name: str) -> None:
+        """Let a program hang: its connections stay open."""
+        self._programs[name].send_signal(signal.SIGSTOP)
+
+    def agent_of(self, node_id: str) -> int:
+        """Return the agent of a node: the one that was started here, or one that was started in its place."""
+        return int((self.state / "nodes" / node_id / "agent.lock").read_text() or self._programs[node_id].pid)
+
+    def kill_agent(self, node_id: str) -> None:
+        """Kill whichever agent a node has now."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.agent_of(node_id), signal.SIGKILL)
 
     def stop(self, name: str) -> int:
         """End a program as an administrator does (SIGTERM); return its exit code."""

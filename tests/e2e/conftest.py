@@ -11,7 +11,9 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.notebook import Notebook
 
 TEST_LIMIT_S = 600
-"""For every test with its fixtures: longer than all waits within it, so that a test that fails says itself what it waited for."""
+"""For every test with its fixtures: longer than all waits within it, so that a test that fails says itself
+what it waited for.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,7 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _end_in_order() -> Iterator[None]:
     """Make SIGTERM end the session like Ctrl-C, so that every cluster is taken down.
 
-    And take Ctrl-C back: whoever runs this in the background of a script ignores it, and so would every program that is started here.
+    And take Ctrl-C back: whoever runs this in the background of a script ignores it, and so would every
+    program that is started here.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -56,11 +59,15 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture
 def two_nodes(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """A master and the nodes n1 and n2 with four simulated GPUs each, idle; the tests of a module share them."""
+    """A master and the nodes n1 and n2 with four simulated GPUs each, idle; the tests of a module share
+    them.
+    """
     yield shared_cluster
     for job in shared_cluster.client.jobs(state="active"):
         job.cancel()
-    shared_cluster.wait_until(lambda: not list(shared_cluster.client.jobs(state="active")), "nothing runs any more")
+    shared_cluster.wait_until(
+        lambda: not list(shared_cluster.client.jobs(state="active")), "nothing runs any more"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,5 +89,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.failed:
         given = item.funcargs.values() if isinstance(item, pytest.Function) else ()
-        report.sections += [("the cluster", cluster.report()) for cluster in {c for c in given if isinstance(c, Cluster)}]
+        report.sections += [
+            ("the cluster", cluster.report()) for cluster in {c for c in given if isinstance(c, Cluster)}
+        ]
     return report

@@ -1,4 +1,5 @@
-"""An agent that lies: `python -m tests.e2e.liar host|node-id ARGUMENTS…` is `mgpu_node` that says a wrong host, or another node's name.
+"""An agent that lies: `python -m tests.e2e.liar host|node-id ARGUMENTS…` is `mgpu_node` that says a wrong
+host, or another node's name.
 
 Only the agent lies. Its keeper, which starts the processes, is a program of its own and honest.
 """

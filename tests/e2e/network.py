@@ -1,10 +1,14 @@
-"""Hosts with addresses of their own on one machine: network namespaces on a bridge. Takes down all that it set up, whatever happens."""
+"""Hosts with addresses of their own on one machine: network namespaces on a bridge. Takes down all that it
+set up, whatever happens.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
+import string
 import subprocess
 from types import TracebackType
 from typing import Self
@@ -12,16 +16,24 @@ from typing import Self
 import pytest
 
 NEEDS = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and the program `ip` (package iproute2)"
+    os.geteuid() != 0 or shutil.which("ip") is None,
+    reason="network namespaces need root and the program `ip` (package iproute2)",
 )
 
 
+LETTERS = string.ascii_lowercase
+_numbers = itertools.count()
+
+
 class Network:
-    """A bridge in this namespace with the address `master`, and one namespace for each name, joined to it by a veth pair."""
+    """A bridge in this namespace with the address `master`, and one namespace for each name, joined to it by
+    a veth pair.
+    """
 
     def __init__(self, *names: str) -> None:
-        # Names of interfaces have 15 characters at most; the process id keeps two runs apart.
-        self._mark = f"mg{os.getpid() % 100_000}"
+        # Names of interfaces have 15 characters at most; the process id keeps two runs apart, a number those
+        # of one run: the system takes down a namespace and its interfaces some time after it was told to.
+        self._mark = f"mg{os.getpid() % 100_000}{LETTERS[next(_numbers) % len(LETTERS)]}"
         self._subnet = f"10.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
         self.master = f"{self._subnet}.1"
         self._more: list[str] = []
@@ -35,7 +47,9 @@ class Network:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._take_down()
 
     def inside(self, name: str, command: list[str]) -> list[str]:
@@ -51,7 +65,9 @@ class Network:
         _ip("-n", self._namespace(name), "link", "set", "eth0", "up")
 
     def join_second(self, *names: str) -> dict[str, str]:
-        """Give these hosts a second interface, eth1, on a network of their own; return their addresses there."""
+        """Give these hosts a second interface, eth1, on a network of their own; return their addresses
+        there.
+        """
         bridge = f"{self._mark}b2"
         _ip("link", "add", bridge, "type", "bridge")
         _ip("link", "set", bridge, "up")
@@ -94,9 +110,14 @@ class Network:
             _ip("-n", namespace, "link", "set", "lo", "up")
 
     def _take_down(self) -> None:
-        for name in self.hosts:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                _ip("netns", "delete", self._namespace(name))
+        for number, name in enumerate(self.hosts):
+            # The address must be free for the next: with its outer end an interface goes at once.
+            for words in (
+                ("link", "delete", f"{self._mark}v{number}"),
+                ("netns", "delete", self._namespace(name)),
+            ):
+                with contextlib.suppress(subprocess.CalledProcessError):
+                    _ip(*words)
         for bridge in (self._bridge, *self._more):
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("link", "delete", bridge)

@@ -33,7 +33,11 @@ class Ran(msgspec.Struct, frozen=True):
 
     def text(self, stream: str = "stdout") -> str:
         """Return all that was printed to one stream."""
-        return "".join(piece.content["text"] for piece in self.pieces if piece.kind == "stream" and piece.content["name"] == stream)
+        return "".join(
+            piece.content["text"]
+            for piece in self.pieces
+            if piece.kind == "stream" and piece.content["name"] == stream
+        )
 
     @property
     def error(self) -> str | None:
@@ -46,7 +50,9 @@ class Ran(msgspec.Struct, frozen=True):
     def shown(self) -> str:
         """Return the plain text of what was displayed."""
         kinds = ("display_data", "execute_result", "update_display_data")
-        return "\n".join(piece.content["data"].get("text/plain", "") for piece in self.pieces if piece.kind in kinds)
+        return "\n".join(
+            piece.content["data"].get("text/plain", "") for piece in self.pieces if piece.kind in kinds
+        )
 
 
 class Attached:
@@ -69,10 +75,14 @@ class Attached:
             else:
                 return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._client.stop_channels()
 
-    def run(self, code: str, limit_s: float = CELL_LIMIT_S, watch: Callable[[str], None] | None = None) -> Ran:
+    def run(
+        self, code: str, limit_s: float = CELL_LIMIT_S, watch: Callable[[str], None] | None = None
+    ) -> Ran:
         """Run a cell to its end; `watch` is given all of stdout so far at every message."""
         message_id = self._client.execute(code)
         deadline = time.monotonic() + limit_s
@@ -81,7 +91,9 @@ class Attached:
             try:
                 message = self._client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"The cell did not end within {limit_s:.0f} s; so far: {pieces}") from None
+                raise AssertionError(
+                    f"The cell did not end within {limit_s:.0f} s; so far: {pieces}"
+                ) from None
             if message["parent_header"].get("msg_id") != message_id:
                 continue
             if message["msg_type"] == "status":
@@ -106,7 +118,10 @@ class Attached:
         deadline = time.monotonic() + limit_s
         while True:
             message = self._client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
-            if message["msg_type"] == "update_display_data" and message["content"]["transient"]["display_id"] == display_id:
+            if (
+                message["msg_type"] == "update_display_data"
+                and message["content"]["transient"]["display_id"] == display_id
+            ):
                 text = str(message["content"]["data"]["text/plain"])
                 if until in text:
                     return text
@@ -122,12 +137,21 @@ class Attached:
 class Notebook(Attached):
     """Owns one kernel process; leaving the `with` block ends it."""
 
-    def __init__(self, env: dict[str, str], directory: Path, *, kernel: str = "python3", kernel_dirs: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        env: dict[str, str],
+        directory: Path,
+        *,
+        kernel: str = "python3",
+        kernel_dirs: Sequence[Path] = (),
+    ) -> None:
         self._env = env
         self._directory = directory
         self._manager = KernelManager(kernel_name=kernel)
         if kernel_dirs:
-            self._manager.kernel_spec_manager = KernelSpecManager(kernel_dirs=[str(one) for one in kernel_dirs])
+            self._manager.kernel_spec_manager = KernelSpecManager(
+                kernel_dirs=[str(one) for one in kernel_dirs]
+            )
 
     def __enter__(self) -> Self:
         self._manager.start_kernel(env=self._env, cwd=str(self._directory))
@@ -136,7 +160,9 @@ class Notebook(Attached):
         self._client.wait_for_ready(timeout=120)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         super().__exit__(kind, error, trace)
         self._manager.shutdown_kernel(now=True)
         self._manager.cleanup_resources()

@@ -1,4 +1,6 @@
-"""Operating system users for a test, each with a home and a Jupyter server of their own. Removes all of it again; needs root."""
+"""Operating system users for a test, each with a home and a Jupyter server of their own. Removes all of it
+again; needs root.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def open_directory() -> Iterator[Path]:
 
 
 def python_for_all(directory: Path) -> tuple[Path, dict[str, str]]:
-    """Return this environment's Python and what it needs in the environment, in places that every user may enter."""
+    """Return this environment's Python and what it needs in the environment, in places that every user may
+    enter.
+    """
     program, site = Path(sys.executable).resolve(), Path(sysconfig.get_path("purelib"))
     if all(_others_may_enter(path) for path in (program, site, ROOT)):
         return Path(sys.prefix) / "bin" / "python", {}
@@ -69,7 +73,9 @@ def python_for_all(directory: Path) -> tuple[Path, dict[str, str]]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Hard links reach files past a private directory, and cost no time or space; across file systems they are copies."""
+    """Hard links reach files past a private directory, and cost no time or space; across file systems they
+    are copies.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     if subprocess.run(["cp", "-al", str(source), str(target)], capture_output=True, check=False).returncode:
         subprocess.run(["rm", "-rf", str(target)], check=True)
@@ -79,9 +85,13 @@ def _link(source: Path, target: Path) -> None:
 class Shared(Cluster):
     """A shared master: HTTPS, and users who log in."""
 
-    def start_shared_master(self, *traits: str) -> None:
+    def start_shared_master(self, *traits: str, env: dict[str, str] | None = None) -> None:
         command = [str(BIN / "mgpu_master"), "--host", "127.0.0.1", "--tls", "--port", str(self.port), "--"]
-        program = self.start("master", [*command, f"--MgpuApp.link_port={self._link_port}", "--MgpuApp.local_agent=False", *traits])
+        program = self.start(
+            "master",
+            [*command, f"--MgpuApp.link_port={self._link_port}", "--MgpuApp.local_agent=False", *traits],
+            env=env,
+        )
         self.wait_for_master(program)
 
 
@@ -101,13 +111,24 @@ class OsUser:
 
     def __enter__(self) -> Self:
         self.home.mkdir(mode=0o700)
-        command = ["useradd", "--no-create-home", "--home-dir", str(self.home), "--shell", "/bin/bash", "--user-group", self.name]
+        command = [
+            "useradd",
+            "--no-create-home",
+            "--home-dir",
+            str(self.home),
+            "--shell",
+            "/bin/bash",
+            "--user-group",
+            self.name,
+        ]
         _change_users(command)
         self.uid, self.gid = pwd.getpwnam(self.name).pw_uid, pwd.getpwnam(self.name).pw_gid
         os.chown(self.home, self.uid, self.gid)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             print(f"--- server of {self.name}\n{self.log()[-4000:]}")
         if self._server is not None:
@@ -128,11 +149,17 @@ class OsUser:
     @property
     def env(self) -> dict[str, str]:
         """What a login shell of this user would have."""
-        return {"HOME": str(self.home), "USER": self.name, "LOGNAME": self.name, "PATH": os.environ["PATH"], "LANG": "C.UTF-8"} | (
-            self._env | {"MGPU_STATE_DIR": str(self.home / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
-        )
+        return {
+            "HOME": str(self.home),
+            "USER": self.name,
+            "LOGNAME": self.name,
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+        } | (self._env | {"MGPU_STATE_DIR": str(self.home / "state"), "PYTHONDONTWRITEBYTECODE": "1"})
 
-    def run(self, module: str, *words: str, stdin: str = "", check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, module: str, *words: str, stdin: str = "", check: bool = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of mgpu as this user."""
         code = f"import sys; from mgpu_jupyter.cli.main import {module} as main; sys.exit(main())"
         done = subprocess.run(
@@ -157,7 +184,14 @@ class OsUser:
         with (self._directory / f"{self.name}-{name}.log").open("ab") as log:
             server = subprocess.Popen(
                 [
-                    *(str(self._python), "-m", "jupyter_server", "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
+                    *(
+                        str(self._python),
+                        "-m",
+                        "jupyter_server",
+                        "--no-browser",
+                        "--ServerApp.ip=127.0.0.1",
+                        f"--ServerApp.port={port}",
+                    ),
                     *(
                         "--ServerApp.port_retries=0",
                         "--ServerApp.jpserver_extensions={'mgpu_jupyter': True}",
@@ -195,11 +229,17 @@ class OsUser:
 
     def client(self, port: int | None = None) -> Client:
         """Return a client that speaks to this user's own server with the token that its kernels have."""
-        return Client(f"http://127.0.0.1:{port or self.port}/", (self.home / "state" / "keys" / "token").read_text(), env={})
+        return Client(
+            f"http://127.0.0.1:{port or self.port}/",
+            (self.home / "state" / "keys" / "token").read_text(),
+            env={},
+        )
 
     def log(self) -> str:
         """Return what the servers of this user logged."""
-        return "\n".join(path.read_text(errors="replace") for path in sorted(self._directory.glob(f"{self.name}-*.log")))
+        return "\n".join(
+            path.read_text(errors="replace") for path in sorted(self._directory.glob(f"{self.name}-*.log"))
+        )
 
 
 def processes_of_user(uid: int) -> list[psutil.Process]:
@@ -213,7 +253,9 @@ def processes_of_user(uid: int) -> list[psutil.Process]:
 
 
 def _change_users(command: list[str]) -> None:
-    """Run a program that changes the list of users, of which one at a time can: other tests and other people do the same."""
+    """Run a program that changes the list of users, of which one at a time can: other tests and other people
+    do the same.
+    """
 
     def done() -> bool:
         run = subprocess.run(command, capture_output=True, text=True, check=False)

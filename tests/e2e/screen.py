@@ -18,7 +18,9 @@ from tests.processes import LIMIT_S, WaitedTooLong
 class Screen:
     """One program in a terminal of its own."""
 
-    def __init__(self, command: list[str], env: dict[str, str], cwd: Path, rows: int = 30, columns: int = 100) -> None:
+    def __init__(
+        self, command: list[str], env: dict[str, str], cwd: Path, rows: int = 30, columns: int = 100
+    ) -> None:
         self.pid, self._near = pty.fork()
         if self.pid == 0:
             try:

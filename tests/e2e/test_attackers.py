@@ -1,4 +1,5 @@
-"""Acceptance, row 5: who is not an enrolled node gets nothing, and a dishonest node harms no other. The log says so once.
+"""Acceptance, row 5: who is not an enrolled node gets nothing, and a dishonest node harms no other. The log
+says so once.
 
 ZeroMQ reconnects by itself several times a second, so "once" also means that a stranger cannot fill the disk.
 """
@@ -11,18 +12,31 @@ from pathlib import Path
 import zmq
 
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.messages import Check, Heartbeat, Launch, LaunchRefused, Output, Refuse, TaskReport, Welcome
+from mgpu_agent.protocol.messages import (
+    Check,
+    Heartbeat,
+    Launch,
+    LaunchRefused,
+    Output,
+    Refuse,
+    TaskReport,
+    Welcome,
+)
 from mgpu_agent.protocol.model import STDOUT, TaskStatus
 from tests.e2e.attacker import ANSWER_MS, Connection, enrol, hello
 from tests.e2e.cluster import Cluster, bash
 
 
 def _warnings(cluster: Cluster) -> list[str]:
-    return [line for line in cluster.log("master").splitlines() if "Further ones like it are not logged" in line]
+    return [
+        line for line in cluster.log("master").splitlines() if "Further ones like it are not logged" in line
+    ]
 
 
 def _runs_on(cluster: Cluster, node: str) -> str:
-    """Return what a job for `node` printed: proof that the node still gets its own work and may still speak."""
+    """Return what a job for `node` printed: proof that the node still gets its own work and may still
+    speak.
+    """
     job = cluster.client.submit(["bash", "-c", "echo $MGPU_NODE_ID"], gpus=1, nodelist=[node])
     return job.wait(60).output()
 
@@ -79,7 +93,9 @@ def test_valid_key_that_claims_another_node(two_nodes: Cluster) -> None:
 
 
 def test_enrolled_node_with_another_nodes_routing_id(two_nodes: Cluster) -> None:
-    """Connections are told apart by their keys; one that names itself is not listened to, and gets nothing of the other's."""
+    """Connections are told apart by their keys; one that names itself is not listened to, and gets nothing of
+    the other's.
+    """
     runtime, before = two_nodes.runtime(), _warnings(two_nodes)
     keys = enrol(runtime, "trudy")
     for routing_id in (b"n1", b"n2"):
@@ -111,14 +127,18 @@ def test_enrolled_node_that_speaks_for_anothers_job(two_nodes: Cluster, tmp_path
     """Reports and output about an attempt that was not given to the sender change nothing."""
     runtime, go = two_nodes.runtime(), tmp_path / "go"
     keys = enrol(runtime, "sybil")
-    job = two_nodes.client.submit(bash("echo mine; while [ ! -e {go} ]; do sleep 0.05; done", go=go), gpus=1, nodelist=["n1"])
+    job = two_nodes.client.submit(
+        bash("echo mine; while [ ! -e {go} ]; do sleep 0.05; done", go=go), gpus=1, nodelist=["n1"]
+    )
     two_nodes.wait_until(lambda: job.state == "running", "the job runs")
     with Connection(runtime.link_address, keys, runtime.link_public_key.encode()) as sybil:
         sybil.send(hello("sybil"))
         assert [type(answer) for answer in sybil.receive(ANSWER_MS)] == [Welcome, Check]
         for key in (AttemptKey(JobId(job.id), 1, epoch) for epoch in range(1, 4)):
             sybil.send(Output(key=key, rank=0, stream=STDOUT, offset=0, data=b"forged\n"))
-            sybil.send(LaunchRefused(key=key, code="forged", message="It cannot run.", fault="request", exit_code=7))
+            sybil.send(
+                LaunchRefused(key=key, code="forged", message="It cannot run.", fault="request", exit_code=7)
+            )
             for node in ("sybil", "n1"):
                 sybil.send(TaskReport(status=_ended(key, node)))
         sybil.receive_all(500)

@@ -21,7 +21,9 @@ NOT_THERE = ("jupyter_server", "jupyterlab", "ipywidgets", "cryptography")
 
 
 def needed(*names: str) -> dict[str, Distribution]:
-    """Return what these packages need to run, by name; what is not installed here is for other systems or versions."""
+    """Return what these packages need to run, by name; what is not installed here is for other systems or
+    versions.
+    """
     found: dict[str, Distribution] = {}
     wanted = list(names)
     while wanted:
@@ -33,7 +35,9 @@ def needed(*names: str) -> dict[str, Distribution]:
         except PackageNotFoundError:
             continue
         requirements = [Requirement(text) for text in found[name].requires or ()]
-        wanted += [one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
+        wanted += [
+            one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})
+        ]
     return found
 
 
@@ -43,12 +47,25 @@ def base_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("base") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=120)
     own_site = next((venv / "lib").glob("python*/site-packages"))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", str(own_site), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        str(own_site),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, timeout=120)
     mine = [Requirement(text) for text in distribution("mgpu-jupyter").requires or ()]
     base = [one.name for one in mine if one.marker is None or one.marker.evaluate({"extra": ""})]
     for package in needed("ipykernel", *base).values():
-        for top in {Path(str(file)).parts[0] for file in package.files or () if not str(file).startswith((".", "/"))}:
+        for top in {
+            Path(str(file)).parts[0] for file in package.files or () if not str(file).startswith((".", "/"))
+        }:
             source = Path(str(package.locate_file(top)))
             if source.exists() and not (own_site / top).exists():
                 (own_site / top).symlink_to(source)
@@ -63,16 +80,20 @@ def kernel(shared_cluster: Cluster, base_python: Path) -> Iterator[Notebook]:
     command = [str(base_python), "-m", "ipykernel", "install", "--prefix", str(prefix), "--name", "base"]
     subprocess.run(command, env=env, check=True, capture_output=True, timeout=120)
     env["JPY_SESSION_NAME"] = str(shared_cluster.directory / "base.ipynb")
-    with Notebook(env, shared_cluster.directory, kernel="base", kernel_dirs=(prefix / "share/jupyter/kernels",)) as notebook:
+    with Notebook(
+        env, shared_cluster.directory, kernel="base", kernel_dirs=(prefix / "share/jupyter/kernels",)
+    ) as notebook:
         yield notebook
 
 
-def test_the_magics_work_with_the_base_install_alone(notebook: Notebook, base_python: Path, two_nodes: Cluster) -> None:
+def test_the_magics_work_with_the_base_install_alone(
+    notebook: Notebook, base_python: Path, two_nodes: Cluster
+) -> None:
     checks = f"""
 import importlib.util, sys, mgpu_jupyter
 print([name for name in {NOT_THERE!r} if importlib.util.find_spec(name) is not None])
 print(sys.executable == {str(base_python)!r}, mgpu_jupyter.__file__.startswith({str(base_python.parents[1])!r}))
-"""
+"""  # noqa: E501
     assert notebook.run(checks).text() == "[]\nTrue True\n"
     assert notebook.run("%load_ext mgpu_jupyter").error is None
     ran = notebook.run("%%mgpu_srun --gpus 2\nimport os\nprint(len(os.environ['MGPU_GPUS'].split(',')))")
@@ -85,7 +106,9 @@ print(sys.executable == {str(base_python)!r}, mgpu_jupyter.__file__.startswith({
     job_id = notebook.run("print(job.id)").text().strip()
     assert job_id in notebook.run("%mgpu_queue").shown()
     assert job_id in notebook.run("%mgpu_attach").shown()
-    assert "8 simulated" in notebook.run("%mgpu_nodes").shown() or "GPU" in notebook.run("%mgpu_nodes").shown()
+    assert (
+        "8 simulated" in notebook.run("%mgpu_nodes").shown() or "GPU" in notebook.run("%mgpu_nodes").shown()
+    )
     assert notebook.run(f"%mgpu_explain {job_id}").error is None
     assert job_id in notebook.run(f"%mgpu_trace {job_id}").text()
     assert job_id in notebook.complete("%mgpu_cancel ")["matches"]
@@ -97,7 +120,9 @@ print(sys.executable == {str(base_python)!r}, mgpu_jupyter.__file__.startswith({
     table = notebook.run("%%mgpu_srun --sweep x=1,2\nprint(x * x)")
     assert table.error is None
     assert "2 of 2 completed" in table.shown()
-    gathered = notebook.run("jobs = [mgpu_jupyter.Client().submit(['true']) for _ in 'ab']\nprint(len(mgpu_jupyter.gather(jobs)))")
+    gathered = notebook.run(
+        "jobs = [mgpu_jupyter.Client().submit(['true']) for _ in 'ab']\nprint(len(mgpu_jupyter.gather(jobs)))"
+    )
     assert (gathered.error, gathered.text()) == (None, "2\n")
     logged = notebook.run("print(jobs[0].output(), end='')\n%mgpu_logs {jobs[0].id}")
     assert (logged.error, logged.text()) == (None, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpu_jupyter.client.pin import pin_of_file
+from mgpu_jupyter.client.connecting import pin_of_file
 from mgpu_jupyter.server.certificate import load_certificate
 from tests.e2e.cluster import BIN, Cluster
 
@@ -27,13 +27,19 @@ scheduling: {{default_policy: "spread", max_job_time: 3600}}
 security: {{enable_ssl: true, cert_file: "{certificate}", key_file: "{key}"}}
 logging: {{level: "INFO", file: "{log}"}}
 retention: {{max_jobs: 2, every_s: 1}}
-"""
+"""  # noqa: E501
 
 
 def run(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = words
     return subprocess.run(
-        [str(BIN / program), *arguments], env=cluster.env, cwd=cluster.directory, capture_output=True, text=True, timeout=120, check=False
+        [str(BIN / program), *arguments],
+        env=cluster.env,
+        cwd=cluster.directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -42,7 +48,10 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     both = load_certificate(folder, "127.0.0.1").read_text()
     blocks = re.findall(r"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----\n", both, re.DOTALL)
     assert len(blocks) == 2
-    found = {name: re.search(rf"-----BEGIN {name}-----.*?-----END {name}-----\n", both, re.DOTALL) for name in blocks}
+    found = {
+        name: re.search(rf"-----BEGIN {name}-----.*?-----END {name}-----\n", both, re.DOTALL)
+        for name in blocks
+    }
     paths = {"CERTIFICATE": folder / "site.pem"}
     for name, block in found.items():
         assert block is not None
@@ -55,9 +64,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("site")
     with Cluster(folder / "cluster") as cluster:
         certificate, key = make_certificate(folder)
-        text = FILE.format(port=cluster.port, link=cluster._link_port, certificate=certificate, key=key, log=folder / "log" / "mgpu.log")
+        text = FILE.format(
+            port=cluster.port,
+            link=cluster._link_port,
+            certificate=certificate,
+            key=key,
+            log=folder / "log" / "mgpu.log",
+        )
         (folder / "cluster_config.yaml").write_text(text)
-        words = [str(BIN / "mgpu_master"), "--config", str(folder / "cluster_config.yaml"), "--", "--MgpuApp.local_agent=False"]
+        words = [
+            str(BIN / "mgpu_master"),
+            "--config",
+            str(folder / "cluster_config.yaml"),
+            "--",
+            "--MgpuApp.local_agent=False",
+        ]
         cluster.wait_for_master(cluster.start("master", [*words, "--MgpuApp.timeout=45"]))
         cluster.start_node("n1", 2)
         yield cluster
@@ -74,10 +95,15 @@ def test_the_sites_own_certificate_is_served_on_the_files_port(site: Cluster) ->
 
 def test_nodes_of_the_file_are_expected_and_compared(site: Cluster) -> None:
     listed = site.client.node_list()
-    assert [(node.id, node.state, node.gpu_count, node.gpu_type) for node in listed.expected] == [("n9", "expected", 8, "A100")]
+    assert [(node.id, node.state, node.gpu_count, node.gpu_type) for node in listed.expected] == [
+        ("n9", "expected", 8, "A100")
+    ]
     assert any("says that it has 8 GPUs, and it has 2." in text for text in listed.nodes[0].warnings)
     shown = run(site, "mgpu", "nodes").stdout
-    assert "n9: expected (in the cluster's file; it never joined) | host gpu009.example.com | 8 GPUs A100" in shown
+    assert (
+        "n9: expected (in the cluster's file; it never joined) | host gpu009.example.com | 8 GPUs A100"
+        in shown
+    )
     assert "  WARNING: The cluster's file says that its GPUs are A100" in shown
     assert json.loads(run(site, "mgpu", "nodes", "--json").stdout)["expected"][0]["id"] == "n9"
 
@@ -85,7 +111,10 @@ def test_nodes_of_the_file_are_expected_and_compared(site: Cluster) -> None:
 def test_rules_hold_the_log_is_written_and_old_jobs_go(site: Cluster) -> None:
     assert site.client.cluster().strategy == "spread"
     jobs = [site.client.submit(["echo", str(number)], gpus=0).wait(60) for number in range(4)]
-    site.wait_until(lambda: [job.id for job in site.client.jobs()] == [jobs[3].id, jobs[2].id], "the first two are forgotten")
+    site.wait_until(
+        lambda: [job.id for job in site.client.jobs()] == [jobs[3].id, jobs[2].id],
+        "the first two are forgotten",
+    )
     log = site.directory.parent / "log" / "mgpu.log"
     words = ("node_id=n1 joined", "retention forgot jobs=")
     site.wait_until(lambda: all(word in log.read_text() for word in words), "it is in the log")
@@ -96,4 +125,7 @@ def test_a_mistake_is_one_sentence_and_the_master_does_not_start(site: Cluster) 
     path = site.directory / "wrong.yaml"
     path.write_text("cluster: {name: x}\nnetwork:\n  timeout: 3\n")
     done = run(site, "mgpu_master", "--config", str(path))
-    assert (done.returncode, done.stderr) == (2, f"{path} line 2: there is no key network; write networking.\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"{path} line 2: there is no key network; write networking.\n",
+    )

@@ -1,4 +1,6 @@
-"""Completion in a real bash, at a real terminal, against a live cluster: flags, subcommands, node names, job ids."""
+"""Completion in a real bash, at a real terminal, against a live cluster: flags, subcommands, node names, job
+ids.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,34 @@ def cluster_with_a_name(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 @pytest.fixture
 def bash(cluster_with_a_name: Cluster) -> Iterator[pexpect.spawn]:
     cluster = cluster_with_a_name
-    env = cluster.env | {"PS1": PROMPT, "PATH": f"{BIN}:/usr/bin:/bin", "TERM": "dumb", "INPUTRC": "/dev/null"}
-    shell = pexpect.spawn("bash", ["--norc", "--noprofile", "-i"], env=env, encoding="utf-8", timeout=LIMIT_S, dimensions=(24, 200))
+    env = cluster.env | {
+        "PS1": PROMPT,
+        "PATH": f"{BIN}:/usr/bin:/bin",
+        "TERM": "dumb",
+        "INPUTRC": "/dev/null",
+    }
+    shell = pexpect.spawn(
+        "bash",
+        ["--norc", "--noprofile", "-i"],
+        env=env,
+        encoding="utf-8",
+        timeout=LIMIT_S,
+        dimensions=(24, 200),
+    )
     shell.sendline(
-        "bind 'set enable-bracketed-paste off'; bind 'set bell-style none'; source <(mgpu completion bash); echo LOADED-$((40+2))"
+        "bind 'set enable-bracketed-paste off'; bind 'set bell-style none'; source <(mgpu completion bash); "
+        "echo LOADED-$((40+2))"
     )
     shell.expect("LOADED-42", timeout=120)
-    shell.expect(PROMPT)
+    shell.expect(PROMPT, timeout=120)
     yield shell
     shell.close(force=True)
 
 
 def completed(bash: pexpect.spawn, typed: str, expected: str) -> None:
-    """Type, press Tab, and wait until the line reads as expected; as people do, press again where the server was too slow to be asked."""
+    """Type, press Tab, and wait until the line reads as expected; as people do, press again where the server
+    was too slow to be asked.
+    """
     bash.send(typed)
     for _ in range(PRESSES):
         bash.send("\t")
@@ -47,7 +64,7 @@ def completed(bash: pexpect.spawn, typed: str, expected: str) -> None:
         pytest.fail(f"{typed!r} did not become {expected!r}; the screen has {bash.buffer!r}")
     bash.sendcontrol("u")
     bash.sendline("")
-    bash.expect(PROMPT)
+    bash.expect(PROMPT, timeout=120)
 
 
 def test_flags_subcommands_nodes_and_jobs(bash: pexpect.spawn, cluster_with_a_name: Cluster) -> None:

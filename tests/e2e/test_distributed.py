@@ -1,4 +1,6 @@
-"""Jobs of several processes on several nodes: ranks, failures, trainings with torch. Acceptance of distributed jobs."""
+"""Jobs of several processes on several nodes: ranks, failures, trainings with torch. Acceptance of
+distributed jobs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.e2e.notebook import Notebook
 from tests.processes import wait_until
 
 TORCH = ROOT / ".venv-torch" / "bin"
-NEEDS_TORCH = pytest.mark.skipif(not (TORCH / "torchrun").exists(), reason="torch is not installed: `make setup-torch`")
+NEEDS_TORCH = pytest.mark.skipif(
+    not (TORCH / "torchrun").exists(), reason="torch is not installed: `make setup-torch`"
+)
 TRAINING = Path(__file__).with_name("training.py")
 GRACE_S = 1.0
 TWO_BY_TWO = {"nodes": 2, "gpus_per_node": 2, "distributed": True}
@@ -35,7 +39,15 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 def srun(cluster: Cluster, *words: str, limit_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / "mgpu_srun"), *words]
-    return subprocess.run(command, env=cluster.env, cwd=cluster.directory, capture_output=True, text=True, timeout=limit_s, check=False)
+    return subprocess.run(
+        command,
+        env=cluster.env,
+        cwd=cluster.directory,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
 
 
 def test_a_command_runs_once_on_each_node(two_nodes: Cluster) -> None:
@@ -46,7 +58,10 @@ def test_a_command_runs_once_on_each_node(two_nodes: Cluster) -> None:
 def test_exactly_these_gpus_of_exactly_these_nodes(two_nodes: Cluster) -> None:
     words = bash("echo $MGPU_NODE_ID:$CUDA_VISIBLE_DEVICES:$LOCAL_RANK/$LOCAL_WORLD_SIZE:$RANK/$WORLD_SIZE")
     done = srun(two_nodes, "--node-gpu-ids", "n1:0,1;n2:2", "--distributed", "--", *words)
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["0: n1:0,1:0/2:0/3", "1: n1:0,1:1/2:1/3", "2: n2:2:0/1:2/3"])
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (
+        0,
+        ["0: n1:0,1:0/2:0/3", "1: n1:0,1:1/2:1/3", "2: n2:2:0/1:2/3"],
+    )
 
 
 def test_every_rank_finds_rank_0_and_the_ranks_of_two_jobs_at_once_never_meet(two_nodes: Cluster) -> None:
@@ -83,7 +98,12 @@ def test_output_of_one_rank_and_of_all(two_nodes: Cluster) -> None:
     job = two_nodes.client.submit(bash('echo "this is $RANK"'), **TWO_BY_TWO).wait(60)
     assert [job.output(rank) for rank in range(4)] == [f"this is {rank}\n" for rank in range(4)]
     one = subprocess.run(
-        [str(BIN / "mgpu"), "logs", job.id, "--rank", "2"], env=two_nodes.env, capture_output=True, text=True, timeout=120, check=True
+        [str(BIN / "mgpu"), "logs", job.id, "--rank", "2"],
+        env=two_nodes.env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     assert one.stdout == "this is 2\n"
 
@@ -108,29 +128,52 @@ def _alive(job: Job) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("end", "code", "how"), [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "signal 9")])
-def test_a_rank_that_fails_ends_the_others_and_is_named_with_its_last_lines(two_nodes: Cluster, end: str, code: int, how: str) -> None:
-    done = srun(two_nodes, "-N", "2", "--gpus-per-node", "2", "--distributed", "--", "bash", "-c", FAILING.format(end=end))
+@pytest.mark.parametrize(
+    ("end", "code", "how"), [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "signal 9")]
+)
+def test_a_rank_that_fails_ends_the_others_and_is_named_with_its_last_lines(
+    two_nodes: Cluster, end: str, code: int, how: str
+) -> None:
+    done = srun(
+        two_nodes,
+        "-N",
+        "2",
+        "--gpus-per-node",
+        "2",
+        "--distributed",
+        "--",
+        "bash",
+        "-c",
+        FAILING.format(end=end),
+    )
     job = two_nodes.client.job(next(iter(two_nodes.client.jobs())).id)
     job.refresh()
 
     assert (done.returncode, str(job.state)) == (code, "failed")
     assert f"Rank 3 ended with {how} on n2." in job.info.reason
     tail = done.stderr.splitlines()[-8:]
-    assert [line.strip() for line in tail if "line" in line and not line.startswith("3: ")][-2:] == ["line before the end", "the last line"]
+    assert [line.strip() for line in tail if "line" in line and not line.startswith("3: ")][-2:] == [
+        "line before the end",
+        "the last line",
+    ]
     assert job.info.failure is not None
     assert (job.info.failure.rank, job.info.failure.node, job.info.failure.last_lines) == (
         3,
         "n2",
         ("line before the end", "the last line"),
     )
-    wait_until(lambda: not _alive(job), "no process of it lives")  # who was only asked to end would live for five minutes
+    wait_until(
+        lambda: not _alive(job), "no process of it lives"
+    )  # who was only asked to end would live for five minutes
 
 
 def test_agents_of_ranks_are_killed_and_the_job_goes_on(two_nodes: Cluster, tmp_path: Path) -> None:
     """At three moments: before the first word, between words, at the end."""
     go = [tmp_path / f"go{number}" for number in range(3)]
-    steps = "".join(f'until [ -e {path} ]; do sleep 0.05; done; echo "step {number} of $RANK";' for number, path in enumerate(go))
+    steps = "".join(
+        f'until [ -e {path} ]; do sleep 0.05; done; echo "step {number} of $RANK";'
+        for number, path in enumerate(go)
+    )
     job = two_nodes.client.submit(["bash", "-c", steps], **TWO_BY_TWO)
     two_nodes.wait_until(lambda: str(job.state) == "running", "it runs")
     pids = [placement.pid for placement in job.info.placements]
@@ -154,8 +197,17 @@ LEASE_S = 8.0  # an agent that is only slow, on a machine that is busy, must not
 def test_a_node_that_is_gone_takes_all_ranks_with_it_under_fence(
     cluster: Cluster, tmp_path: Path, wishes: dict[str, object], state: str
 ) -> None:
-    """The keeper of the lost node ends its ranks by itself, the master those of the other, both by the end of the lease."""
-    fence = ("on_disconnect=fence", f"lease={LEASE_S}", f"kill_grace={GRACE_S}", "lease_margin=1", "heartbeat_interval=0.5", "timeout=4")
+    """The keeper of the lost node ends its ranks by itself, the master those of the other, both by the end of
+    the lease.
+    """
+    fence = (
+        "on_disconnect=fence",
+        f"lease={LEASE_S}",
+        f"kill_grace={GRACE_S}",
+        "lease_margin=1",
+        "heartbeat_interval=0.5",
+        "timeout=4",
+    )
     cluster.start_master(*(f"--MgpuApp.{trait}" for trait in fence))
     for name in ("n1", "n2"):
         cluster.start_node(name, 2)
@@ -180,7 +232,14 @@ def test_a_node_that_is_gone_takes_all_ranks_with_it_under_fence(
 def expected() -> list[float]:
     """What one process comes to that has all the data."""
     plain = {name: value for name, value in os.environ.items() if name != "RANK"} | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([str(TORCH / "python"), str(TRAINING)], env=plain, capture_output=True, text=True, timeout=TRAIN_S, check=True)
+    done = subprocess.run(
+        [str(TORCH / "python"), str(TRAINING)],
+        env=plain,
+        capture_output=True,
+        text=True,
+        timeout=TRAIN_S,
+        check=True,
+    )
     return _weights(done.stdout)
 
 
@@ -190,7 +249,9 @@ def _weights(output: str) -> list[float]:
 
 
 def _ranks(output: str) -> list[str]:
-    return sorted(line.partition("rank ")[2] for line in output.splitlines() if "rank " in line and " of " in line)
+    return sorted(
+        line.partition("rank ")[2] for line in output.splitlines() if "rank " in line and " of " in line
+    )
 
 
 ALL_RANKS = ["0 of 4 on n1", "1 of 4 on n1", "2 of 4 on n2", "3 of 4 on n2"]
@@ -206,7 +267,9 @@ def test_a_training_in_a_cell(notebook: Notebook, expected: list[float]) -> None
 
 
 @NEEDS_TORCH
-def test_two_trainings_by_torchrun_at_once_one_with_its_own_flags(two_nodes: Cluster, expected: list[float]) -> None:
+def test_two_trainings_by_torchrun_at_once_one_with_its_own_flags(
+    two_nodes: Cluster, expected: list[float]
+) -> None:
     flags = ["--nodes", "2", "--gpus-per-node", "2", "--distributed", "--"]
     commands = [
         [str(TORCH / "torchrun"), str(TRAINING)],
@@ -230,9 +293,13 @@ def test_two_trainings_by_torchrun_at_once_one_with_its_own_flags(two_nodes: Clu
 
 
 @NEEDS_TORCH
-@pytest.mark.skipif(not (TORCH / "accelerate").exists(), reason="accelerate is not installed: `make setup-torch`")
+@pytest.mark.skipif(
+    not (TORCH / "accelerate").exists(), reason="accelerate is not installed: `make setup-torch`"
+)
 def test_a_training_by_accelerate(two_nodes: Cluster, expected: list[float]) -> None:
     words = [str(TORCH / "accelerate"), "launch", str(TRAINING)]
-    done = srun(two_nodes, "--nodes", "2", "--gpus-per-node", "2", "--distributed", "--", *words, limit_s=TRAIN_S)
+    done = srun(
+        two_nodes, "--nodes", "2", "--gpus-per-node", "2", "--distributed", "--", *words, limit_s=TRAIN_S
+    )
     assert (done.returncode, _ranks(done.stdout)) == (0, ALL_RANKS), done.stderr
     assert _weights(done.stdout) == pytest.approx(expected, abs=1e-6)

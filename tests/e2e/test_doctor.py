@@ -28,7 +28,11 @@ Found = dict[str, list[tuple[str, str, str]]]
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("clinic") / "cluster") as cluster:
-        cluster.start_master("--MgpuApp.heartbeat_interval=0.3", "--MgpuApp.timeout=6", "--MgpuApp.health_checks={'every_s': 0.3}")
+        cluster.start_master(
+            "--MgpuApp.heartbeat_interval=0.3",
+            "--MgpuApp.timeout=6",
+            "--MgpuApp.health_checks={'every_s': 0.3}",
+        )
         cluster.start_node("n1", 1)
         yield cluster
 
@@ -36,7 +40,9 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def doctor(cluster: Cluster, **env: str) -> tuple[int, Found]:
     """Run `mgpu doctor --json`; return its exit code and what it found, by check."""
     words = [str(BIN / "mgpu"), "doctor", "--json"]
-    done = subprocess.run(words, env=cluster.env | env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        words, env=cluster.env | env, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stderr == ""
     found: Found = {}
     for one in json.loads(done.stdout)["findings"]:
@@ -46,7 +52,11 @@ def doctor(cluster: Cluster, **env: str) -> tuple[int, Found]:
 
 def wait_for(cluster: Cluster, check: str, **env: str) -> tuple[int, Found]:
     """Ask the doctor until this check finds something."""
-    return cluster.wait_until(lambda: told if check in (told := doctor(cluster, **env))[1] else None, f"the doctor finds {check}", 60)
+    return cluster.wait_until(
+        lambda: told if check in (told := doctor(cluster, **env))[1] else None,
+        f"the doctor finds {check}",
+        60,
+    )
 
 
 def reach(cluster: Cluster) -> dict[str, str]:
@@ -68,7 +78,13 @@ def removed(cluster: Cluster, node: str) -> Iterator[None]:
 
 
 def _remove(cluster: Cluster, node: str) -> bool:
-    done = subprocess.run([str(BIN / "mgpu"), "node", "remove", node], env=cluster.env, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [str(BIN / "mgpu"), "node", "remove", node],
+        env=cluster.env,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
     return done.returncode == 0
 
 
@@ -77,7 +93,9 @@ def test_a_cluster_that_is_well_has_no_finding(clinic: Cluster) -> None:
 
     assert (code, {level for one in found.values() for level, _, _ in one}) == (0, {"ok"}), found
     assert found["nodes"] == [("ok", "n1 is online.", "")]
-    text = subprocess.run([str(BIN / "mgpu"), "doctor"], env=clinic.env, capture_output=True, text=True, timeout=120, check=True).stdout
+    text = subprocess.run(
+        [str(BIN / "mgpu"), "doctor"], env=clinic.env, capture_output=True, text=True, timeout=120, check=True
+    ).stdout
     assert text.endswith("ok    n1 is online.\nAll is well.\n")
 
 
@@ -92,7 +110,9 @@ def test_1_a_closed_port(clinic: Cluster, tmp_path: Path) -> None:
 
 
 def test_2_a_wrong_key_of_a_person_and_of_a_node(clinic: Cluster, tmp_path: Path) -> None:
-    code, found = doctor(clinic, MGPU_URL=clinic.runtime().url, MGPU_TOKEN="wrong", MGPU_STATE_DIR=str(tmp_path / "elsewhere"))
+    code, found = doctor(
+        clinic, MGPU_URL=clinic.runtime().url, MGPU_TOKEN="wrong", MGPU_STATE_DIR=str(tmp_path / "elsewhere")
+    )
     ((level, _, fix),) = found["key"]
     assert (code, level, "log in again" in fix) == (1, "error", True)
 
@@ -101,15 +121,24 @@ def test_2_a_wrong_key_of_a_person_and_of_a_node(clinic: Cluster, tmp_path: Path
         stranger.send(Hello(node_id=NodeId("n7"), facts=facts("n7")))
         text = "A program at 127.0.0.1 was turned away from the link, since its key is not enrolled."
         fix = "if it is a node of yours, start its mgpu_node with a line of `mgpu join-token`"
-        clinic.wait_until(lambda: ("warning", text, fix) in doctor(clinic)[1]["server"], "the stranger was turned away")
+        clinic.wait_until(
+            lambda: ("warning", text, fix) in doctor(clinic)[1]["server"], "the stranger was turned away"
+        )
 
 
 @pytest.mark.skipif(not can_preload(), reason="there is no gcc to build the clock with")
 def test_3_a_clock_that_is_wrong(clinic: Cluster, tmp_path: Path) -> None:
     clock = Clock(tmp_path / "clock")
-    command = [str(BIN / "mgpu_node"), "--node-id", "late", "--fake-gpus", "1", "--master-port", str(clinic.port)]
-    clinic.start("late", command, env=clock.env)
-    clinic.wait_until(lambda: clinic.node_states().get("late") == "online", "the node is online")
+    command = [
+        str(BIN / "mgpu_node"),
+        "--node-id",
+        "late",
+        "--fake-gpus",
+        "1",
+        "--master-port",
+        str(clinic.port),
+    ]
+    clinic.start_agent("late", command, clock.env)
     with removed(clinic, "late"):
         clock.jump(-3600)
         code, found = wait_for(clinic, "health")
@@ -122,7 +151,7 @@ def test_3_a_clock_that_is_wrong(clinic: Cluster, tmp_path: Path) -> None:
 def test_4_a_missing_driver(clinic: Cluster) -> None:
     clinic.start_real_node("bare", {"LD_LIBRARY_PATH": ""})
     with removed(clinic, "bare"):
-        _, found = doctor(clinic)
+        _, found = wait_for(clinic, "driver")
 
         ((level, text, fix),) = found["driver"]
         assert (level, fix) == ("warning", "make nvidia-smi work there, then restart its mgpu_node")
@@ -139,20 +168,29 @@ def test_5_a_full_disk(clinic: Cluster, tmp_path: Path) -> None:
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
-    text = f"The disk of {small} has 1 MB left: submits are refused when it is full."
-    assert (code, found["disk"]) == (1, [("error", text, "make room there, or set MGPU_STATE_DIR to another disk")])
+    text = f"The disk of {small} has 1 MiB left: submits are refused when it is full."
+    assert (code, found["disk"]) == (
+        1,
+        [("error", text, "make room there, or set MGPU_STATE_DIR to another disk")],
+    )
 
 
 def test_6_another_version(clinic: Cluster) -> None:
     runtime = clinic.runtime()
     keys = enrol(runtime, "old")
-    with removed(clinic, "old"), Connection(runtime.link_address, keys, runtime.link_public_key.encode()) as node:
+    with (
+        removed(clinic, "old"),
+        Connection(runtime.link_address, keys, runtime.link_public_key.encode()) as node,
+    ):
         node.send(Hello(node_id=NodeId("old"), facts=facts("old", agent_version="0.0.1")))
-        clinic.wait_until(lambda: "old" in clinic.node_states(), "the node is known")
-        _, found = doctor(clinic)
+        _, found = wait_for(clinic, "version")
 
-        assert [(level, text.split(",")[0]) for level, text, _ in found["version"]] == [("warning", "old runs mgpu 0.0.1")]
-        assert found["version"][0][2] == "install the same version on both: pip install --upgrade mgpu-jupyter"
+        assert [(level, text.split(",")[0]) for level, text, _ in found["version"]] == [
+            ("warning", "old runs mgpu 0.0.1")
+        ]
+        assert (
+            found["version"][0][2] == "install the same version on both: pip install --upgrade mgpu-jupyter"
+        )
         node.send(Leave())
         clinic.wait_until(lambda: clinic.node_states()["old"] == "offline", "the node has left")
 
@@ -202,7 +240,10 @@ def test_9_keys_that_others_can_read(clinic: Cluster) -> None:
     finally:
         key.chmod(0o600)
 
-    assert (code, found["permissions"]) == (1, [("error", f"{key} must be readable by you alone.", f"run  chmod 600 {key}")])
+    assert (code, found["permissions"]) == (
+        1,
+        [("error", f"{key} must be readable by you alone.", f"run  chmod 600 {key}")],
+    )
 
 
 def test_10_an_interpreter_that_is_gone(clinic: Cluster, tmp_path: Path) -> None:
@@ -210,7 +251,17 @@ def test_10_an_interpreter_that_is_gone(clinic: Cluster, tmp_path: Path) -> None
     python.parent.mkdir()
     python.symlink_to(Path(sys.executable).resolve())
     packages = [str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))]
-    words = [str(python), "-m", "mgpu_agent.cli", "--node-id", "bald", "--fake-gpus", "1", "--master-port", str(clinic.port)]
+    words = [
+        str(python),
+        "-m",
+        "mgpu_agent.cli",
+        "--node-id",
+        "bald",
+        "--fake-gpus",
+        "1",
+        "--master-port",
+        str(clinic.port),
+    ]
     clinic.start("bald", words, env={"PYTHONPATH": os.pathsep.join(packages)})
     clinic.wait_until(lambda: clinic.node_states().get("bald") == "online", "the node is online")
     with removed(clinic, "bald"):
@@ -218,4 +269,7 @@ def test_10_an_interpreter_that_is_gone(clinic: Cluster, tmp_path: Path) -> None
         code, found = wait_for(clinic, "health")
 
         text = f"bald gets no jobs: Its Python {python} is gone, so that cells cannot run."
-        assert (code, found["health"]) == (1, [("error", text, "install mgpu-jupyter there anew and restart mgpu_node")])
+        assert (code, found["health"]) == (
+            1,
+            [("error", text, "install mgpu-jupyter there anew and restart mgpu_node")],
+        )

@@ -1,4 +1,6 @@
-"""A script written for the earlier tools runs unchanged: with the installed commands on the path, and with the files of `make dist`."""
+"""A script written for the earlier tools runs unchanged: with the installed commands on the path, and with
+the files of `make dist`.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,19 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_script(tmp_path: Path, state: Path, programs: Path) -> str:
     home = tmp_path / "home"
     home.mkdir()
-    env = {"PATH": f"{programs}:{SYSTEM}", "HOME": str(home), "PORT": str(free_port()), "MGPU_STATE_DIR": str(state), "LANG": "C.UTF-8"}
-    env["MGPU_MASTER_WAIT"] = "120"  # the master unpacks four times as much as the nodes, which on a busy machine takes its time
-    done = subprocess.run(["bash", str(SCRIPT)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    env = {
+        "PATH": f"{programs}:{SYSTEM}",
+        "HOME": str(home),
+        "PORT": str(free_port()),
+        "MGPU_STATE_DIR": str(state),
+        "LANG": "C.UTF-8",
+    }
+    env["MGPU_MASTER_WAIT"] = (
+        "120"  # the master unpacks four times as much as the nodes, which on a busy machine takes its time
+    )
+    done = subprocess.run(
+        ["bash", str(SCRIPT)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
+    )
     logs = "".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(tmp_path.glob("*.log")))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{logs}"
     return done.stdout

@@ -1,5 +1,6 @@
-"""The edges: two masters on one directory, databases of the future, disks that turn read-only, a laptop that sleeps, a cold start,
-viewers that read nothing."""
+"""The edges: two masters on one directory, databases of the future, disks that turn read-only, a laptop that
+sleeps, a cold start, viewers that read nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from tests.chaos.rows.disks import can_mount
 from tests.e2e.cluster import BIN, ROOT, Cluster, bash
 from tests.processes import free_port, wait_until
 
-NEEDS_GCC = pytest.mark.skipif(not can_preload(), reason="There is no gcc to build what stands in front of the disk or the clock.")
+NEEDS_GCC = pytest.mark.skipif(
+    not can_preload(), reason="There is no gcc to build what stands in front of the disk or the clock."
+)
 ROWS = 100_000
 COLD_START_CPU_S = 3.0
 A_NIGHT_S = 8 * 3600
@@ -34,7 +37,11 @@ A_NIGHT_S = 8 * 3600
 
 def health(cluster: Cluster, port: int) -> dict[str, str] | None:
     """Ask a server for its health without a token's help; None while it does not answer."""
-    token = (cluster.state / "keys" / "token").read_text().strip() if (cluster.state / "keys" / "token").exists() else ""
+    token = (
+        (cluster.state / "keys" / "token").read_text().strip()
+        if (cluster.state / "keys" / "token").exists()
+        else ""
+    )
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request("GET", "/mgpu/api/v1/health", headers={"Authorization": f"mgpu {token}"})
@@ -60,7 +67,9 @@ def test_of_two_masters_on_one_directory_one_works_and_the_other_says_so(cluster
     def settled() -> dict[str, str] | None:
         found = {name: health(cluster, port) for name, port in ports.items()}
         known = {name: answer["status"] for name, answer in found.items() if answer is not None}
-        return known if len(known) == 2 and "starting" not in known.values() and "ok" in known.values() else None
+        return (
+            known if len(known) == 2 and "starting" not in known.values() and "ok" in known.values() else None
+        )
 
     states = wait_until(settled, "one of them works and both answer", 60)
     winner = next(name for name, status in states.items() if status == "ok")
@@ -70,13 +79,18 @@ def test_of_two_masters_on_one_directory_one_works_and_the_other_says_so(cluster
     database.close()
 
     assert states[loser] != "ok"
-    assert "Another server (process" in cluster.log(loser) or "Another server (process" in (health(cluster, ports[loser]) or {})["message"]
+    assert (
+        "Another server (process" in cluster.log(loser)
+        or "Another server (process" in (health(cluster, ports[loser]) or {})["message"]
+    )
     assert epoch == ("1",)
     cluster.port = ports[winner]
     assert str(cluster.client.submit(["true"], gpus=0).state) == "queued"
 
 
-def test_a_database_from_the_future_keeps_the_master_from_starting_and_stays_as_it_is(cluster: Cluster) -> None:
+def test_a_database_from_the_future_keeps_the_master_from_starting_and_stays_as_it_is(
+    cluster: Cluster,
+) -> None:
     cluster.state.mkdir(mode=0o700)
     database = sqlite3.connect(cluster.state / "mgpu.db")
     database.executescript(f"CREATE TABLE jobs (dreams TEXT); PRAGMA user_version = {len(STEPS) + 9};")
@@ -84,9 +98,14 @@ def test_a_database_from_the_future_keeps_the_master_from_starting_and_stays_as_
     (cluster.state / "mgpu.db").chmod(0o600)
     before = (cluster.state / "mgpu.db").read_bytes()
     master = start_another(cluster, "master", cluster.port)
-    wait_until(lambda: "written by a newer mgpu" in cluster.log("master") or master.poll() is not None, "it says so")
+    wait_until(
+        lambda: "written by a newer mgpu" in cluster.log("master") or master.poll() is not None, "it says so"
+    )
 
-    assert f"The database was written by a newer mgpu (step {len(STEPS) + 9}, known: {len(STEPS)})" in cluster.log("master")
+    assert (
+        f"The database was written by a newer mgpu (step {len(STEPS) + 9}, known: {len(STEPS)})"
+        in cluster.log("master")
+    )
     assert "Traceback" not in cluster.log("master")
     assert ((cluster.state / "mgpu.db").read_bytes(), list(cluster.state.glob("mgpu.db-*"))) == (before, [])
 
@@ -100,12 +119,18 @@ class ReadOnlyCluster(Cluster):
         self.flag = directory / "read-only"
         self._library = directory / "readonly.so"
         source = ROOT / "tests" / "chaos" / "readonly.c"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(self._library), str(source), "-ldl"], check=True)
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-O1", "-o", str(self._library), str(source), "-ldl"], check=True
+        )
 
     @property
     def disk(self) -> dict[str, str]:
         """What the master needs to see this disk."""
-        return {"LD_PRELOAD": str(self._library), "MGPU_TEST_READONLY": str(self.flag), "MGPU_TEST_ROOT": f"{self.state}/mgpu.db"}
+        return {
+            "LD_PRELOAD": str(self._library),
+            "MGPU_TEST_READONLY": str(self.flag),
+            "MGPU_TEST_ROOT": f"{self.state}/mgpu.db",
+        }
 
 
 @NEEDS_GCC
@@ -139,7 +164,10 @@ def test_a_disk_that_turns_read_only_refuses_submits_and_nothing_else(tmp_path: 
 def test_a_master_on_a_read_only_directory_says_what_to_do(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    words = f"mount --bind {state} {state} && mount -o remount,ro,bind {state} && exec {BIN / 'mgpu_master'} --port {free_port()}"
+    words = (
+        f"mount --bind {state} {state} && mount -o remount,ro,bind {state} && exec "
+        f"{BIN / 'mgpu_master'} --port {free_port()}"
+    )
     run = subprocess.run(
         ["unshare", "-m", "sh", "-c", words],
         env={**os.environ, "MGPU_STATE_DIR": str(state)},
@@ -159,7 +187,9 @@ def test_a_master_on_a_read_only_directory_says_what_to_do(tmp_path: Path) -> No
 
 @NEEDS_GCC
 def test_a_laptop_that_sleeps_goes_on_where_it_was(tmp_path: Path) -> None:
-    """For master, agent and keeper eight hours pass at once by the clock from boot and the time of day, and none by what they wait for."""
+    """For master, agent and keeper eight hours pass at once by the clock from boot and the time of day, and
+    none by what they wait for.
+    """
     clock = Clock(tmp_path / "clock")
     with ClockStage(tmp_path, clock) as stage:
         stage.warm_master("--MgpuApp.on_disconnect=keep", "--MgpuApp.timeout=10")
@@ -169,7 +199,9 @@ def test_a_laptop_that_sleeps_goes_on_where_it_was(tmp_path: Path) -> None:
         plain = stage.client.submit(waits, gpus=1)
         limited = stage.client.submit(waits, gpus=1, time_limit=600)
         gang = stage.client.submit(waits, nodes=2, gpus_per_node=1)
-        wait_until(lambda: all(str(job.refresh().state) == "running" for job in (plain, limited, gang)), "all run")
+        wait_until(
+            lambda: all(str(job.refresh().state) == "running" for job in (plain, limited, gang)), "all run"
+        )
         clock.sleep(A_NIGHT_S)
         later = stage.client.submit(["true"], gpus=1)
         wait_until(lambda: str(later.refresh().state) == "completed", "the cluster is awake")
@@ -182,7 +214,9 @@ def test_a_laptop_that_sleeps_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def long_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, float]]:
-    """A master that was started cold on a database with a long past, and the processor time that it took until it answered."""
+    """A master that was started cold on a database with a long past, and the processor time that it took
+    until it answered.
+    """
     with Cluster(tmp_path_factory.mktemp("past") / "cluster") as cluster:
         make_past(cluster.state, ROWS)
         cluster.start_master("--MgpuApp.follower_timeout=1")
@@ -216,7 +250,11 @@ def test_a_viewer_that_takes_nothing_is_cut_off_and_costs_little(long_past: tupl
             "Sec-WebSocket-Version: 13",
         ]
         viewer.sendall("\r\n".join([*lines, "", ""]).encode())
-        wait_until(lambda: "a reader of EventsHandler took nothing for 1 s" in cluster.log("master"), "it is cut off", 60)
+        wait_until(
+            lambda: "a reader of EventsHandler took nothing for 1 s" in cluster.log("master"),
+            "it is cut off",
+            60,
+        )
         grown = master.memory_info().rss - before
 
     assert grown < 50 * 1024 * 1024

@@ -1,4 +1,6 @@
-"""Prologs and epilogs on real nodes: a prolog that fails puts the job back, an epilog runs once, however the job ended."""
+"""Prologs and epilogs on real nodes: a prolog that fails puts the job back, an epilog runs once, however the
+job ended.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def wait_for_notes(cluster: Cluster, job: Job, count: int = 1) -> list[str]:
     return notes_of(cluster, job)
 
 
-def test_a_prolog_that_fails_twice_puts_the_job_back_twice_and_then_it_runs(site: Cluster, tmp_path: Path) -> None:
+def test_a_prolog_that_fails_twice_puts_the_job_back_twice_and_then_it_runs(
+    site: Cluster, tmp_path: Path
+) -> None:
     count = tmp_path / "count"
     prolog = f"echo x >> {count}; test $(wc -l < {count}) -ge 3"
     epilog = f"echo $MGPU_STATE >> {tmp_path}/own"
@@ -65,9 +69,13 @@ def test_an_epilog_runs_once_after_success_failure_timeout_and_cancel(site: Clus
     assert {end: notes_of(site, job) for end, job in ends.items()} == {end: [end] for end in ends}
 
 
-def test_gpus_are_handed_on_only_after_the_epilog_and_an_agent_that_restarts_knows_of_it(site: Cluster, tmp_path: Path) -> None:
+def test_gpus_are_handed_on_only_after_the_epilog_and_an_agent_that_restarts_knows_of_it(
+    site: Cluster, tmp_path: Path
+) -> None:
     go, begun = tmp_path / "go", tmp_path / "begun"
-    first = site.client.submit(["true"], gpus=1, epilog=f"touch {begun}; until test -e {go}; do sleep 0.05; done; echo tidied")
+    first = site.client.submit(
+        ["true"], gpus=1, epilog=f"touch {begun}; until test -e {go}; do sleep 0.05; done; echo tidied"
+    )
     second = site.client.submit(bash("test -e {go}", go=go), gpus=1)
     site.wait_until(begun.exists, "the epilog runs")
     site.kill("n1")
@@ -80,11 +88,15 @@ def test_gpus_are_handed_on_only_after_the_epilog_and_an_agent_that_restarts_kno
     assert first.output() == "tidied\n"
 
 
-def test_an_epilog_that_takes_too_long_is_ended_and_the_gpu_handed_on(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.start_master("--MgpuApp.hook_limit=1")
+def test_an_epilog_that_takes_too_long_is_ended_and_the_gpu_handed_on(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.start_master("--MgpuApp.hook_limit=5")
     cluster.start_node("n1", 1)
     pid = tmp_path / "pid"
-    first = cluster.client.submit(["true"], gpus=1, epilog=f"echo $$ > {pid}; echo begun; sleep 3600; echo never")
+    first = cluster.client.submit(
+        ["true"], gpus=1, epilog=f"echo $$ > {pid}; echo begun; sleep 3600; echo never"
+    )
     second = cluster.client.submit(["true"], gpus=1)
     assert first.wait(60).state == JobState.COMPLETED, first.info
     assert first.output() == "begun\n"
@@ -106,7 +118,11 @@ def test_after_a_lost_node_the_epilog_runs_at_its_return(site: Cluster) -> None:
     """Agent, keeper and what watches over them are killed at once, as when the machine is reset."""
     job = site.client.submit(["sleep", "300"], gpus=1, requeue=False)
     site.wait_until(lambda: job.refresh().state == JobState.RUNNING, "it runs")
-    mine = [process for process in processes_of(site.state) if str(site.state / "nodes") in " ".join(process.cmdline())]
+    mine = [
+        process
+        for process in processes_of(site.state)
+        if str(site.state / "nodes") in " ".join(process.cmdline())
+    ]
     for process in [psutil.Process(site.pid("n1")), *mine]:
         process.send_signal(signal.SIGSTOP)
     for process in mine:

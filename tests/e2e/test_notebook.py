@@ -59,18 +59,28 @@ except Exception as error:
 
 
 def test_lines_are_shown_as_they_come(notebook: Notebook, tmp_path: Path) -> None:
-    """Each line reaches the notebook before the next one is printed, which waits for that: a line that came only with others would be
-    waited for in vain."""
-    ran = notebook.run(TEN_LINES.format(place=tmp_path), watch=lambda text: (tmp_path / f"go.{text.count('line')}").touch())
+    """Each line reaches the notebook before the next one is printed, which waits for that: a line that came
+    only with others would be waited for in vain.
+    """
+    ran = notebook.run(
+        TEN_LINES.format(place=tmp_path), watch=lambda text: (tmp_path / f"go.{text.count('line')}").touch()
+    )
     assert ran.error is None
     assert ran.text() == "".join(f"line {number}\n" for number in range(10))
 
 
 def test_interrupt_ends_the_whole_tree(notebook: Notebook, two_nodes: Cluster, tmp_path: Path) -> None:
-    path, seconds = tmp_path / "job_id", f"4321.{os.getpid()}"  # no other run of the tests has sleeps of this length
+    path, seconds = (
+        tmp_path / "job_id",
+        f"4321.{os.getpid()}",
+    )  # no other run of the tests has sleeps of this length
 
     def sleepers() -> list[int]:
-        return [process.pid for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", seconds]]
+        return [
+            process.pid
+            for process in psutil.process_iter(["cmdline"])
+            if process.info["cmdline"] == ["sleep", seconds]
+        ]
 
     ran = notebook.run_and_interrupt(TREE.format(path=str(path), seconds=seconds), when="up")
     assert ran.error is not None
@@ -89,7 +99,11 @@ def test_tables(notebook: Notebook) -> None:
     rows = nodes.shown().splitlines()
     assert [sum(row.startswith(node) for row in rows) for node in ("n1", "n2")] == [4, 4]
     text = jobs.shown()
-    assert [line for line in ("--- Running Jobs ---", "  Name: waits", "--- Queue ---", "--- Cluster Status ---") if line not in text] == []
+    assert [
+        line
+        for line in ("--- Running Jobs ---", "  Name: waits", "--- Queue ---", "--- Cluster Status ---")
+        if line not in text
+    ] == []
     cancelled = notebook.run("job_id = job.id\n%mgpu_cancel $job_id\njob.wait(timeout=120)\nprint(job.state)")
     assert (cancelled.error, cancelled.text().splitlines()[-1]) == (None, "cancelled")
 

@@ -1,4 +1,6 @@
-"""The panel in a real kernel on a real cluster: live from another thread, out of the way of cells, ended with its cell, text elsewhere."""
+"""The panel in a real kernel on a real cluster: live from another thread, out of the way of cells, ended with
+its cell, text elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,13 @@ def test_the_panel_in_a_kernel(notebook: Notebook, two_nodes: Cluster) -> None:
     assert opened.error is None
     (shown,) = [piece for piece in opened.pieces if piece.kind == "display_data"]
     assert WIDGET in shown.content["data"]
-    assert shown.content["data"]["text/plain"].startswith("8 of 8 GPUs free. The panel is live where widgets are shown;")
+    assert shown.content["data"]["text/plain"].startswith(
+        "8 of 8 GPUs free. The panel is live where widgets are shown;"
+    )
 
     notebook.run(FIND + "\nfrom mgpu_jupyter import Client")
-    # The cell keeps the main thread all the time: the panel changes by its own, and nothing of it gets into this cell's output.
+    # The cell keeps the main thread all the time: the panel changes by its own, and nothing of it gets into
+    # this cell's output.
     watched = notebook.run(WATCH)
     assert (watched.error, watched.text()) == (None, "True\nTrue\n")
     assert {piece.kind for piece in watched.pieces} <= {"execute_input", "stream", "comm_msg"}

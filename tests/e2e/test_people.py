@@ -19,7 +19,7 @@ from tornado.websocket import websocket_connect
 
 from mgpu_agent.protocol.errors import Forbidden, Unauthorised
 from mgpu_jupyter import Client
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.client.login import read_line
 from tests.e2e.people import OsUser, Shared, open_directory, python_for_all, why_not
 from tests.processes import free_port, wait_until
@@ -54,7 +54,7 @@ def two(shared: Shared, place: Path, lines: dict[str, str]) -> Iterator[tuple[Os
     python, env = python_for_all(place)
     with OsUser(place, python, env) as ann, OsUser(place, python, env) as bob:
         for person in (ann, bob):
-            lines[person.name] = shared.client.add_user(person.name).line
+            lines[person.name] = shared.client.admin.add_user(person.name).line
             said = person.run("mgpu", "login", "-", stdin=lines[person.name]).stdout
             assert said.startswith(f"You are {person.name} on mgpu at https://127.0.0.1:{shared.port}/")
             person.start_server()
@@ -80,7 +80,9 @@ def socket_status(person: OsUser, path: str) -> int:
     async def connect() -> int:
         headers = {"Authorization": f"token {person.jupyter_token}"}
         try:
-            socket = await websocket_connect(HTTPRequest(f"ws://127.0.0.1:{person.port}/{PREFIX}/{path}", headers=headers))
+            socket = await websocket_connect(
+                HTTPRequest(f"ws://127.0.0.1:{person.port}/{PREFIX}/{path}", headers=headers)
+            )
         except HTTPClientError as error:
             return error.code
         socket.close()
@@ -98,25 +100,40 @@ def test_every_job_carries_the_right_user_over_ten_fresh_requests(two: tuple[OsU
         for _ in range(10):
             status, body = jupyter_request(person, "POST", f"{PREFIX}/jobs", spec)
             assert status == 201, body
-            users.add(json.loads(jupyter_request(person, "GET", f"{PREFIX}/jobs/{json.loads(body)['job_id']}")[1])["user"])
+            users.add(
+                json.loads(jupyter_request(person, "GET", f"{PREFIX}/jobs/{json.loads(body)['job_id']}")[1])[
+                    "user"
+                ]
+            )
         assert users == {person.name}
-        # The shell of the same user, which needs no Jupyter server, and a request that claims to be someone else.
-        job_id = json.loads(person.run("mgpu_srun", "--gpus", "0", "--background", "--json", "--", "true").stdout)["job_id"]
+        # The shell of the same user, which needs no Jupyter server, and a request that claims to be someone
+        # else.
+        job_id = json.loads(
+            person.run("mgpu_srun", "--gpus", "0", "--background", "--json", "--", "true").stdout
+        )["job_id"]
         with person.client() as client:
             assert client.job(job_id).info.user == person.name
-        status, body = jupyter_request(person, "POST", f"{PREFIX}/jobs", b'{"command":["true"],"user":"root"}')
+        status, body = jupyter_request(
+            person, "POST", f"{PREFIX}/jobs", b'{"command":["true"],"user":"root"}'
+        )
         assert status == 400, body
 
 
-def test_neither_can_touch_the_others_job_and_both_see_the_same_queue(shared: Shared, two: tuple[OsUser, OsUser]) -> None:
+def test_neither_can_touch_the_others_job_and_both_see_the_same_queue(
+    shared: Shared, two: tuple[OsUser, OsUser]
+) -> None:
     wait_until(lambda: not list(shared.client.jobs(state="active")), "nothing of the test before runs")
     jobs = {}
     for person in two:
         with person.client() as client:
-            jobs[person] = client.submit(["bash", "-c", "echo out of $MGPU_JOB_ID; exec sleep 300"], gpus=1).id
+            jobs[person] = client.submit(
+                ["bash", "-c", "echo out of $MGPU_JOB_ID; exec sleep 300"], gpus=1
+            ).id
     for person in two:
         with person.client() as client:
-            wait_until(lambda c=client, p=person: "out of" in c.job(jobs[p]).output(), "its own output is read")
+            wait_until(
+                lambda c=client, p=person: "out of" in c.job(jobs[p]).output(), "its own output is read"
+            )
 
     assert queue_at(two[0]) == queue_at(two[1])
     assert sorted(queue_at(two[0])) == sorted((job_id, person.name) for person, job_id in jobs.items())
@@ -130,13 +147,19 @@ def test_neither_can_touch_the_others_job_and_both_see_the_same_queue(shared: Sh
             ):
                 with pytest.raises(Forbidden, match=f"belongs to {other.name}"):
                     act()
-        assert [socket_status(person, f"jobs/{job_id}/stream") for job_id in (theirs, jobs[person])] == [403, 101]
+        assert [socket_status(person, f"jobs/{job_id}/stream") for job_id in (theirs, jobs[person])] == [
+            403,
+            101,
+        ]
         assert jupyter_request(person, "POST", f"{PREFIX}/jobs/{theirs}/requeue", b"{}")[0] in (403, 404)
         assert person.run("mgpu_cancel", theirs, check=False).returncode == 1
         assert f"belongs to {other.name}" in person.run("mgpu", "logs", theirs, check=False).stderr
         assert jupyter_request(person, "GET", f"{PREFIX}/users")[0] == 403
         own_token = (person.home / "state" / "keys" / "token").read_text()
-        with Client(f"http://127.0.0.1:{other.port}/", own_token, env={}) as stranger, pytest.raises(Unauthorised):
+        with (
+            Client(f"http://127.0.0.1:{other.port}/", own_token, env={}) as stranger,
+            pytest.raises(Unauthorised),
+        ):
             stranger.cluster()
     assert shared.job_states()[jobs[two[0]]] == shared.job_states()[jobs[two[1]]] == "running"
     for person, job_id in jobs.items():
@@ -145,7 +168,9 @@ def test_neither_can_touch_the_others_job_and_both_see_the_same_queue(shared: Sh
             assert client.job(job_id).wait(60) is not None
 
 
-def test_kernels_and_terminals_speak_to_their_own_server(two: tuple[OsUser, OsUser], lines: dict[str, str]) -> None:
+def test_kernels_and_terminals_speak_to_their_own_server(
+    two: tuple[OsUser, OsUser], lines: dict[str, str]
+) -> None:
     ann, _ = two
     status, body = jupyter_request(ann, "POST", "api/kernels", b"{}")
     assert status == 201, body
@@ -172,7 +197,9 @@ def test_the_master_restarts_and_both_go_on(shared: Shared, two: tuple[OsUser, O
     ann, bob = two
     with ann.client() as client, bob.client() as other:
         job = client.submit(
-            ["bash", "-c", "echo before; until [ -e go ]; do sleep 0.05; done; echo after"], gpus=1, chdir=str(shared.directory)
+            ["bash", "-c", "echo before; until [ -e go ]; do sleep 0.05; done; echo after"],
+            gpus=1,
+            chdir=str(shared.directory),
         )
         wait_until(lambda: "before" in job.output(), "the job runs")
         assert shared.stop("master") == 0
@@ -197,27 +224,52 @@ def test_the_second_server_of_a_user_relays_to_the_first_and_takes_its_place(pla
             with eve.client() as one, eve.client(port) as two:
                 job = two.submit(["true"], gpus=0)
                 assert [found.id for found in one.jobs()] == [job.id]
-                assert (one.health().relays_to, two.health().relays_to) == ("", f"http://127.0.0.1:{eve.port}/")
+                assert (one.health().relays_to, two.health().relays_to) == (
+                    "",
+                    f"http://127.0.0.1:{eve.port}/",
+                )
                 eve.stop_server()
                 assert first.returncode == 0
-                wait_until(lambda: two.health().relays_to == "" and two.health().status == "ok", "the second holds the master")
+                wait_until(
+                    lambda: two.health().relays_to == "" and two.health().status == "ok",
+                    "the second holds the master",
+                )
                 assert [(found.id, found.info.user) for found in two.jobs()] == [(job.id, eve.name)]
         finally:
             second.terminate()
             second.wait(60)
 
 
-def test_canary_secrets_appear_nowhere(shared: Shared, two: tuple[OsUser, OsUser], lines: dict[str, str]) -> None:
+def test_canary_secrets_appear_nowhere(
+    shared: Shared, two: tuple[OsUser, OsUser], lines: dict[str, str]
+) -> None:
     ann, bob = two
     token = read_line(lines[ann.name]).token
     keys = shared.state / "keys"
     key_text = [(keys / name).read_text().split()[-1] for name in ("link.key", "enrol.key", "token")]
-    canaries = [SECRET, token, lines[ann.name], *key_text, ann.jupyter_token, (ann.home / "state" / "keys" / "token").read_text()]
+    canaries = [
+        SECRET,
+        token,
+        lines[ann.name],
+        *key_text,
+        ann.jupyter_token,
+        (ann.home / "state" / "keys" / "token").read_text(),
+    ]
     python = str(ann._python)
     code = "import sys; from mgpu_jupyter.cli.main import mgpu_srun as main; sys.exit(main())"
     with ann.client() as client:
         shell = subprocess.Popen(
-            [python, "-c", code, "--env", f"SECRET={SECRET}", "--", "bash", "-c", "echo up ${#SECRET}; exec sleep 300"],
+            [
+                python,
+                "-c",
+                code,
+                "--env",
+                f"SECRET={SECRET}",
+                "--",
+                "bash",
+                "-c",
+                "echo up ${#SECRET}; exec sleep 300",
+            ],
             env=ann.env,
             user=ann.uid,
             group=ann.gid,
@@ -233,14 +285,17 @@ def test_canary_secrets_appear_nowhere(shared: Shared, two: tuple[OsUser, OsUser
             assert _holding(canaries, _ps()) == []
             pages = [body for _, body in _error_pages(bob, canaries)]
             seen_by_bob = [
-                jupyter_request(bob, "GET", f"{PREFIX}/{path}")[1] for path in ("jobs", f"jobs/{job.id}", "nodes", "cluster", "health")
+                jupyter_request(bob, "GET", f"{PREFIX}/{path}")[1]
+                for path in ("jobs", f"jobs/{job.id}", "nodes", "cluster", "health")
             ]
             assert _holding(canaries, b"\n".join(seen_by_bob)) == []
             assert _holding(canaries, b"\n".join(pages)) == []
         finally:
             shell.send_signal(signal.SIGINT)
             shell.communicate(timeout=120)
-    readable = [path for path in shared.state.rglob("*") if path.is_file() and _others_can_read(path, shared.state)]
+    readable = [
+        path for path in shared.state.rglob("*") if path.is_file() and _others_can_read(path, shared.state)
+    ]
     assert readable == []
     logs = [
         path
@@ -272,7 +327,9 @@ def _holding(canaries: list[str], text: bytes) -> list[str]:
 def _others_can_read(path: Path, root: Path) -> bool:
     way = [path, *[parent for parent in path.parents if parent == root or root in parent.parents]]
     with contextlib.suppress(FileNotFoundError):  # the master removes files while it runs
-        return all(one.stat().st_mode & (stat.S_IROTH | stat.S_IXOTH | stat.S_IRGRP | stat.S_IXGRP) for one in way)
+        return all(
+            one.stat().st_mode & (stat.S_IROTH | stat.S_IXOTH | stat.S_IRGRP | stat.S_IXGRP) for one in way
+        )
     return False
 
 
@@ -297,9 +354,11 @@ def _error_pages(person: OsUser, canaries: list[str]) -> Iterator[tuple[int, byt
             yield answer.status, answer.read()
 
 
-def test_a_removed_user_is_out_and_says_so_in_one_sentence(shared: Shared, two: tuple[OsUser, OsUser]) -> None:
+def test_a_removed_user_is_out_and_says_so_in_one_sentence(
+    shared: Shared, two: tuple[OsUser, OsUser]
+) -> None:
     _, bob = two
-    shared.client.remove_user(bob.name)
+    shared.client.admin.remove_user(bob.name)
     status, body = jupyter_request(bob, "GET", f"{PREFIX}/jobs")
 
     assert (status, json.loads(body)["code"]) == (401, "bad-token")

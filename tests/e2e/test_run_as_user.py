@@ -1,4 +1,6 @@
-"""A node whose agent is root and runs jobs as their users: who they are, what they own, and that root is nobody's by accident."""
+"""A node whose agent is root and runs jobs as their users: who they are, what they own, and that root is
+nobody's by accident.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Site:
     def of(self, name: str) -> Client:
         """Return the client of a user, who is added first."""
         if name not in self._clients:
-            self._clients[name] = Client.of_login(read_line(self.cluster.client.add_user(name).line))
+            self._clients[name] = Client.of_login(read_line(self.cluster.client.admin.add_user(name).line))
         return self._clients[name]
 
     def close(self) -> None:
@@ -55,7 +57,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_jobs_of_two_users_run_under_their_uids_with_their_homes(site: Site) -> None:
-    script = bash('echo "$(id -un) $(id -u) $(id -G) $HOME $USER $LOGNAME $(stat -c %U .) $(stat -Lc %U%a /dev/stderr)"; pwd')
+    script = bash(
+        'echo "$(id -un) $(id -u) $(id -G) $HOME $USER $LOGNAME $(stat -c %U .) $(stat -Lc %U%a '
+        '/dev/stderr)"; pwd'
+    )
     for person in (site.ann, site.bob):
         job = site.of(person.name).submit(script, gpus=1, chdir="/nowhere")
         assert job.wait(60).state == JobState.COMPLETED, job.info
@@ -76,7 +81,7 @@ def test_root_is_refused_unless_it_was_mapped(site: Site) -> None:
     job = site.cluster.client.submit(["id", "-u"], gpus=0)
     assert job.wait(60).state == JobState.FAILED
     assert job.info.user == me
-    assert job.info.reason.startswith("No job runs as root on this node")
+    assert job.info.reason.startswith("It could not be started on n1: No job runs as root on this node")
     service = site.of("daemon").submit(["id", "-u"], gpus=0)
     assert service.wait(60).state == JobState.FAILED
     assert "is an account of the system on this node" in service.info.reason
@@ -90,8 +95,12 @@ def test_root_is_refused_unless_it_was_mapped(site: Site) -> None:
 
 
 def test_variables_are_their_users_own(site: Site) -> None:
-    """The job's account can read the runner and what was sent; nobody else gets what it leaves, administrators included."""
-    python = shutil.which(f"python{sys.version_info[0]}.{sys.version_info[1]}", path="/usr/bin:/usr/local/bin")
+    """The job's account can read the runner and what was sent; nobody else gets what it leaves,
+    administrators included.
+    """
+    python = shutil.which(
+        f"python{sys.version_info[0]}.{sys.version_info[1]}", path="/usr/bin:/usr/local/bin"
+    )
     if python is None:
         pytest.skip("this machine has no Python of this minor version that all users can run")
     body = """
@@ -99,7 +108,7 @@ import glob, os, stat
 words = open("/proc/self/cmdline").read().split(chr(0))
 place = words[words.index("--values") + 1]
 b = (a, os.getuid(), [(path, os.stat(f"{place}/{path}").st_uid) for path in os.listdir(place)], oct(os.stat(place).st_mode & 0o777))
-"""
+"""  # noqa: E501
     ann = site.of(site.ann.name)
     job = ann.submit(script=body, gpus=0, python=python, inputs={"a": [1, 2]}, outputs=["b"]).wait(60)
     assert job.state == JobState.COMPLETED, job.output()
@@ -116,7 +125,11 @@ def test_a_cell_is_its_users_own_and_a_cancel_ends_processes_of_other_uids(site:
     site.cluster.wait_until(lambda: job.output().splitlines() == said, "the script is hers, as is its run")
 
     def all_of_it() -> list[int] | None:
-        found = [process.pid for process in processes_of_user(site.ann.uid) if "mgpu_helper" not in process.cmdline()]
+        found = [
+            process.pid
+            for process in processes_of_user(site.ann.uid)
+            if "mgpu_helper" not in process.cmdline()
+        ]
         return found if len(found) >= 3 else None
 
     pids = site.cluster.wait_until(all_of_it, "all of it runs")
@@ -140,18 +153,23 @@ def test_nodes_and_cluster_say_who_trusts_whom(site: Site) -> None:
     assert node.runs == "each job as its user"
     assert site.cluster.client.cluster().notice == "Every node runs each job as its user."
     with pytest.raises(MgpuError):
-        site.of("visitor").join_token()
+        site.of("visitor").admin.join_token()
 
 
-def test_folders_results_and_hooks_are_the_users_and_the_sites_hooks_the_agents(site: Site, tmp_path: Path) -> None:
+def test_folders_results_and_hooks_are_the_users_and_the_sites_hooks_the_agents(
+    site: Site, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "run.sh").write_text(
-        "#!/bin/sh\nstat -c '%U %a' . run.sh\nid -un > out\nln -s /etc/shadow stolen\ncp /etc/hostname theirs\n"
+        "#!/bin/sh\nstat -c '%U %a' . run.sh\nid -un > out\nln -s /etc/shadow stolen\ncp /etc/hostname "
+        "theirs\n"
     )
     (project / "run.sh").chmod(0o750)
     name = site.ann.name
-    job = site.of(name).submit(["./run.sh"], gpus=0, sync=str(project), results=["out", "stolen"], epilog="id -un")
+    job = site.of(name).submit(
+        ["./run.sh"], gpus=0, sync=str(project), results=["out", "stolen"], epilog="id -un"
+    )
     assert job.wait(60).state == JobState.COMPLETED, job.info
     assert job.output().splitlines() == [f"{name} 700", f"{name} 750", name]
     found = job.wait_for_results()

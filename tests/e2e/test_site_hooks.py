@@ -1,4 +1,6 @@
-"""A site with a prolog and an epilog whose node runs jobs as their users: what a hostile job can make of these, which is nothing."""
+"""A site with a prolog and an epilog whose node runs jobs as their users: what a hostile job can make of
+these, which is nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Site:
 
     def __init__(self, cluster: Shared, ann: OsUser) -> None:
         self.cluster, self.ann = cluster, ann
-        self.client = Client.of_login(read_line(cluster.client.add_user(ann.name).line))
+        self.client = Client.of_login(read_line(cluster.client.admin.add_user(ann.name).line))
 
     def write(self, name: str, text: str) -> Path:
         """Write a program of the user's."""
@@ -57,12 +59,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         cluster = stack.enter_context(Shared(tmp_path_factory.mktemp("site-hooks") / "cluster"))
         ann = stack.enter_context(OsUser(place, *python_for_all(place)))
         hook = "date > /dev/null; ls > /dev/null"
-        cluster.start_shared_master(f"--MgpuApp.prolog={hook}", f"--MgpuApp.epilog={hook}", "--MgpuApp.node_failures=2")
+        cluster.start_shared_master(
+            f"--MgpuApp.prolog={hook}", f"--MgpuApp.epilog={hook}", "--MgpuApp.node_failures=2"
+        )
         # A descriptor and a variable that somebody left when the node was started.
-        node = [str(BIN / "mgpu_node"), "--node-id", "n1", "--fake-gpus", "1", "--master-port", str(cluster.port)]
+        node = [
+            str(BIN / "mgpu_node"),
+            "--node-id",
+            "n1",
+            "--fake-gpus",
+            "1",
+            "--master-port",
+            str(cluster.port),
+        ]
         left = ["/bin/sh", "-c", 'exec 9</etc/shadow; TMP_MGPU_SECRET=x exec "$@"', "sh"]
-        cluster.start("n1", [*left, *node, "--run-as-user", "--scratch-dir", str(place / "scratch")])
-        cluster.wait_until(lambda: cluster.node_states().get("n1") == "online", "n1 is online", 60)
+        cluster.start_agent("n1", [*left, *node, "--run-as-user", "--scratch-dir", str(place / "scratch")])
         site = Site(cluster, ann)
         yield site
         site.client.close()
@@ -71,7 +82,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_a_path_of_the_jobs_own_runs_nothing_as_root(site: Site) -> None:
     site.write("date", f"#!/bin/sh\n/usr/bin/id -u >> {site.ann.home}/ran\n")
     site.write("ls", f"#!/bin/sh\n/usr/bin/id -u >> {site.ann.home}/ran\n")
-    env = {"PATH": f"{site.ann.home}:/usr/bin:/bin", "BASH_ENV": str(site.ann.home / "date"), "ENV": str(site.ann.home / "date")}
+    env = {
+        "PATH": f"{site.ann.home}:/usr/bin:/bin",
+        "BASH_ENV": str(site.ann.home / "date"),
+        "ENV": str(site.ann.home / "date"),
+    }
     job = site.client.submit(["/bin/sh", "-c", "date"], gpus=0, env=env, chdir=str(site.ann.home))
     assert job.wait(60).state == JobState.COMPLETED, job.info
     assert site.uids() == {str(site.ann.uid)}
@@ -92,7 +107,11 @@ def test_no_environment_and_no_directory_of_a_job_makes_a_node_unhealthy(site: S
     gone = site.ann.home / "gone"
     gone.mkdir(mode=0o755)
     os.chown(gone, site.ann.uid, site.ann.gid)
-    hostile = ({"PATH": "/nonexistent"}, {"LD_PRELOAD": "/no/such.so", "IFS": "t"}, {"HOME": "/no", "TMPDIR": "/no"})
+    hostile = (
+        {"PATH": "/nonexistent"},
+        {"LD_PRELOAD": "/no/such.so", "IFS": "t"},
+        {"HOME": "/no", "TMPDIR": "/no"},
+    )
     jobs = [site.client.submit(["/bin/true"], gpus=0, env=env) for env in hostile]
     assert [job.wait(60).state for job in jobs] == [JobState.COMPLETED] * len(jobs)
     lost = site.client.submit(["/bin/true"], gpus=0, chdir=str(gone), prolog=f"rmdir {gone}")
@@ -113,10 +132,26 @@ def test_variables_of_roots_environment_do_not_reach_a_job(site: Site) -> None:
     job = site.client.submit(["/usr/bin/env"], gpus=0)
     assert job.wait(60).state == JobState.COMPLETED
     names = {line.partition("=")[0] for line in job.output().splitlines()}
-    known = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"}
-    passed = {name for name in os.environ if name in ("LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH") or name.startswith("LC_")}
+    known = {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "PWD",
+        "PYTHONUNBUFFERED",
+        "CUDA_DEVICE_ORDER",
+        "CUDA_VISIBLE_DEVICES",
+    }
+    passed = {
+        name
+        for name in os.environ
+        if name in ("LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH") or name.startswith("LC_")
+    }
     proxies = {
-        name for name in os.environ if name.lower().endswith("_proxy") or name.startswith("SSL_CERT") or name == "REQUESTS_CA_BUNDLE"
+        name
+        for name in os.environ
+        if name.lower().endswith("_proxy") or name.startswith("SSL_CERT") or name == "REQUESTS_CA_BUNDLE"
     }
     assert {name for name in names if not name.startswith("MGPU_")} <= known | passed | proxies
     assert "TMP_MGPU_SECRET" not in names

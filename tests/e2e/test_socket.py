@@ -1,4 +1,6 @@
-"""A master that serves a UNIX socket: clients, agents and a relaying Jupyter server find it by its runtime file."""
+"""A master that serves a UNIX socket: clients, agents and a relaying Jupyter server find it by its runtime
+file.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from tornado.websocket import websocket_connect
 
 from mgpu_agent.protocol.places import find_runtime_file
 from mgpu_jupyter import Client
-from mgpu_jupyter.api.routes import PREFIX
-from mgpu_jupyter.client.unix import unix_url
-from tests.e2e.cluster import BIN, Cluster
-from tests.processes import free_port
+from mgpu_jupyter.api.route import PREFIX
+from mgpu_jupyter.client.connecting import unix_url
+from tests.e2e.cluster import BIN, START_LIMIT_S, Cluster
+from tests.processes import LIMIT_S, free_port
 
 TOKEN = "of-the-second-server"
 
@@ -26,7 +28,9 @@ def path(cluster: Cluster) -> Path:
     path = cluster.directory / "m.sock"
     traits = ["--MgpuApp.link_port=0", "--MgpuApp.simulate=1x2"]
     cluster.start("master", [str(BIN / "mgpu_master"), "--socket", str(path), "--", *traits])
-    cluster.wait_until(lambda: find_runtime_file(cluster.state) is not None, "the master tells where it is")
+    cluster.wait_until(
+        lambda: find_runtime_file(cluster.state) is not None, "the master tells where it is", START_LIMIT_S
+    )
     return path
 
 
@@ -36,26 +40,44 @@ def test_a_job_by_client_and_command_line(cluster: Cluster, path: Path) -> None:
     assert job.wait(60).output() == "over a socket\n"
     for url in ({}, {"MGPU_URL": unix_url(str(path))}):
         run = subprocess.run(
-            [str(BIN / "mgpu_srun"), "--", "echo", "hi"], env=cluster.env | url, capture_output=True, text=True, timeout=120, check=False
+            [str(BIN / "mgpu_srun"), "--", "echo", "hi"],
+            env=cluster.env | url,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
 
 
 def test_a_second_server_relays_to_it(cluster: Cluster, path: Path) -> None:
     port = free_port()
-    words = [str(BIN / "jupyter"), "server", "--no-browser", "--allow-root", f"--port={port}", "--ServerApp.port_retries=0"]
+    words = [
+        str(BIN / "jupyter"),
+        "server",
+        "--no-browser",
+        "--allow-root",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+    ]
     cluster.start("second", [*words, f"--IdentityProvider.token={TOKEN}"])
     own = f"http://127.0.0.1:{port}/"
     token = (cluster.state / "keys" / "token").read_text()
     with Client(own, token, env=cluster.env) as client:
-        cluster.wait_until(lambda: client.health().relays_to == unix_url(str(path)), "the second server relays")
+        cluster.wait_until(
+            lambda: client.health().relays_to == unix_url(str(path)),
+            "the second server relays",
+            START_LIMIT_S,
+        )
         job = client.submit(["echo", "relayed"], gpus=1, wait_for_nodes=True)
         assert job.wait(60).output() == "relayed\n"
 
     async def first_event() -> str:
-        socket = await websocket_connect(HTTPRequest(f"ws://127.0.0.1:{port}/{PREFIX}/events?since=0&token={TOKEN}"))
+        socket = await websocket_connect(
+            HTTPRequest(f"ws://127.0.0.1:{port}/{PREFIX}/events?since=0&token={TOKEN}")
+        )
         try:
-            message = await asyncio.wait_for(socket.read_message(), 20)
+            message = await asyncio.wait_for(socket.read_message(), LIMIT_S)
         finally:
             socket.close()
         assert isinstance(message, str)
@@ -74,7 +96,13 @@ def test_a_second_server_relays_to_it(cluster: Cluster, path: Path) -> None:
 )
 def test_a_socket_that_cannot_be_is_one_sentence(cluster: Cluster, words: list[str], sentence: str) -> None:
     run = subprocess.run(
-        [str(BIN / "mgpu_master"), *words], env=cluster.env, cwd=cluster.directory, capture_output=True, text=True, timeout=120, check=False
+        [str(BIN / "mgpu_master"), *words],
+        env=cluster.env,
+        cwd=cluster.directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (run.returncode != 0, run.stdout) == (True, "")
     assert sentence in run.stderr

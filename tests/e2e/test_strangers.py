@@ -26,7 +26,9 @@ def many_files() -> Iterator[None]:
 
 def test_five_hundred_connections_to_the_link_disturb_nobody(two_nodes: Cluster, many_files: None) -> None:
     host, port = two_nodes.runtime().link_address.removeprefix("tcp://").split(":")
-    running = two_nodes.client.submit(bash("for i in $(seq 30); do echo $i; sleep 0.1; done"), gpus=1, nodelist=["n1"])
+    running = two_nodes.client.submit(
+        bash("for i in $(seq 30); do echo $i; sleep 0.1; done"), gpus=1, nodelist=["n1"]
+    )
     two_nodes.wait_until(running.output, "a job runs")
     with contextlib.ExitStack() as held:
         for number in range(CONNECTIONS):
@@ -36,7 +38,9 @@ def test_five_hundred_connections_to_the_link_disturb_nobody(two_nodes: Cluster,
             elif number % 3 == 2:
                 stranger.sendall(b"\xff\0\0\0\0\0\0\0\1\x7f\3\1NULL")  # half a greeting
         outputs = [
-            two_nodes.client.submit(["bash", "-c", "echo $MGPU_NODE_ID"], gpus=1, nodelist=[node]).wait(60).output()
+            two_nodes.client.submit(["bash", "-c", "echo $MGPU_NODE_ID"], gpus=1, nodelist=[node])
+            .wait(60)
+            .output()
             for node in ("n1", "n2")
         ]
         states = two_nodes.node_states()
@@ -44,5 +48,9 @@ def test_five_hundred_connections_to_the_link_disturb_nobody(two_nodes: Cluster,
     assert outputs == ["n1\n", "n2\n"]
     assert (states["n1"], states["n2"]) == ("online", "online")
     assert running.wait(60).output() == "".join(f"{number}\n" for number in range(1, 31))
-    refusals = [line for line in two_nodes.log("master").splitlines() if "A connection to the link was refused" in line]
+    refusals = [
+        line
+        for line in two_nodes.log("master").splitlines()
+        if "A connection to the link was refused" in line
+    ]
     assert len(refusals) <= 2, "the log says it once for each kind"

@@ -29,16 +29,23 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_folder_is_the_directory_of_its_job_and_only_what_changed_is_sent(two_nodes: Cluster, project: Path) -> None:
+def test_a_folder_is_the_directory_of_its_job_and_only_what_changed_is_sent(
+    two_nodes: Cluster, project: Path
+) -> None:
     client = two_nodes.client
     first = client.send_folder(project)
     assert (first.files, first.sent_pieces) == (5, 6)
     assert client.send_folder(project).sent_pieces == 0
-    script = bash("./run.sh; stat -c '%n %a' run.sh; readlink latest; sha256sum < weights.bin; ls; python3 train.py; pwd; echo x > new")
+    script = bash(
+        "./run.sh; stat -c '%n %a' run.sh; readlink latest; sha256sum < weights.bin; ls; python3 train.py; "
+        "pwd; echo x > new"
+    )
     job = client.submit(script, gpus=0, sync=str(project)).wait(60)
     assert job.state == JobState.COMPLETED, job.info
     lines = job.output().splitlines()
-    digest = subprocess.run(["sha256sum"], input=(project / "weights.bin").read_bytes(), capture_output=True, check=True).stdout.decode()
+    digest = subprocess.run(
+        ["sha256sum"], input=(project / "weights.bin").read_bytes(), capture_output=True, check=True
+    ).stdout.decode()
     node, place = job.info.nodes[0], lines[-1]
     assert lines[:4] == [f"run {node}", "run.sh 750", "weights.bin", digest.strip()]
     assert "notes.txt" not in lines
@@ -60,15 +67,22 @@ def test_all_nodes_of_a_job_get_the_folder_from_the_command_line(two_nodes: Clus
     words = [BIN / "mgpu_srun", "-N", "2", "--gpus-per-node", "1", "--sync", str(project), "--", "./run.sh"]
     done = subprocess.run(words, env=two_nodes.env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert sorted(line.split("run ")[-1] for line in done.stdout.splitlines() if "run n" in line) == ["n1", "n2"]
+    assert sorted(line.split("run ")[-1] for line in done.stdout.splitlines() if "run n" in line) == [
+        "n1",
+        "n2",
+    ]
 
 
-def test_a_folder_that_was_never_sent_is_refused_and_a_big_one_names_its_biggest(two_nodes: Cluster, project: Path) -> None:
+def test_a_folder_that_was_never_sent_is_refused_and_a_big_one_names_its_biggest(
+    two_nodes: Cluster, project: Path
+) -> None:
     with pytest.raises(Conflict, match="send it again with --sync"):
         two_nodes.client.submit_spec(JobSpec(command=("true",), gpus=0, sync="0" * 64))
     env = two_nodes.env | {"MGPU_SYNC_LIMIT": "1"}
     words = [BIN / "mgpu_srun", "--gpus", "0", "--sync", ".", "--", "true"]
-    done = subprocess.run(words, env=env, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        words, env=env, cwd=project, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 2
     assert "over the limit of 1 MiB; the biggest are weights.bin (3 MiB)" in done.stderr
     with pytest.raises(InvalidRequest, match="there is no such folder"):

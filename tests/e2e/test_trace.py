@@ -14,20 +14,39 @@ from mgpu_agent.protocol.places import host_name
 from tests.e2e.cluster import BIN, ROOT, Cluster, bash
 from tests.e2e.liar import HOST
 
-LISTENER = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(300)"
+LISTENER = (
+    "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], "
+    "flush=True); time.sleep(300)"
+)
 
 
 def run(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = words
     return subprocess.run(
-        [str(BIN / program), *arguments], env=cluster.env, cwd=cluster.directory, capture_output=True, text=True, timeout=120, check=False
+        [str(BIN / program), *arguments],
+        env=cluster.env,
+        cwd=cluster.directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
 def start_liar(cluster: Cluster, lie: str, node_id: str) -> None:
-    words = [sys.executable, "-m", "tests.e2e.liar", lie, "--node-id", node_id, "--fake-gpus", "1", "--master-port", str(cluster.port)]
-    cluster.start(node_id, words, cwd=ROOT)
-    cluster.wait_until(lambda: cluster.node_states().get(node_id) == "online", f"{node_id} is online")
+    words = [
+        sys.executable,
+        "-m",
+        "tests.e2e.liar",
+        lie,
+        "--node-id",
+        node_id,
+        "--fake-gpus",
+        "1",
+        "--master-port",
+        str(cluster.port),
+    ]
+    cluster.start_agent(node_id, words, cwd=ROOT)
 
 
 def traced(cluster: Cluster, job, last: str = "collected"):
@@ -52,15 +71,32 @@ def test_a_job_on_two_nodes_shows_every_step_of_every_rank(two_nodes: Cluster) -
     for rank in attempt.ranks:
         pid, cwd = job.output(rank.rank).split()
         assert rank.actual is not None
-        assert (rank.actual.node, rank.actual.host, rank.actual.pid, rank.cwd) == (rank.assigned.node, host_name(), int(pid), cwd)
-        assert (rank.actual.gpus, rank.actual.address, rank.exit_code) == (rank.assigned.gpus, rank.assigned.address, 0)
+        assert (rank.actual.node, rank.actual.host, rank.actual.pid, rank.cwd) == (
+            rank.assigned.node,
+            host_name(),
+            int(pid),
+            cwd,
+        )
+        assert (rank.actual.gpus, rank.actual.address, rank.exit_code) == (
+            rank.assigned.gpus,
+            rank.assigned.address,
+            0,
+        )
         times = [trace.submitted_at, attempt.planned_at, rank.prepared_at, rank.ended_at, rank.collected_at]
         assert times == sorted(times)
 
     told = run(two_nodes, "mgpu", "trace", job.id)
     assert (told.returncode, told.stderr) == (0, "")
-    assert re.search(rf"started +rank 1: node n\d, host {host_name()}, address 127.0.0.1, pid \d+, GPU \S+, in ", told.stdout)
-    assert json.loads(run(two_nodes, "mgpu", "trace", "--json", job.id).stdout)["attempts"][0]["ranks"][1]["rank"] == 1
+    assert re.search(
+        rf"started +rank 1: node n\d, host {host_name()}, address 127.0.0.1, pid \d+, GPU \S+, in ",
+        told.stdout,
+    )
+    assert (
+        json.loads(run(two_nodes, "mgpu", "trace", "--json", job.id).stdout)["attempts"][0]["ranks"][1][
+            "rank"
+        ]
+        == 1
+    )
 
 
 def test_a_running_job_is_looked_at_where_it_is(two_nodes: Cluster) -> None:
@@ -88,17 +124,33 @@ def test_a_running_job_is_looked_at_where_it_is(two_nodes: Cluster) -> None:
 def test_a_node_answers_through_its_link(two_nodes: Cluster) -> None:
     told = run(two_nodes, "mgpu", "node", "ping", "n1")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert re.match(rf"n1: answered in \d+ ms from host {host_name()}, 127.0.0.1\n  agent \S+ \(master ", told.stdout)
-    assert json.loads(run(two_nodes, "mgpu", "node", "ping", "n1", "--json").stdout)["pid"] == two_nodes.pid("n1")
+    assert re.match(
+        rf"n1: answered in \d+ ms from host {host_name()}, 127.0.0.1\n  agent \S+ \(master ", told.stdout
+    )
+    assert json.loads(run(two_nodes, "mgpu", "node", "ping", "n1", "--json").stdout)["pid"] == two_nodes.pid(
+        "n1"
+    )
     assert run(two_nodes, "mgpu", "node", "ping", "n9").returncode == 1
 
 
 def test_the_banner_is_told_by_the_process_itself(two_nodes: Cluster) -> None:
-    done = run(two_nodes, "mgpu_srun", "--debug", "--gpus", "1", "--", "bash", "-c", "echo $$; pwd; trap -p PIPE; exit 3")
+    done = run(
+        two_nodes,
+        "mgpu_srun",
+        "--debug",
+        "--gpus",
+        "1",
+        "--",
+        "bash",
+        "-c",
+        "echo $$; pwd; trap -p PIPE; exit 3",
+    )
 
     pid, cwd = done.stdout.split()
     banner = dict(
-        line.split(": ", 1) for line in done.stderr.splitlines() if ": " in line and not line.startswith(("Job submitted", "mgpu"))
+        line.split(": ", 1)
+        for line in done.stderr.splitlines()
+        if ": " in line and not line.startswith(("Job submitted", "mgpu"))
     )
     assert done.returncode == 3
     assert "=== JOB EXECUTION DEBUG INFO ===" in done.stderr
@@ -115,11 +167,17 @@ def test_the_banner_is_told_by_the_process_itself(two_nodes: Cluster) -> None:
 @pytest.mark.parametrize(
     ("lie", "node_id", "sentence"),
     [
-        ("host", "liar-h", f"ran on host {host_name()}, but was assigned to liar-h, which said that it is host {HOST}."),
+        (
+            "host",
+            "liar-h",
+            f"ran on host {host_name()}, but was assigned to liar-h, which said that it is host {HOST}.",
+        ),
         ("node-id", "liar-n", "The agent with the key of liar-n said that it is n1."),
     ],
 )
-def test_a_planted_mismatch_is_found_and_shown_by_trace_log_and_api(two_nodes: Cluster, lie: str, node_id: str, sentence: str) -> None:
+def test_a_planted_mismatch_is_found_and_shown_by_trace_log_and_api(
+    two_nodes: Cluster, lie: str, node_id: str, sentence: str
+) -> None:
     start_liar(two_nodes, lie, node_id)
     job = two_nodes.client.submit(["true"], gpus=1, nodelist=node_id).wait(60)
     assert job.exit_code == 0
@@ -141,7 +199,10 @@ def test_a_planted_mismatch_is_found_and_shown_by_trace_log_and_api(two_nodes: C
 def test_a_trace_outlives_a_master_that_was_killed(two_nodes: Cluster) -> None:
     holder = two_nodes.client.submit(bash("sleep 300"), gpus=4, nodelist="n1")
     job = two_nodes.client.submit(bash("echo 1"), gpus=1, nodelist="n1")
-    two_nodes.wait_until(lambda: len(job.trace().attempts[0].waits) > 1 or job.trace().attempts[0].waits[0].code == "busy", "it waits")
+    two_nodes.wait_until(
+        lambda: len(job.trace().attempts[0].waits) > 1 or job.trace().attempts[0].waits[0].code == "busy",
+        "it waits",
+    )
     holder.cancel()
     job.wait(60)
     before = traced(two_nodes, job)
@@ -153,5 +214,8 @@ def test_a_trace_outlives_a_master_that_was_killed(two_nodes: Cluster) -> None:
     assert after.attempts == before.attempts
     assert any("GPU" in wait.text for wait in after.attempts[0].waits)
     two_nodes.wait_until(
-        lambda: {"n1", "n2"} <= {name for name, state in two_nodes.node_states().items() if state == "online"}, "all are back"
+        lambda: (
+            {"n1", "n2"} <= {name for name, state in two_nodes.node_states().items() if state == "online"}
+        ),
+        "all are back",
     )

@@ -1,6 +1,8 @@
-"""A training whose outcome is known: the same data, split over the ranks. Run by torch, as a script or as a cell; imports nothing of mgpu.
+"""A training whose outcome is known: the same data, split over the ranks. Run by torch, as a script or as a
+cell; imports nothing of mgpu.
 
-Gradients are averaged over the ranks, so that the weights are those of one process that has all data. Rank 0 writes them down.
+Gradients are averaged over the ranks, so that the weights are those of one process that has all data. Rank 0
+writes them down.
 """
 
 import json
@@ -47,7 +49,9 @@ def main() -> None:
         say(f"weights {json.dumps(weights)}")
     dist.barrier()
     dist.destroy_process_group()
-    os._exit(0)  # now and then torch aborts while the interpreter is taken apart: one of its threads is still there
+    os._exit(
+        0
+    )  # now and then torch aborts while the interpreter is taken apart: one of its threads is still there
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What ails nodes, as events: their own checks, their clocks beside the master's, and GPUs that a site's program names."""
+"""What ails nodes, as events: their own checks, their clocks beside the master's, and GPUs that a site's
+program names.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ HOT = Ailment(check="program", text="It is too hot.", gpu=GPU)
 def test_what_checks_find_becomes_an_event_once(world: World) -> None:
     world.hello()
 
-    assert world.say(wire.Checked(ailments=(DISK,))) == [NodeChecked(at=AT, node_id=N1, ailments=(DISK.text,))]
+    assert world.say(wire.Checked(ailments=(DISK,))) == [
+        NodeChecked(at=AT, node_id=N1, ailments=(DISK.text,))
+    ]
     assert world.say(wire.Checked(ailments=(DISK,))) == []
     assert world.say(wire.Checked()) == [NodeChecked(at=AT, node_id=N1)]
 
@@ -29,9 +33,13 @@ def test_what_is_said_of_a_gpu_goes_with_its_readings(world: World) -> None:
     assert world.say(wire.Checked(ailments=(HOT,))) == [GpusChanged(at=AT, node_id=N1, troubles={GPU: hot})]
     assert world.say(wire.Heartbeat(at=WALL, samples=(GpuSample(uuid=GPU),))) == []
     sample = GpuSample(uuid=GPU, trouble=outside)
-    assert world.say(wire.Heartbeat(at=WALL, samples=(sample,))) == [GpusChanged(at=AT, node_id=N1, troubles={GPU: outside})]
+    assert world.say(wire.Heartbeat(at=WALL, samples=(sample,))) == [
+        GpusChanged(at=AT, node_id=N1, troubles={GPU: outside})
+    ]
     assert world.say(wire.Checked()) == []
-    assert world.say(wire.Heartbeat(at=WALL, samples=(GpuSample(uuid=GPU),))) == [GpusChanged(at=AT, node_id=N1, troubles={})]
+    assert world.say(wire.Heartbeat(at=WALL, samples=(GpuSample(uuid=GPU),))) == [
+        GpusChanged(at=AT, node_id=N1, troubles={})
+    ]
 
 
 def test_a_clock_that_is_wrong_three_times_in_a_row_is_told_until_it_is_right(world: World) -> None:
@@ -42,7 +50,9 @@ def test_a_clock_that_is_wrong_three_times_in_a_row_is_told_until_it_is_right(wo
     text = "Its clock is 3600 s behind the master's: set it right, best by NTP on both machines."
     assert world.say(late) == [NodeChecked(at=AT, node_id=N1, ailments=(text,))]
     assert world.say(late) == []
-    assert world.say(wire.Checked(ailments=(DISK,))) == [NodeChecked(at=AT, node_id=N1, ailments=(DISK.text, text))]
+    assert world.say(wire.Checked(ailments=(DISK,))) == [
+        NodeChecked(at=AT, node_id=N1, ailments=(DISK.text, text))
+    ]
     assert world.say(right) == [NodeChecked(at=AT, node_id=N1, ailments=(DISK.text,))]
     assert world.say(right) == []
 
@@ -54,4 +64,6 @@ def test_a_node_that_connects_anew_is_well_until_it_says_otherwise(world: World)
 
     assert joined.troubles == {}
     world.carrier.incoming.clear()
-    assert world.say(wire.Checked(ailments=(DISK,)), route=b"\0r2") == [NodeChecked(at=AT, node_id=N1, ailments=(DISK.text,))]
+    assert world.say(wire.Checked(ailments=(DISK,)), route=b"\0r2") == [
+        NodeChecked(at=AT, node_id=N1, ailments=(DISK.text,))
+    ]

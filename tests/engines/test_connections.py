@@ -1,4 +1,6 @@
-"""Hellos that come late: what a connection that is gone says changes nothing, one that lives is believed when it answers."""
+"""Hellos that come late: what a connection that is gone says changes nothing, one that lives is believed when
+it answers.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ import pytest
 
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.scheduler.events import NodeHeard, NodeJoined, NodeSilent, TaskReported
+from mgpu_jupyter.scheduler.events import NodeHeard, NodeJoined, NodeQuiet, NodeSilent, TaskReported
 from tests.builders import facts, status
-from tests.engines.world import World
+from tests.engines.world import AT, World
 
 NEW, OLD = b"\0new", b"\0old"
 
@@ -22,12 +24,16 @@ def hello(world, route, beat, boot="boot-1", answers=0):
     """Say Hello; return what follows from it, and what was asked."""
     known = facts("n1", incarnation=f"{boot}/ledger", boot_id=boot)
     events = world.say(wire.Hello(node_id=NodeId("n1"), facts=known, beat=beat, answers=answers), route=route)
-    return [type(event) for event in events], [message.number for _, message in world.sent() if isinstance(message, wire.Resync)]
+    return [type(event) for event in events], [
+        message.number for _, message in world.sent() if isinstance(message, wire.Resync)
+    ]
 
 
 def is_current(world, route):
     """Tell whether what comes by this connection counts."""
-    return [type(event) for event in world.say(wire.TaskReport(status=status(world.job)), route=route)] == [TaskReported]
+    return [type(event) for event in world.say(wire.TaskReport(status=status(world.job)), route=route)] == [
+        TaskReported
+    ]
 
 
 JOINED: tuple[list[type], list[int]] = ([NodeJoined], [])
@@ -95,3 +101,29 @@ def test_a_node_that_is_silent_where_it_is_known_and_speaks_elsewhere_is_asked_f
     world.now += 5.5
     assert [type(event) for event in world.poll()] == [NodeSilent]
     assert [type(event) for event in world.say(wire.Heartbeat(at=1.0), route=NEW)] == [NodeHeard]
+
+
+def test_a_node_whose_beats_do_not_come_is_quiet_at_first_and_silent_later(tmp_path):
+    world = World(tmp_path, timeout_s=60.0)
+    world.hello()
+    world.now += 5.0
+    assert world.poll() == []
+    world.now += 0.5
+    quiet = NodeQuiet(at=AT + 5.5, node_id=NodeId("n1"))
+    assert (world.poll(), world.poll()) == ([quiet], [])
+    assert world.say(wire.Heartbeat(at=1.0)) == [NodeHeard(at=AT + 5.5, node_id=NodeId("n1"))]
+    assert world.say(wire.Heartbeat(at=1.1)) == []
+    world.now += 6.0
+    assert world.poll() == [NodeQuiet(at=AT + 11.5, node_id=NodeId("n1"))]
+    world.now += 60.0
+    why = "Nothing is heard of it any more."
+    silent = NodeSilent(at=AT + 71.5, node_id=NodeId("n1"), reason=why, heard_at=AT + 5.5)
+    assert (world.poll(), world.poll()) == ([silent], [])
+    assert world.say(wire.Heartbeat(at=2.0)) == [NodeHeard(at=AT + 71.5, node_id=NodeId("n1"))]
+
+
+def test_a_time_out_that_is_shorter_than_two_beats_counts_alone(world):
+    world.hello()
+    world.now += 5.5
+    assert [type(event) for event in world.poll()] == [NodeSilent]
+    assert world.poll() == []

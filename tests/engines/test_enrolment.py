@@ -9,7 +9,7 @@ from mgpu_agent.protocol.bounds import FRAMES_PER_MESSAGE
 from mgpu_agent.protocol.codec import encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.engines.agents.enrolment import ENROL_USER, join_user
-from mgpu_jupyter.master.frames import Incoming
+from mgpu_jupyter.master.node_link import Incoming
 from mgpu_jupyter.master.ports import JoinKey
 from mgpu_jupyter.scheduler.commands import StopTask
 from mgpu_jupyter.scheduler.events import TaskReported
@@ -27,7 +27,15 @@ def world(tmp_path):
 
 
 def a_join_key(letter="j", **changes):
-    return JoinKey(**{"public_key": letter * 40, "created_by": "ann", "created_at": AT, "expires_at": AT + 60.0, **changes})
+    return JoinKey(
+        **{
+            "public_key": letter * 40,
+            "created_by": "ann",
+            "created_at": AT,
+            "expires_at": AT + 60.0,
+            **changes,
+        }
+    )
 
 
 def enrol(world, key, node="n7", public="k" * 40):
@@ -146,7 +154,9 @@ def test_a_revoked_name_comes_back_by_a_join_line_only(world):
 
 
 def test_a_connection_that_enrolled_and_goes_on_is_refused(world):
-    world.carrier.incoming.append(Incoming(join_user(a_join_key()), b"\0r1", [memoryview(b"")], "this join line was used already"))
+    world.carrier.incoming.append(
+        Incoming(join_user(a_join_key()), b"\0r1", [memoryview(b"")], "this join line was used already")
+    )
     world.poll()
 
     text = f"This join line was used already: {ASK_AGAIN}"
@@ -154,5 +164,9 @@ def test_a_connection_that_enrolled_and_goes_on_is_refused(world):
 
 
 def test_the_link_listens_on_another_address_once(world):
-    assert [world.enrolment.listen(host) for host in ("127.0.0.1", "192.0.2.1", "192.0.2.1")] == [False, True, False]
+    assert [world.enrolment.listen(host) for host in ("127.0.0.1", "192.0.2.1", "192.0.2.1")] == [
+        False,
+        True,
+        False,
+    ]
     assert world.carrier.bound == [("192.0.2.1", 8790)]

@@ -1,4 +1,6 @@
-"""An enrolled node that is hostile: it is refused in one sentence, fills neither memory nor log, and gets at nothing that is not its."""
+"""An enrolled node that is hostile: it is refused in one sentence, fills neither memory nor log, and gets at
+nothing that is not its.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from msgspec.structs import replace
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.bounds import FRAMES_PER_MESSAGE
 from mgpu_agent.protocol.codec import encode
+from mgpu_agent.protocol.file_messages import FetchPieces, FoundResults
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo, LaunchSpec, ResultFile, TaskSpec, TaskStatus
-from mgpu_jupyter.engines.agents.folders import MAX_WAITING, FolderServer
-from mgpu_jupyter.master.frames import Incoming
+from mgpu_jupyter.engines.agents.files import MAX_WAITING, FolderServer
+from mgpu_jupyter.master.node_link import Incoming
 from mgpu_jupyter.scheduler.commands import LaunchTask
 from mgpu_jupyter.scheduler.events import NodeJoined
 from tests.builders import facts
@@ -36,7 +39,10 @@ def world(tmp_path):
 
 
 def gpus(count):
-    return tuple(GpuInfo(index=number, uuid=GpuUuid(f"GPU-{number}"), name="H100", memory_bytes=1) for number in range(count))
+    return tuple(
+        GpuInfo(index=number, uuid=GpuUuid(f"GPU-{number}"), name="H100", memory_bytes=1)
+        for number in range(count)
+    )
 
 
 def test_a_node_that_tells_of_too_many_gpus_is_refused_in_one_sentence(world, caplog):
@@ -68,7 +74,15 @@ def key(number):
 
 
 def ended(number, **fields):
-    known = {"key": key(number), "rank": 0, "node_id": NodeId("n1"), "host": "h", "address": "a", "pid": 1, "started_at": 1.0}
+    known = {
+        "key": key(number),
+        "rank": 0,
+        "node_id": NodeId("n1"),
+        "host": "h",
+        "address": "a",
+        "pid": 1,
+        "started_at": 1.0,
+    }
     return TaskStatus(**known, ended_at=2.0, exit_code=0, **fields)
 
 
@@ -78,23 +92,39 @@ def greet_again(number):
 
 FLOODS = {
     "hellos": greet_again,
-    "hellos of other boots": lambda number: replace(greet_again(number), facts=replace(facts("n1"), boot_id=f"boot {number}")),
+    "hellos of other boots": lambda number: replace(
+        greet_again(number), facts=replace(facts("n1"), boot_id=f"boot {number}")
+    ),
     "hellos of another node": lambda number: replace(greet_again(number), node_id=NodeId(f"n{number}")),
-    "output of others": lambda number: wire.Output(key=key(number), rank=0, stream=1, offset=0, data=b"x" * 1_000),
-    "ends of what it never had": lambda number: wire.TaskReport(status=ended(number, stdout_bytes=1 << 40, collects=True)),
-    "ends under another name": lambda number: wire.TaskReport(status=replace(ended(number), node_id=NodeId(f"n{number}"))),
-    "results of others": lambda number: wire.FoundResults(key=key(number), files=(ResultFile("a", 1 << 40, "0" * 64),) * 10),
-    "pieces of others": lambda number: wire.FetchPieces(key=key(number), digests=(f"{number:064}",) * 32),
+    "output of others": lambda number: wire.Output(
+        key=key(number), rank=0, stream=1, offset=0, data=b"x" * 1_000
+    ),
+    "ends of what it never had": lambda number: wire.TaskReport(
+        status=ended(number, stdout_bytes=1 << 40, collects=True)
+    ),
+    "ends under another name": lambda number: wire.TaskReport(
+        status=replace(ended(number), node_id=NodeId(f"n{number}"))
+    ),
+    "results of others": lambda number: FoundResults(
+        key=key(number), files=(ResultFile("a", 1 << 40, "0" * 64),) * 10
+    ),
+    "pieces of others": lambda number: FetchPieces(key=key(number), digests=(f"{number:064}",) * 32),
     "marks of others": lambda number: wire.Prepared(key=key(number)),
-    "answers to nobody": lambda number: wire.InputAck(key=key(number), rank=0, writer="w" * 200, offset=number),
+    "answers to nobody": lambda number: wire.InputAck(
+        key=key(number), rank=0, writer="w" * 200, offset=number
+    ),
     "parcels to others": lambda number: wire.Post(key=key(number), to=NodeId("n2"), data=b"x" * 1_000),
-    "complaints": lambda number: wire.Checked(ailments=()) if number % 2 else wire.Probed(number=number, ok=False, message="x" * 1_000),
+    "complaints": lambda number: (
+        wire.Checked(ailments=()) if number % 2 else wire.Probed(number=number, ok=False, message="x" * 1_000)
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_flood_fills_neither_memory_nor_log(world, caplog, kind):
-    """Thousands of messages of each kind, as turns of a master: what was taken in is committed and sent before the next."""
+    """Thousands of messages of each kind, as turns of a master: what was taken in is committed and sent
+    before the next.
+    """
     caplog.set_level(logging.INFO)
     world.hello()
     world.sent()
@@ -132,10 +162,10 @@ def test_pieces_that_nobody_takes_are_not_read_for_ever(tmp_path):
         spec = replace(a_spec_of_launch(), folder="f")
         server.launch(spec)
         for _ in range(200):
-            server.take(spec.node_id, wire.FetchPieces(key=spec.key, digests=("d",) * 32))
+            server.take(spec.node_id, FetchPieces(key=spec.key, digests=("d",) * 32))
         wait_until(lambda: len(read) == MAX_WAITING)
         assert len(server.take_ready()) == MAX_WAITING
-        server.take(spec.node_id, wire.FetchPieces(key=spec.key, digests=("e",)))
+        server.take(spec.node_id, FetchPieces(key=spec.key, digests=("e",)))
         wait_until(lambda: len(read) == MAX_WAITING + 1)
         assert read[-1] == (spec.user, "e")
     finally:
@@ -143,14 +173,18 @@ def test_pieces_that_nobody_takes_are_not_read_for_ever(tmp_path):
 
 
 def a_spec_of_launch():
-    return LaunchSpec(key=key(1), node_id=NodeId("n1"), incarnation="i", user="ann", tasks=(TaskSpec(rank=0),))
+    return LaunchSpec(
+        key=key(1), node_id=NodeId("n1"), incarnation="i", user="ann", tasks=(TaskSpec(rank=0),)
+    )
 
 
 def test_a_node_gets_only_pieces_of_users_whose_jobs_it_has_and_touches_only_its_attempts(tmp_path):
     """Kept: what another node was given is nothing to this one, whatever it names."""
     secret = hashlib.sha256(b"secret").hexdigest()
     world = World(tmp_path)
-    world.link._files._folders._read = lambda user, digest: b"secret" if (user, digest) == ("me", secret) else None
+    world.link._files._folders._read = lambda user, digest: (
+        b"secret" if (user, digest) == ("me", secret) else None
+    )
     try:
         world.hello()
         world.hello(node="n2", route=b"\0r2")
@@ -159,8 +193,8 @@ def test_a_node_gets_only_pieces_of_users_whose_jobs_it_has_and_touches_only_its
         world.link.send([LaunchTask(replace(a_spec_of_launch(), key=theirs, user="me", folder=secret))])
         world.sent()
         for message in (
-            wire.FetchPieces(key=theirs, digests=(secret,)),
-            wire.FoundResults(key=theirs),
+            FetchPieces(key=theirs, digests=(secret,)),
+            FoundResults(key=theirs),
             wire.InputAck(key=theirs, rank=0, writer="w", offset=1),
             wire.Output(key=theirs, rank=0, stream=1, offset=0, data=b"forged"),
             wire.Post(key=theirs, to=NodeId("n1"), data=b"forged"),
@@ -169,7 +203,7 @@ def test_a_node_gets_only_pieces_of_users_whose_jobs_it_has_and_touches_only_its
         assert world.sent() == []
         assert world.take("typed") == []
 
-        world.say(wire.FetchPieces(key=theirs, digests=(secret,)))
+        world.say(FetchPieces(key=theirs, digests=(secret,)))
         ((route, piece),) = wait_until(world.sent)
         assert (route, piece.digest, bytes(piece.data)) == (b"\0r1", secret, b"secret")
     finally:

@@ -11,9 +11,8 @@ from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.meeting import Peer
 from mgpu_agent.protocol.model import STDERR, STDOUT, GpuSample, GpuTrouble, OutputMark, Trouble
 from mgpu_jupyter.engines.agents.enrolment import ENROL_USER
-from mgpu_jupyter.master.frames import Incoming
-from mgpu_jupyter.master.marks import Mark
-from mgpu_jupyter.master.node_link import Answer, AskNode, Reading
+from mgpu_jupyter.master.node_link import AskNode, Incoming, NewestReading, NodeAnswer
+from mgpu_jupyter.master.ports import Mark
 from mgpu_jupyter.scheduler.commands import LaunchTask, MeetTask, PrepareTask, StartTask, StopTask
 from mgpu_jupyter.scheduler.events import (
     GpusChanged,
@@ -44,7 +43,9 @@ def test_a_hello_becomes_an_event_and_is_welcomed_with_what_is_already_here(worl
 
     assert events == [NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), tasks=(task,))]
     marks = tuple(OutputMark(task.key, 0, stream, offset) for stream, offset in ((STDOUT, 5), (STDERR, 0)))
-    welcome = wire.Welcome(cluster="test", heartbeat_s=2.0, sample_s=2.0, output_window_bytes=4 << 20, received=marks)
+    welcome = wire.Welcome(
+        cluster="test", heartbeat_s=2.0, sample_s=2.0, output_window_bytes=4 << 20, received=marks
+    )
     assert world.sent() == [(b"\0r2", welcome), (b"\0r2", wire.Check(checks=CHECKS))]
 
 
@@ -53,9 +54,13 @@ def test_a_key_that_claims_another_nodes_id_is_refused_and_the_node_notices_noth
     world.sent()
 
     for _ in range(3):
-        assert world.say(wire.Hello(node_id=NodeId("n2"), facts=facts("n2")), node="n1") == [NodeMisnamed(at=AT, node_id="n1", said="n2")]
+        assert world.say(wire.Hello(node_id=NodeId("n2"), facts=facts("n2")), node="n1") == [
+            NodeMisnamed(at=AT, node_id="n1", said="n2")
+        ]
 
-    refusal = wire.Refuse(code="wrong-node-id", message="Your key is bound to n1, not to n2: use that --node-id.")
+    refusal = wire.Refuse(
+        code="wrong-node-id", message="Your key is bound to n1, not to n2: use that --node-id."
+    )
     assert world.sent() == [(b"\0r1", refusal)] * 3
     assert len([record for record in caplog.records if "wrong-node-id" in record.message]) == 1
     assert world.say(wire.Heartbeat(at=1.0), node="n2", route=b"\0r2") == []
@@ -71,22 +76,26 @@ def test_a_report_under_another_name_counts_for_the_node_of_the_key_and_is_told_
 
     assert events == [misnamed, TaskReported(at=AT, status=task)]
     assert again == [misnamed, NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), tasks=(task,))]
-    assert [record.levelname for record in caplog.records if "n1 reports as n9" in record.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "n1 reports as n9" in record.message] == [
+        "WARNING"
+    ]
 
 
 def test_a_node_is_asked_who_it_is_and_its_answer_comes_under_its_own_name(world):
     task = status(world.job)
     world.link.send([AskNode(NodeId("n1"), 1)])
-    assert world.take("answers") == [Answer(NodeId("n1"), 1, None)]
+    assert world.take("answers") == [NodeAnswer(NodeId("n1"), 1, None)]
     world.hello()
     world.hello("n2", b"\0r2")
     world.sent()
 
     world.link.send([AskNode(NodeId("n1"), 1, task.key)])
     assert world.sent() == [(b"\0r1", wire.Ping(number=1, key=task.key))]
-    pong = wire.Pong(number=1, node_id=NodeId("n1"), host="h", address="a", agent_version="1", python="p", pid=7, at=1.0)
+    pong = wire.Pong(
+        number=1, node_id=NodeId("n1"), host="h", address="a", agent_version="1", python="p", pid=7, at=1.0
+    )
     assert [world.say(pong, node="n2", route=b"\0r2"), world.say(pong)] == [[], []]
-    assert world.take("answers") == [Answer(NodeId("n2"), 1, pong), Answer(NodeId("n1"), 1, pong)]
+    assert world.take("answers") == [NodeAnswer(NodeId("n2"), 1, pong), NodeAnswer(NodeId("n1"), 1, pong)]
 
 
 def test_steps_are_noted_once_and_only_of_what_a_node_was_given(world):
@@ -118,7 +127,9 @@ def test_frames_of_an_older_connection_are_dropped_and_one_without_hello_is_aske
 
     assert world.say(wire.TaskReport(status=status(world.job)), route=b"\0r1") == []
     assert world.sent() == []
-    assert world.say(wire.TaskReport(status=status(world.job)), route=b"\0r2") == [TaskReported(at=AT, status=status(world.job))]
+    assert world.say(wire.TaskReport(status=status(world.job)), route=b"\0r2") == [
+        TaskReported(at=AT, status=status(world.job))
+    ]
 
 
 def test_a_node_reports_only_for_itself(world):
@@ -143,9 +154,13 @@ def test_a_parcel_goes_only_from_a_node_of_the_attempt_to_a_node_of_the_attempt(
                 world.say(wire.Post(key=about, to=target, data=b"order"), node=sender, route=own)
                 passed += [(sender, target, about, route, message) for route, message in world.sent()]
     between = [("n1", "n1"), ("n1", "n2"), ("n2", "n1"), ("n2", "n2")]
-    assert passed == [(one, two, key, routes[two], wire.Posted(key=key, sender=one, data=b"order")) for one, two in between]
+    assert passed == [
+        (one, two, key, routes[two], wire.Posted(key=key, sender=one, data=b"order")) for one, two in between
+    ]
     world.say(wire.Post(key=key, to="n2", data=bytes(wire.MAX_POST_BYTES + 1)), node="n1")
-    world.say(wire.Post(key=key, to="n2", data=b"order"), node="n1", route=b"\0r3")  # from a connection that is not its own
+    world.say(
+        wire.Post(key=key, to="n2", data=b"order"), node="n1", route=b"\0r3"
+    )  # from a connection that is not its own
     assert [message for _, message in world.sent() if isinstance(message, wire.Posted)] == []
 
 
@@ -155,14 +170,18 @@ def test_refusals_readings_and_farewells(world):
     sample = GpuSample(uuid="GPU-n1-0", utilisation_percent=5.0)
     refused = wire.LaunchRefused(key=attempt, code="c", message="m", fault="request", exit_code=127)
 
-    events = world.say(refused, wire.Heartbeat(at=1.0, samples=(sample,)), wire.Heartbeat(at=2.0), wire.Leave())
+    events = world.say(
+        refused, wire.Heartbeat(at=1.0, samples=(sample,)), wire.Heartbeat(at=2.0), wire.Leave()
+    )
 
     assert events == [
-        LaunchWasRefused(at=AT, node_id=NodeId("n1"), key=attempt, code="c", message="m", fault="request", exit_code=127),
+        LaunchWasRefused(
+            at=AT, node_id=NodeId("n1"), key=attempt, code="c", message="m", fault="request", exit_code=127
+        ),
         NodeMeasured(at=AT, node_id=NodeId("n1"), load=Load(gpu_percent=5.0)),
         NodeLeft(at=AT, node_id=NodeId("n1"), reason="Its agent was stopped."),
     ]
-    assert world.take("readings") == {"n1": Reading(samples=(sample,), load=Load(gpu_percent=5.0))}
+    assert world.take("readings") == {"n1": NewestReading(samples=(sample,), load=Load(gpu_percent=5.0))}
     assert world.take("readings") == {}
 
 
@@ -170,10 +189,15 @@ def test_troubles_of_gpus_are_told_once_and_taken_back(world):
     lost = GpuTrouble(Trouble.LOST, "Gone.")
     bad, well = GpuSample(uuid="GPU-n1-0", trouble=lost), GpuSample(uuid="GPU-n1-0")
     (joined,) = world.say(wire.Hello(node_id=NodeId("n1"), facts=facts(), samples=(bad,)))
-    events = world.say(*(wire.Heartbeat(at=1.0, samples=(sample,)) for sample in (bad, well, well, bad)), wire.Heartbeat(at=2.0))
+    events = world.say(
+        *(wire.Heartbeat(at=1.0, samples=(sample,)) for sample in (bad, well, well, bad)),
+        wire.Heartbeat(at=2.0),
+    )
 
     assert joined == NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts(), troubles={"GPU-n1-0": lost})
-    assert events == [GpusChanged(at=AT, node_id=NodeId("n1"), troubles=troubles) for troubles in ({}, {"GPU-n1-0": lost})]
+    assert events == [
+        GpusChanged(at=AT, node_id=NodeId("n1"), troubles=troubles) for troubles in ({}, {"GPU-n1-0": lost})
+    ]
 
 
 def test_bad_frames_and_newer_masters_are_answered_or_dropped(world, caplog):
@@ -227,7 +251,9 @@ def test_a_silent_node_is_told_once_and_again_when_it_speaks(tmp_path):
     world.now += 5.5
 
     (event,) = world.poll()
-    assert event == NodeSilent(at=AT + 5.5, node_id=NodeId("n1"), reason="Nothing was heard of it for 5 s.", heard_at=AT)
+    assert event == NodeSilent(
+        at=AT + 5.5, node_id=NodeId("n1"), reason="Nothing is heard of it any more.", heard_at=AT
+    )
     assert world.poll() == []
     assert world.say(wire.Heartbeat(at=1.0)) == [NodeHeard(at=AT + 5.5, node_id=NodeId("n1"))]
     world.link.close()
@@ -240,7 +266,24 @@ def test_a_connection_that_breaks_makes_the_node_silent_at_once(world):
     world.link.send([LaunchTask(launch_spec(world.job, world.job.placements[0], 15.0))])
     world.link.flush()
 
-    assert world.poll() == [NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.", heard_at=AT)]
+    assert world.poll() == [
+        NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.", heard_at=AT)
+    ]
+
+
+def test_a_connection_that_ends_makes_the_node_silent_until_its_next_hello_whatever_it_still_brings(world):
+    world.hello()
+    world.carrier.ended.append(b"\0r1")
+    silent = NodeSilent(at=AT, node_id=NodeId("n1"), reason="Its connection broke.", heard_at=AT)
+    assert world.poll() == [silent]
+
+    assert world.say(wire.Heartbeat(at=1.0)) == []
+    world.carrier.ended.append(b"\0of nobody")
+    assert world.poll() == []
+    world.hello(route=b"\0r2")
+    assert world.say(wire.Heartbeat(at=2.0), route=b"\0r2") == []
+    world.carrier.ended.append(b"\0r2")
+    assert world.poll() == [silent]
 
 
 def test_a_beat_is_answered_with_itself_and_only_on_the_connection_it_came_by(world):
@@ -255,7 +298,9 @@ def test_a_beat_is_answered_with_itself_and_only_on_the_connection_it_came_by(wo
 
     world.say(wire.Heartbeat(at=3.0, beat=74.5))
     world.say(wire.Hello(node_id=NodeId("n1"), facts=facts("n1"), beat=1.5), route=b"\0r2")
-    assert [(route, message.beat) for route, message in world.sent() if isinstance(message, wire.Welcome)] == [(b"\0r2", 1.5)]
+    assert [
+        (route, message.beat) for route, message in world.sent() if isinstance(message, wire.Welcome)
+    ] == [(b"\0r2", 1.5)]
 
 
 def test_a_launch_in_two_steps_goes_out_and_its_answers_come_in(world):
@@ -265,9 +310,14 @@ def test_a_launch_in_two_steps_goes_out_and_its_answers_come_in(world):
 
     world.link.send([PrepareTask(spec, 60.0)])
     world.link.send([StartTask(NodeId("n1"), spec.key)])
-    assert world.sent() == [(b"\0r1", wire.Prepare(spec=spec, hold_s=60.0)), (b"\0r1", wire.Start(key=spec.key))]
+    assert world.sent() == [
+        (b"\0r1", wire.Prepare(spec=spec, hold_s=60.0)),
+        (b"\0r1", wire.Start(key=spec.key)),
+    ]
 
-    assert world.say(wire.Prepared(key=spec.key)) == [LaunchWasPrepared(at=AT, node_id=NodeId("n1"), key=spec.key)]
+    assert world.say(wire.Prepared(key=spec.key)) == [
+        LaunchWasPrepared(at=AT, node_id=NodeId("n1"), key=spec.key)
+    ]
     joined = world.say(wire.Hello(node_id=NodeId("n1"), facts=facts("n1"), prepared=(spec.key,)))
     assert joined == [NodeJoined(at=AT, node_id=NodeId("n1"), facts=facts("n1"), prepared=(spec.key,))]
 

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.model import STDERR, STDOUT, OutputMark
 from mgpu_jupyter.engines.agents import collect
-from mgpu_jupyter.master.marks import Mark
 from mgpu_jupyter.master.node_link import Inbox
-from mgpu_jupyter.master.ports import LogKey
+from mgpu_jupyter.master.ports import LogKey, Mark
 from mgpu_jupyter.scheduler.events import (
     TaskReported,
 )

@@ -10,11 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from mgpu_agent.protocol.file_messages import CollectResult, FoundResults, ResultChunk
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
 from mgpu_agent.protocol.model import ResultFile
 from mgpu_jupyter.engines.agents.results import MAX_TRIES, PART_BYTES, SYNC_BYTES, ResultCollector
-from mgpu_jupyter.master.shares import Shares
+from mgpu_jupyter.master.keeping import DiskShares
 from mgpu_jupyter.store.disk_use import results_by_user
 from mgpu_jupyter.store.results import ResultStore
 from tests.processes import wait_until
@@ -22,7 +22,10 @@ from tests.processes import wait_until
 KEY = AttemptKey(JobId("ABCD1234"), 1, 7)
 NODE = NodeId("n1")
 DATA = b"x" * (PART_BYTES + 5)
-FILES = (ResultFile("a", len(DATA), hashlib.sha256(DATA).hexdigest()), ResultFile("empty", 0, hashlib.sha256(b"").hexdigest()))
+FILES = (
+    ResultFile("a", len(DATA), hashlib.sha256(DATA).hexdigest()),
+    ResultFile("empty", 0, hashlib.sha256(b"").hexdigest()),
+)
 
 
 @pytest.fixture
@@ -37,7 +40,10 @@ def give(collector: ResultCollector, damage: int = 0) -> int:
         for node_id, part in wanted:
             data = DATA[part.offset : part.offset + part.size]
             data = b"?" + data[1:] if count < damage else data
-            collector.take_chunk(node_id, ResultChunk(key=part.key, number=part.number, offset=part.offset, data=memoryview(data)))
+            collector.take_chunk(
+                node_id,
+                ResultChunk(key=part.key, number=part.number, offset=part.offset, data=memoryview(data)),
+            )
             count += 1
     return count
 
@@ -68,7 +74,9 @@ def test_what_is_always_damaged_or_gone_is_left_out_and_said(store: ResultStore)
     assert "another SHA-256" in index.files[0].problem
     other = AttemptKey(JobId("ABCD1234"), 2, 8)
     collector.take_found(NODE, FoundResults(key=other, files=FILES[:1]))
-    collector.take_chunk(NODE, ResultChunk(key=other, number=0, offset=0, data=memoryview(b""), problem="it is gone"))
+    collector.take_chunk(
+        NODE, ResultChunk(key=other, number=0, offset=0, data=memoryview(b""), problem="it is gone")
+    )
     wait_until(collector.take_done, "it is over")
     again = store.index(KEY.job_id, 2, NODE)
     assert again is not None
@@ -84,8 +92,12 @@ def test_a_new_connection_goes_on_and_an_old_part_changes_nothing(store: ResultS
     collector.take_wanted()
     collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=0, data=memoryview(DATA[:PART_BYTES])))
     collector.take_found(NODE, found)
-    assert collector.take_wanted() == [(NODE, CollectResult(key=KEY, number=0, offset=PART_BYTES, size=PART_BYTES))]
-    collector.take_chunk(NODE, ResultChunk(key=KEY, number=0, offset=PART_BYTES, data=memoryview(DATA[PART_BYTES:])))
+    assert collector.take_wanted() == [
+        (NODE, CollectResult(key=KEY, number=0, offset=PART_BYTES, size=PART_BYTES))
+    ]
+    collector.take_chunk(
+        NODE, ResultChunk(key=KEY, number=0, offset=PART_BYTES, data=memoryview(DATA[PART_BYTES:]))
+    )
     wait_until(collector.take_done, "it is over")
     collector.close()
 
@@ -121,15 +133,20 @@ def test_a_large_file_is_brought_to_disk_on_the_way_and_a_failure_there_is_not_f
 
 
 def test_results_of_one_user_are_kept_up_to_their_share(store: ResultStore, tmp_path: Path) -> None:
-    shares = Shares(len(DATA) + 10)
+    shares = DiskShares(len(DATA) + 10)
     collector = ResultCollector(store, lambda: None, shares=shares, owner=lambda _: "mallory")
     other = AttemptKey(JobId("ABCD5678"), 1, 8)
     collector.take_found(NODE, FoundResults(key=KEY, files=FILES))
-    collector.take_found(NODE, FoundResults(key=other, files=FILES))  # while the first is under way, and counted already
+    collector.take_found(
+        NODE, FoundResults(key=other, files=FILES)
+    )  # while the first is under way, and counted already
     give(collector)
     done: list[object] = []
     wait_until(lambda: done.extend(collector.take_done()) or len(done) == 2, "both are on disk")
-    text = "with it all your results would have more than your share of 1048591 bytes (limits.user_results_bytes): "
+    text = (
+        "with it all your results would have more than your share of 1048591 bytes "
+        "(limits.user_results_bytes): "
+    )
     indices = [store.index(key.job_id, 1, NODE) for key in (KEY, other)]
     assert [[kept.problem for kept in index.files] for index in indices if index] == [
         ["", ""],
@@ -141,7 +158,7 @@ def test_results_of_one_user_are_kept_up_to_their_share(store: ResultStore, tmp_
 
 
 def test_what_did_not_arrive_does_not_count(store: ResultStore) -> None:
-    shares = Shares(len(DATA))
+    shares = DiskShares(len(DATA))
     collector = ResultCollector(store, lambda: None, shares=shares, owner=lambda _: "ann")
     collector.take_found(NODE, FoundResults(key=KEY, files=FILES))
     assert shares.used("ann") == len(DATA)

@@ -9,9 +9,8 @@ from mgpu_agent.protocol.codec import decode_to_agent, encode
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import STDOUT, HealthChecks
 from mgpu_jupyter.engines.agents.engine import wire_agents
-from mgpu_jupyter.engines.agents.records import Records
-from mgpu_jupyter.master.frames import Incoming
-from mgpu_jupyter.master.node_link import Inbox
+from mgpu_jupyter.engines.agents.files import Records
+from mgpu_jupyter.master.node_link import Inbox, Incoming
 from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.store.logs import LogWriter
 from tests.builders import Cluster, facts
@@ -20,12 +19,12 @@ AT = 50.0
 WALL = 1.0
 EPOCH = 3
 LIMIT_S = 60.0
-CHECKS = HealthChecks(min_free_bytes=16_000_000)
+CHECKS = HealthChecks(min_free_bytes=16 << 20)
 
 
 class FakeCarrier:
     def __init__(self, diary):
-        self.incoming, self.sent, self.allowed, self.gone = [], [], {}, set()
+        self.incoming, self.sent, self.allowed, self.gone, self.ended = [], [], {}, set(), []
         self.diary, self.forbidden, self.bound = diary, {}, []
         self.is_closed = False
 
@@ -48,6 +47,10 @@ class FakeCarrier:
             return False
         self.sent += [(route, *decode_to_agent(frame)) for frame in frames]
         return True
+
+    def take_ended(self):
+        ended, self.ended = self.ended, []
+        return ended
 
     def allow(self, public_key, user_id):
         self.diary.append(("allow", user_id))
@@ -100,7 +103,9 @@ class World:
         self.bound[node_id] = public_key
 
     def say(self, *messages, node="n1", route=b"\0r1", epoch=0):
-        self.carrier.incoming.append(Incoming(node, route, [memoryview(encode(message, epoch)) for message in messages]))
+        self.carrier.incoming.append(
+            Incoming(node, route, [memoryview(encode(message, epoch)) for message in messages])
+        )
         return self.poll()
 
     def poll(self):
@@ -128,7 +133,9 @@ class World:
         return [(route, message) for route, epoch, message in sent if epoch == EPOCH]
 
     def output(self, data=b"hello", offset=0, stream=STDOUT, attempt=None, node="n1"):
-        message = wire.Output(key=attempt or self.job.attempt_key, rank=0, stream=stream, offset=offset, data=data)
+        message = wire.Output(
+            key=attempt or self.job.attempt_key, rank=0, stream=stream, offset=offset, data=data
+        )
         return self.say(message, node=node)
 
 

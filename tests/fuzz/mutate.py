@@ -1,4 +1,6 @@
-"""Frames made of true ones by chance: the same seed and the same true ones give the same frames. Knows msgpack, no message."""
+"""Frames made of true ones by chance: the same seed and the same true ones give the same frames. Knows
+msgpack, no message.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,42 @@ from typing import Any
 import msgspec
 
 NASTY: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2**31, 2**53, 2**63, 2**64 - 1, -(2**63), float("nan"), float("inf"), float("-inf"), -0.5, 1e308,
-    "", "\0", "..", "../../etc/passwd", "/", ":enrol", "n1", "n2", "x" * 300, "é\u202e\x1b[2J", b"", b"\xff\xfe", b"\0" * 70,
-    [], {}, [[]], [None] * 20, {"type": "hello"}, {"": {}}, ["AB12CD34", 1, 1],
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**31,
+    2**53,
+    2**63,
+    2**64 - 1,
+    -(2**63),
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    -0.5,
+    1e308,
+    "",
+    "\0",
+    "..",
+    "../../etc/passwd",
+    "/",
+    ":enrol",
+    "n1",
+    "n2",
+    "x" * 300,
+    "é\u202e\x1b[2J",
+    b"",
+    b"\xff\xfe",
+    b"\0" * 70,
+    [],
+    {},
+    [[]],
+    [None] * 20,
+    {"type": "hello"},
+    {"": {}},
+    ["AB12CD34", 1, 1],
+)
 HUGE = (
     b"\xdd\xff\xff\xff\xff",
     b"\xdf\xff\xff\xff\xff",
@@ -34,9 +68,18 @@ class Mutator:
         self._trees: list[Any] = []
         self._bodies: list[bytes] = []
         self._kinds = (
-            (self._swapped, 34), (self._removed, 8), (self._doubled, 6), (self._crossed, 10), (self._repeated, 12),
-            (self._flipped, 12), (self._cut, 6), (self._spliced, 6), (self._lying, 3), (self._deep, 1), (self._noise, 2),
-        )  # fmt: skip
+            (self._swapped, 34),
+            (self._removed, 8),
+            (self._doubled, 6),
+            (self._crossed, 10),
+            (self._repeated, 12),
+            (self._flipped, 12),
+            (self._cut, 6),
+            (self._spliced, 6),
+            (self._lying, 3),
+            (self._deep, 1),
+            (self._noise, 2),
+        )
         self._choices = [kind for kind, weight in self._kinds for _ in range(weight)]
 
     def learn(self, trees: Sequence[Any]) -> None:
@@ -103,7 +146,9 @@ class Mutator:
         """The fields of two messages under the name of one."""
         one, other = self._tree(), self._tree()
         if isinstance(one, dict) and isinstance(other, dict):
-            return self._wrap({**other, **one} if self.dice.random() < 0.5 else {**one, "type": other.get("type")})
+            return self._wrap(
+                {**other, **one} if self.dice.random() < 0.5 else {**one, "type": other.get("type")}
+            )
         return self._wrap([one, other])
 
     def _repeated(self) -> bytes:
@@ -133,14 +178,18 @@ class Mutator:
         return frame[:place] + HUGE[self._below(len(HUGE))] + frame[place + 1 :]
 
     def _deep(self) -> bytes:
-        return self._envelope((b"\x91", b"\x81\xa1a")[self._below(2)] * (1 + self._below(3_000)) + self._body(), self.dice)
+        return self._envelope(
+            (b"\x91", b"\x81\xa1a")[self._below(2)] * (1 + self._below(3_000)) + self._body(), self.dice
+        )
 
     def _noise(self) -> bytes:
         return self.dice.randbytes(self._below(200))
 
 
 def known_as(tree: Any, key: Sequence[Any], names: dict[str, str]) -> Any:
-    """Return a tree in which each attempt is this one and each of these names another, so that it is about something that is there."""
+    """Return a tree in which each attempt is this one and each of these names another, so that it is about
+    something that is there.
+    """
     if isinstance(tree, dict):
         return {name: known_as(value, key, names) for name, value in tree.items()}
     if isinstance(tree, list):

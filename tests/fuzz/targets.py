@@ -1,4 +1,5 @@
-"""Who is thrown at: the product's own receivers, with sockets, disks and processes that are stand-ins. Each tells whether it is well.
+"""Who is thrown at: the product's own receivers, with sockets, disks and processes that are stand-ins. Each
+tells whether it is well.
 
 Whatever escapes a receiver escapes `feed`. `true_ones` says what an honest sender could say right now.
 """
@@ -7,212 +8,27 @@ from __future__ import annotations
 
 import random
 import socket
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import zmq
 from msgspec.structs import replace
 
 from mgpu_agent.channel import Channel
 from mgpu_agent.keeper import messages as keeper
 from mgpu_agent.protocol import codec
-from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.messages import Hello, Refuse, Resync, Welcome
+from mgpu_agent.protocol.ids import AttemptKey, JobId
+from mgpu_agent.protocol.messages import Hello, Resync
 from mgpu_agent.run_as.account import Account
-from mgpu_jupyter.engines.agents.engine import wire_agents
-from mgpu_jupyter.engines.agents.enrolment import ENROL_USER
-from mgpu_jupyter.engines.agents.records import Records
-from mgpu_jupyter.master.frames import Incoming
-from mgpu_jupyter.master.master import Master
-from mgpu_jupyter.model.settings import LinkSettings
-from mgpu_jupyter.scheduler import invariants
-from mgpu_jupyter.scheduler.events import JobSubmitted
-from mgpu_jupyter.scheduler.model import Policy
-from mgpu_jupyter.store.logs import LogWriter
-from mgpu_jupyter.store.memory import MemoryStore
-from mgpu_jupyter.transport.router import _checked
-from tests.builders import a_spec, facts, job_id
+from tests.fuzz.master_target import EPOCH, TURN_S, MasterTarget, tree_of
 from tests.fuzz.mutate import known_as
-from tests.protocol.samples import TO_AGENT, TO_MASTER
+from tests.protocol.samples import TO_AGENT
 from tests.storm.jobs import Job
 from tests.storm.network import Network
 from tests.storm.node import Node
 from tests.storm.time_machine import installed
 from tests.storm.world import World
-
-EPOCH = 3
-EPOCHS = (EPOCH,) * 12 + (0, EPOCH - 1, EPOCH + 1, 2**64 - 1)
-TURN_S = 0.05
-LIVING = 6  # jobs at a time
-JOBS_IN_ALL = 2_000
-OUTPUT_CAP = 100_000
-
-
-def from_a_node(body: bytes, dice: random.Random) -> bytes:
-    """Put a body into an envelope as agents do, which know at most this master."""
-    return b"\x93\x01" + _epoch(dice) + body
-
-
-def _epoch(dice: random.Random) -> bytes:
-    return msgspec.msgpack.encode(EPOCHS[int(dice.random() * len(EPOCHS))])
-
-
-def tree_of(message: Any) -> Any:
-    """Return a message as lists, maps and values."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(message))
-
-
-# --- the master ------------------------------------------------------------------------------------------
-
-
-class Pipe:
-    """A link without sockets, as `mgpu_jupyter.transport.router.Router`."""
-
-    def __init__(self) -> None:
-        self.incoming: list[Incoming] = []
-        self.answers: dict[bytes, list[bytes]] = {}
-        self._names: dict[str, str] = {}
-
-    def wait(self, timeout_s: float) -> None:
-        """Return at once."""
-
-    def wake(self) -> None:
-        """Nobody waits."""
-
-    def receive(self, limit: int) -> list[Incoming]:
-        taken, self.incoming = self.incoming[:limit], self.incoming[limit:]
-        return taken
-
-    def send(self, route: bytes, frames: list[bytes]) -> bool:
-        self.answers.setdefault(route, []).extend(frames)
-        return True
-
-    def bind(self, host: str, port: int) -> int:
-        return port
-
-    def allow(self, public_key: str, user_id: str) -> None:
-        key = _checked(public_key)
-        self._names = {known: name for known, name in self._names.items() if name != user_id} | {key: user_id}
-
-    def forbid(self, user_id: str, why: str) -> None:
-        self._names = {key: name for key, name in self._names.items() if name != user_id}
-
-    def remember(self, public_key: str, user_id: str, why: str) -> None:
-        """Nobody asks why."""
-
-    def holder(self, public_key: str) -> str | None:
-        return self._names.get(_checked(public_key))
-
-    def knows(self, user_id: str) -> bool:
-        return user_id in self._names.values()
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class MasterTarget:
-    """The engine, the scheduler and a store in memory, with two nodes and somebody who only enrols."""
-
-    envelope = staticmethod(from_a_node)
-
-    def __init__(self, seed: int) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="mgpu-fuzz-")
-        self._now = 1_000.0
-        self.pipe = Pipe()
-        store = MemoryStore()
-        records = Records(lambda *_: None, store.assigned_nodes)
-        logs = LogWriter(Path(self._place.name) / "logs", cap_bytes=OUTPUT_CAP)
-        agents = wire_agents(
-            self.pipe, logs, records, LinkSettings(cluster="fuzz"), master_epoch=EPOCH, clock=self._clock, wall=self._clock
-        )
-        self.master = Master(store, agents.link, agents.enrolment, self, self._clock, policy=Policy(), epoch=EPOCH)
-        self._users = [NodeId("n1")] * 12 + [NodeId("n2")] * 6 + [ENROL_USER] * 2
-        self._dice = random.Random(seed)
-        self._jobs = 0
-        for name in ("n1", "n2"):
-            self.pipe.allow(zmq.curve_keypair()[0].decode(), name)
-        self.is_well()
-
-    def _clock(self) -> float:
-        return self._now
-
-    def publish(self, replies: Any, jobs: Any, grown: Any) -> None:
-        """Nobody listens."""
-
-    def typed(self, acks: Any) -> None:
-        """Nobody types."""
-
-    def true_ones(self) -> list[Any]:
-        """Every message that a node may send, about an attempt that it was given where there is one."""
-        running = [job for job in self.master.state.jobs.values() if job.placements and not job.state.is_final]
-        if not running:
-            key: AttemptKey = AttemptKey(JobId("AB12CD34"), 2, 99)
-        else:
-            key = running[int(self._dice.random() * len(running))].attempt_key
-        return [known_as(tree_of(message), tree_of(key), {}) for message in TO_MASTER.values()]
-
-    def feed(self, frames: list[bytes]) -> None:
-        """Let these arrive, several in one message now and then, and take turns until all are read."""
-        at = 0
-        while at < len(frames):
-            count = 1 if self._dice.random() < 0.97 else 1 + int(self._dice.random() * 8)
-            user = self._users[int(self._dice.random() * len(self._users))]
-            refusal = "" if self._dice.random() < 0.98 else "its key is not enrolled"
-            self.pipe.incoming.append(Incoming(user, b"\0" + user.encode(), frames[at : at + count], refusal))
-            at += count
-        while self.pipe.incoming:
-            self._turn()
-
-    def _turn(self) -> None:
-        self._now += TURN_S
-        self.master.turn()
-        if self.master.problem:
-            raise AssertionError(f"a turn came to nothing: {self.master.problem}")
-        for route in self.pipe.answers:
-            del self.pipe.answers[route][:-1_000]
-
-    def is_well(self) -> None:
-        """Both nodes greet and are welcomed; there is work; the books are in order."""
-        for name in ("n1", "n2"):
-            self._greet(NodeId(name))
-        living = sum(not job.state.is_final for job in self.master.state.jobs.values())
-        if living < LIVING and self._jobs < JOBS_IN_ALL:
-            self.master.post(self._submit, _raise)
-            self._turn()
-        assert invariants.check(self.master.state) == []
-
-    def _submit(self, master: Master, turn: Any) -> None:
-        self._jobs += 1
-        spec = a_spec(gpus=1 + self._jobs % 3) if self._jobs % 4 else a_spec(nodes=2)
-        master.apply(turn, JobSubmitted(at=self._now, job_id=job_id(self._jobs), user="ann", spec=spec))
-
-    def _greet(self, name: NodeId) -> None:
-        route = b"\0" + name.encode()
-        hello = Hello(node_id=name, facts=facts(name))
-        for _ in range(5):
-            self.pipe.answers[route] = []
-            self.pipe.incoming.append(Incoming(name, route, [codec.encode(hello, 0)], ""))
-            self._turn()
-            answers = [codec.decode_to_agent(frame)[1] for frame in self.pipe.answers[route]]
-            if any(isinstance(answer, Welcome) for answer in answers):
-                return
-            asked = [answer.number for answer in answers if isinstance(answer, Resync)]
-            hello = replace(hello, answers=asked[-1]) if asked else hello
-            assert not any(isinstance(answer, Refuse) for answer in answers), answers
-        raise AssertionError(f"{name} was not welcomed: {answers}")
-
-    def close(self) -> None:
-        """Leave no file."""
-        self._place.cleanup()
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
 
 # --- agent and keeper, on a simulated machine ------------------------------------------------------------
 
@@ -223,7 +39,9 @@ class Machine(Node):
     def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str) -> int:
         self._pids += 1
         pid = 1_000 + self._pids
-        job = self.processes[pid] = Job(self, (b"anything",), {b"MGPU_ATTEMPT": b"1", b"MGPU_EPOCH": b"1"}, stem, pid)
+        job = self.processes[pid] = Job(
+            self, (b"anything",), {b"MGPU_ATTEMPT": b"1", b"MGPU_EPOCH": b"1"}, stem, pid
+        )
         assert not job.is_witness
         return pid
 
@@ -235,7 +53,12 @@ class Ground:
         self.world = World(seed)
         self.network = Network(self.world)
         self.network.master = SimpleNamespace(
-            is_up=True, is_listening=True, life=1, hear=self._hear, router=SimpleNamespace(holder=lambda _: "n1")
+            is_up=True,
+            is_listening=True,
+            life=1,
+            hear=self._hear,
+            router=SimpleNamespace(holder=lambda _: "n1"),
+            lose=lambda _: None,
         )
         self.heard: list[bytes] = []
         self.node = Machine(self.world, self.network, "n1", 2, 1.0)
@@ -274,7 +97,9 @@ class AgentTarget(Ground):
         return self.node.agent.agent._machine.master_epoch
 
     def envelope(self, body: bytes, dice: random.Random) -> bytes:
-        """Put a body into an envelope as this agent's master does; now and then it is an earlier or a later one."""
+        """Put a body into an envelope as this agent's master does; now and then it is an earlier or a later
+        one.
+        """
         step = 0 if dice.random() < 0.9 else int(dice.random() * 4) - 2
         return b"\x93\x01" + msgspec.msgpack.encode(min(max(0, self._round_epoch + step), 2**64 - 1)) + body
 
@@ -289,7 +114,9 @@ class AgentTarget(Ground):
         running = [key for key, _ in self.node.keeper.live.tasks]
         key: AttemptKey = running[-1] if running else AttemptKey(JobId(f"JB{self._rounds:06d}"), 1, EPOCH)
         names = {"AB12CD34": key.job_id}
-        messages = [one for name, one in TO_AGENT.items() if name not in self.LAST_WORDS or self._rounds % 50 == 0]
+        messages = [
+            one for name, one in TO_AGENT.items() if name not in self.LAST_WORDS or self._rounds % 50 == 0
+        ]
         trees = [known_as(tree_of(one), tree_of(key), names) for one in messages]
         for tree in trees:  # a launch for the node as it is, or it is stale
             if isinstance(tree.get("spec"), dict) and (snapshot := self._incarnation()):
@@ -297,7 +124,9 @@ class AgentTarget(Ground):
         return trees
 
     def _incarnation(self) -> str:
-        ledger = self.node.keeper.keeper_machine._ledger if self.node.keeper.keeper_machine is not None else None
+        ledger = (
+            self.node.keeper.keeper_machine._ledger if self.node.keeper.keeper_machine is not None else None
+        )
         return "" if ledger is None else keeper.incarnation(ledger.boot_id, ledger.ledger_id)
 
     def feed(self, frames: list[bytes]) -> None:
@@ -314,7 +143,12 @@ class AgentTarget(Ground):
             self.restarts += 1
             self.node.disk.enrolment = None
             self.node.agent.start()
-        self.go_on(120.0, lambda: self._connection is not None and self._connection.is_open and self._connection.master_life)
+        self.go_on(
+            120.0,
+            lambda: (
+                self._connection is not None and self._connection.is_open and self._connection.master_life
+            ),
+        )
 
     def is_well(self) -> None:
         """Asked to tell all, it does; it lets go of what is not needed."""
@@ -351,7 +185,9 @@ class KeeperTarget(Ground):
     @staticmethod
     def envelope(body: bytes, dice: random.Random) -> bytes:
         """Put the length before it; now and then it is another one."""
-        length = len(body) if dice.random() < 0.97 else int(dice.random() * 2 ** (1 + int(dice.random() * 32)))
+        length = (
+            len(body) if dice.random() < 0.97 else int(dice.random() * 2 ** (1 + int(dice.random() * 32)))
+        )
         return length.to_bytes(4, "big") + body
 
     def _deliver(self, messages: list[Any]) -> None:
@@ -389,7 +225,9 @@ class KeeperTarget(Ground):
         return [tree_of(message) for message in messages]
 
     def feed(self, frames: list[bytes]) -> None:
-        """Write these to the socket; a conversation that turned into nonsense ends, and the next frame begins another."""
+        """Write these to the socket; a conversation that turned into nonsense ends, and the next frame begins
+        another.
+        """
         at = 0
         while at < len(frames):
             count = 1 + int(self._dice.random() * 4)  # what is read at once
@@ -400,7 +238,9 @@ class KeeperTarget(Ground):
 
     def _read(self) -> None:
         messages = self._channel.receive()
-        if messages is None or len(self._channel._incoming) > 100_000:  # in the middle of a length that lied: the agent hangs up
+        if (
+            messages is None or len(self._channel._incoming) > 100_000
+        ):  # in the middle of a length that lied: the agent hangs up
             self._channel.close()
             self._ours.close()
             self._connect()
@@ -419,13 +259,25 @@ class KeeperTarget(Ground):
         assert snapshots, "the keeper tells an agent nothing"
         key = AttemptKey(JobId(f"OK{self._looks:06d}"), 1, EPOCH)
         here = keeper.incarnation(snapshots[-1].boot_id, snapshots[-1].ledger_id)
-        start = keeper.StartTasks(key=key, incarnation=here, argv=(b"true",), ranks=(keeper.RankStart(0, {}),), cwd="/")
+        start = keeper.StartTasks(
+            key=key, incarnation=here, argv=(b"true",), ranks=(keeper.RankStart(0, {}),), cwd="/"
+        )
         self.told.clear()
         self._keeper.hear([start])
         self.go_on(30.0)
-        ends = [one.record for one in self.told if isinstance(one, keeper.TaskChanged) and one.record.key == key]
-        assert [one.exit_code for one in ends][-1:] == [0], f"a process neither started nor ended: {ends} {self.told}"
-        self._keeper.hear([keeper.ForgetTasks(keys=tuple({known for known, _ in self._keeper.keeper_machine._ledger.tasks}))])
+        ends = [
+            one.record for one in self.told if isinstance(one, keeper.TaskChanged) and one.record.key == key
+        ]
+        assert [one.exit_code for one in ends][-1:] == [0], (
+            f"a process neither started nor ended: {ends} {self.told}"
+        )
+        self._keeper.hear(
+            [
+                keeper.ForgetTasks(
+                    keys=tuple({known for known, _ in self._keeper.keeper_machine._ledger.tasks})
+                )
+            ]
+        )
         self.go_on(TURN_S)
 
     def close(self) -> None:
@@ -440,4 +292,8 @@ def _framed(message: Any) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-TARGETS: dict[str, Callable[[int], Any]] = {"master": MasterTarget, "agent": AgentTarget, "keeper": KeeperTarget}
+TARGETS: dict[str, Callable[[int], Any]] = {
+    "master": MasterTarget,
+    "agent": AgentTarget,
+    "keeper": KeeperTarget,
+}

@@ -81,7 +81,9 @@ def break_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("name", "plant"), [("master", break_master), ("agent", break_agent), ("keeper", break_keeper)])
+@pytest.mark.parametrize(
+    ("name", "plant"), [("master", break_master), ("agent", break_agent), ("keeper", break_keeper)]
+)
 def test_a_planted_mistake_is_found_and_its_frames_are_kept(
     name: str, plant: Any, monkeypatch: pytest.MonkeyPatch, kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

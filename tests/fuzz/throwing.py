@@ -1,7 +1,9 @@
-"""Throwing: so many frames by so many processes, and what came of it. A round that breaks something is kept with the way to run it alone.
+"""Throwing: so many frames by so many processes, and what came of it. A round that breaks something is kept
+with the way to run it alone.
 
-A worker throws rounds: each learns true messages from its target, throws mutants of them, and now and then looks whether the target
-is well. Memory is compared between the middle and the end of a worker's part, by when all that grows to a bound has grown.
+A worker throws rounds: each learns true messages from its target, throws mutants of them, and now and then
+looks whether the target is well. Memory is compared between the middle and the end of a worker's part, by
+when all that grows to a bound has grown.
 """
 
 from __future__ import annotations
@@ -72,7 +74,14 @@ def throw(name: str, seed: int, frames: int) -> Part:
                 middle = _resident()
         target.is_well()
     except Exception:  # that is what is looked for
-        return Part(name, seed, thrown, time.process_time() - began, 0, _keep(name, seed, thrown, batch) + traceback.format_exc())
+        return Part(
+            name,
+            seed,
+            thrown,
+            time.process_time() - began,
+            0,
+            _keep(name, seed, thrown, batch) + traceback.format_exc(),
+        )
     finally:
         faulthandler.cancel_dump_traceback_later()
         target.close()
@@ -111,7 +120,9 @@ def run(frames: int, first: int, processes: int, only: str | None) -> list[Part]
     """Share the frames out among targets and processes, and wait for all."""
     shares = {only: 1.0} if only else SHARES
     orders = [
-        (name, first + worker, max(1, round(frames * share / processes))) for name, share in shares.items() for worker in range(processes)
+        (name, first + worker, max(1, round(frames * share / processes)))
+        for name, share in shares.items()
+        for worker in range(processes)
     ]
     parts: list[Part] = []
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -120,8 +131,10 @@ def run(frames: int, first: int, processes: int, only: str | None) -> list[Part]
             parts.append(part)
             rate = part.frames / part.seconds
             print(
-                f"{part.target:<7} seed {part.seed:<3} {part.frames:>10,} frames in {part.seconds:6.1f} CPU s ({rate:8,.0f}/s), "
-                f"memory {part.grown / 1e6:+.1f} MB in the second half: {'well' if part.is_well else 'BROKEN'}",
+                f"{part.target:<7} seed {part.seed:<3} {part.frames:>10,} frames in {part.seconds:6.1f} CPU "
+                f"s ({rate:8,.0f}/s), "
+                f"memory {part.grown / 1e6:+.1f} MB in the second half: "
+                f"{'well' if part.is_well else 'BROKEN'}",
                 flush=True,
             )
             if part.failure:

@@ -13,7 +13,7 @@ from mgpu_jupyter.model.waits import After, Dependency
 from mgpu_jupyter.scheduler.events import JobChanged, TaskReported
 from mgpu_jupyter.scheduler.model import ArrayPart, Policy
 from tests.builders import a_spec, ended, status
-from tests.master.test_master import Bench
+from tests.master.bench import Bench
 
 
 @pytest.fixture
@@ -32,7 +32,10 @@ def submit(bench, key=None, user="ann", **spec):
 
 def end(bench, job, exit_code=0):
     job = bench.master.state.jobs[job.id]
-    bench.nodes.tell(TaskReported(at=10.0, status=status(job)), TaskReported(at=20.0, status=ended(job, exit_code=exit_code)))
+    bench.nodes.tell(
+        TaskReported(at=10.0, status=status(job)),
+        TaskReported(at=20.0, status=ended(job, exit_code=exit_code)),
+    )
     bench.master.turn()
 
 
@@ -42,7 +45,9 @@ def test_an_array_becomes_one_job_for_each_number_in_one_commit(bench):
 
     array_id = jobs[0].array.id
     assert [job.array for job in jobs] == [ArrayPart(array_id, index, 2, 3, 1, 5) for index in (1, 3, 5)]
-    assert [entry for entry in bench.diary if entry[0] == "commit"] == [("commit", ["queued", "starting", "starting"])]
+    assert [entry for entry in bench.diary if entry[0] == "commit"] == [
+        ("commit", ["queued", "starting", "starting"])
+    ]
     assert array_id not in bench.master.state.jobs
     assert [job.id for job in bench.store.find_array(array_id)] == [job.id for job in jobs]
 
@@ -63,7 +68,8 @@ def test_an_array_beyond_a_quota_is_refused_whole_and_a_bulk_counts_together(ben
     refused = submit(bench, array="1-4")
     assert (type(refused), refused.code) == (Conflict, "quota")
     assert refused.message == (
-        "User ann may have 3 jobs waiting and has 0; this asks for 4 more: wait until some have started, or cancel some."
+        "User ann may have 3 jobs waiting and has 0; this asks for 4 more: wait until some have started, or "
+        "cancel some."
     )
     bench.submit(*[(a_spec(), None)] * 4)
     assert bench.turn().code == "quota"
@@ -117,7 +123,9 @@ def test_a_job_can_only_wait_for_jobs_that_exist_so_there_is_no_circle(bench):
 def test_a_parent_that_ends_in_the_same_turn_is_judged_as_it_is_then(bench):
     (parent,) = submit(bench)
     job = bench.master.state.jobs[parent.id]
-    bench.nodes.tell(TaskReported(at=10.0, status=status(job)), TaskReported(at=20.0, status=ended(job, exit_code=3)))
+    bench.nodes.tell(
+        TaskReported(at=10.0, status=status(job)), TaskReported(at=20.0, status=ended(job, exit_code=3))
+    )
     never = submit(bench, dependency=f"afterok:{parent.id}")
     assert never.code == "dependency-never"
 
@@ -172,7 +180,9 @@ def test_orders_about_an_array_reach_those_that_they_can(bench):
     assert [(job.id, job.held) for job in held] == [(jobs[1].id, True), (jobs[2].id, True)]
     assert [job.state for job in again] == [JobState.STOPPING, JobState.QUEUED, JobState.QUEUED]
     assert [job.state for job in cancelled] == [JobState.STOPPING, JobState.CANCELLED, JobState.CANCELLED]
-    bench.nodes.tell(TaskReported(at=20.0, status=ended(bench.master.state.jobs[jobs[0].id], exit_code=None, signal=15)))
+    bench.nodes.tell(
+        TaskReported(at=20.0, status=ended(bench.master.state.jobs[jobs[0].id], exit_code=None, signal=15))
+    )
     bench.master.turn()
     over = change(bench, array_id, held=True)
     assert (type(over), over.code) == (Conflict, "job-over")

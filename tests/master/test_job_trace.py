@@ -1,4 +1,6 @@
-"""The way of a job, put together: every step in the order of time, every wait with its reason, earlier attempts too."""
+"""The way of a job, put together: every step in the order of time, every wait with its reason, earlier
+attempts too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.model import TaskStatus
 from mgpu_jupyter.api import traces as api
 from mgpu_jupyter.master.job_trace import TraceSources, trace_of
-from mgpu_jupyter.master.marks import Mark
+from mgpu_jupyter.master.ports import Mark
 from mgpu_jupyter.model.explanations import Record
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.scheduler.model import Job, Reason
+from mgpu_jupyter.scheduler.model import GivenUp, Job, Reason
 from tests.builders import a_spec, job_id, placement
 
 ID = job_id(1)
@@ -20,8 +22,17 @@ QUOTA = Record(at=104.0, code="quota", text="Its quota is used up.")
 
 
 def task(rank=0, node="n1", **changes):
-    values = {"key": placed().attempt_key, "rank": rank, "node_id": node, "host": f"host-{node}", "address": "127.0.0.1", "pid": 70 + rank}
-    return TaskStatus(**{**values, "started_at": 110.5, "cwd": "/data", "gpus": (f"GPU-{node}-0",), **changes})
+    values = {
+        "key": placed().attempt_key,
+        "rank": rank,
+        "node_id": node,
+        "host": f"host-{node}",
+        "address": "127.0.0.1",
+        "pid": 70 + rank,
+    }
+    return TaskStatus(
+        **{**values, "started_at": 110.5, "cwd": "/data", "gpus": (f"GPU-{node}-0",), **changes}
+    )
 
 
 def placed(*nodes, **changes):
@@ -40,10 +51,17 @@ def steps(attempt):
 
 def test_a_finished_job_shows_every_step_with_its_time():
     done = task(ended_at=115.0, exit_code=3, python="/usr/bin/python3", note="no such directory")
-    job = placed(state=JobState.FAILED, tasks=(done,), started_at=110.5, ended_at=115.0, exit_code=3, reason=Reason("exit", "It failed."))
+    job = placed(
+        state=JobState.FAILED,
+        tasks=(done,),
+        started_at=110.5,
+        ended_at=115.0,
+        exit_code=3,
+        reason=Reason("exit", "It failed."),
+    )
     noted = marks(("output", "0", 111.0), ("collected", "0", 115.25))
 
-    trace = trace_of(TraceSources(job=job, marks=noted, records=[BUSY, QUOTA]), 200.0)
+    trace = trace_of(TraceSources(job=job, marks=noted, shared=[[BUSY, QUOTA]]), 200.0)
 
     (attempt,) = trace.attempts
     assert steps(attempt) == [
@@ -78,7 +96,10 @@ def test_a_finished_job_shows_every_step_with_its_time():
 
 
 def test_ranks_have_steps_of_their_own_and_a_clock_that_is_behind_makes_no_time_negative():
-    tasks = (task(0, "n1", started_at=109.0), task(1, "n2", started_at=112.0, ended_at=113.0, signal=9, reason="cancelled"))
+    tasks = (
+        task(0, "n1", started_at=109.0),
+        task(1, "n2", started_at=112.0, ended_at=113.0, signal=9, reason="cancelled"),
+    )
     job = placed("n1", "n2", state=JobState.STOPPING, tasks=tasks)
     noted = marks(("prepared", "n1", 110.25), ("prepared", "n2", 111.0))
 
@@ -96,11 +117,14 @@ def test_ranks_have_steps_of_their_own_and_a_clock_that_is_behind_makes_no_time_
 
 def test_a_short_wait_is_the_next_pass_whatever_others_were_told_before():
     old = replace(BUSY, at=5.0)
-    (attempt,) = trace_of(TraceSources(job=placed(placed_at=100.5), records=[old]), 200.0).attempts
+    (attempt,) = trace_of(TraceSources(job=placed(placed_at=100.5), shared=[[old]]), 200.0).attempts
     assert [wait.code for wait in attempt.waits] == ["next-pass"]
 
-    (late,) = trace_of(TraceSources(job=placed(placed_at=150.0), records=[old, QUOTA]), 200.0).attempts
-    assert [(wait.since, wait.until, wait.code) for wait in late.waits] == [(100.0, 104.0, "busy"), (104.0, 150.0, "quota")]
+    (late,) = trace_of(TraceSources(job=placed(placed_at=150.0), shared=[[old, QUOTA]]), 200.0).attempts
+    assert [(wait.since, wait.until, wait.code) for wait in late.waits] == [
+        (100.0, 104.0, "busy"),
+        (104.0, 150.0, "quota"),
+    ]
 
 
 def test_a_job_that_waits_again_shows_what_became_of_its_earlier_attempt():
@@ -108,13 +132,16 @@ def test_a_job_that_waits_again_shows_what_became_of_its_earlier_attempt():
     waits = replace(QUEUED, attempt=1, epoch=5, reason=Reason("node-lost", "Node n1 restarted and lost it."))
     record = Record(at=140.0, code="busy", text="Waits for a GPU.")
 
-    trace = trace_of(TraceSources(job=waits, earlier=[lost], records=[record]), 160.0)
+    trace = trace_of(TraceSources(job=waits, earlier=[lost], own=[record]), 160.0)
 
     first, second = trace.attempts
     assert steps(first)[-1] == ("ended", 130.0, 20.0, None)
     assert (first.attempt, first.reason) == (1, "Node n1 restarted and lost it.")
     assert (second.attempt, second.queued_at, second.planned_at) == (2, 130.0, None)
-    assert [(wait.since, wait.until, wait.seconds) for wait in second.waits] == [(130.0, 140.0, 10.0), (140.0, None, 20.0)]
+    assert [(wait.since, wait.until, wait.seconds) for wait in second.waits] == [
+        (130.0, 140.0, 10.0),
+        (140.0, None, 20.0),
+    ]
 
 
 def test_the_third_attempt_knows_how_many_are_not_kept_and_a_cancelled_job_never_ran():
@@ -124,7 +151,39 @@ def test_the_third_attempt_knows_how_many_are_not_kept_and_a_cancelled_job_never
     assert ([one.attempt for one in trace.attempts], trace.left_out) == ([2, 3], 1)
     assert (trace.attempts[1].queued_at, trace.ok, trace.mismatches) == (135.0, False, ("It ran elsewhere.",))
 
-    cancelled = replace(QUEUED, state=JobState.CANCELLED, ended_at=103.0, reason=Reason("cancelled", "Cancelled by ann."))
+    cancelled = replace(
+        QUEUED, state=JobState.CANCELLED, ended_at=103.0, reason=Reason("cancelled", "Cancelled by ann.")
+    )
     (attempt,) = trace_of(TraceSources(job=cancelled), 200.0).attempts
-    assert steps(attempt) == [("submitted", 100.0, 0.0, None), ("queued", 100.0, 0.0, None), ("ended", 103.0, 3.0, None)]
+    assert steps(attempt) == [
+        ("submitted", 100.0, 0.0, None),
+        ("queued", 100.0, 0.0, None),
+        ("ended", 103.0, 3.0, None),
+    ]
     assert (attempt.reason, attempt.waits[-1].until) == ("Cancelled by ann.", 103.0)
+
+
+def test_a_rank_that_was_not_started_has_its_end_and_says_where_and_why():
+    gone = GivenUp(ranks=(1,), at=111.0, text="Its spool is full.")
+    job = placed("n1", "n2", tasks=(task(0, ended_at=112.0, signal=15),), refused=(1,), given_up=(gone,))
+
+    (attempt,) = trace_of(TraceSources(job=job), 200.0).attempts
+
+    ends = [(step.at, step.rank, step.text) for step in attempt.steps if step.step == "ended"]
+    assert ends == [(111.0, 1, "not started on n2: Its spool is full."), (112.0, 0, "signal 15")]
+    assert [(rank.ended_at, rank.reason) for rank in attempt.ranks] == [
+        (112.0, ""),
+        (111.0, "Its spool is full."),
+    ]
+
+
+def test_a_rank_that_was_lost_has_its_end_too():
+    gone = GivenUp(ranks=(0,), at=190.0, text="Node n1 restarted and lost it.")
+    job = placed(tasks=(task(),), refused=(0,), given_up=(gone,))
+
+    (attempt,) = trace_of(TraceSources(job=job), 200.0).attempts
+
+    assert (attempt.steps[-1].step, attempt.steps[-1].text) == (
+        "ended",
+        "lost on n1: Node n1 restarted and lost it.",
+    )

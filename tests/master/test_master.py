@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol import messages as wire
@@ -12,83 +11,17 @@ from mgpu_agent.protocol.errors import Conflict, Forbidden, InvalidRequest, NotF
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuSample
 from mgpu_jupyter.master import calls, node_calls
-from mgpu_jupyter.master.clock import SteadyClock
-from mgpu_jupyter.master.master import SEQ_PER_EPOCH, Master
-from mgpu_jupyter.master.node_link import Answer, Reading
+from mgpu_jupyter.master.master import SEQ_PER_EPOCH
+from mgpu_jupyter.master.node_link import QUESTIONS_REMEMBERED, NewestReading, NodeAnswer, OpenQuestions
 from mgpu_jupyter.master.ports import JoinKey
-from mgpu_jupyter.master.questions import QUESTIONS_REMEMBERED, Questions
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Scheduling
-from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeJoined, NodeMet, TaskReported
+from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeMet, TaskReported
 from mgpu_jupyter.scheduler.model import Load, Policy
-from mgpu_jupyter.store.memory import MemoryStore
-from tests.builders import a_spec, an_offer, ended, everybody_reached, facts, job_id, status
-from tests.master.nodes import DiaryNodes
+from tests.builders import a_spec, an_offer, ended, everybody_reached, job_id, status
+from tests.master.bench import LIMIT_S, bench
 
-LIMIT_S = 10.0
-
-
-class RecordingStore(MemoryStore):
-    """Notes every commit in the common diary; can be made to fail."""
-
-    def __init__(self, diary):
-        super().__init__()
-        self.diary, self.error = diary, None
-
-    def commit(self, batch):
-        if self.error is not None:
-            raise self.error
-        self.diary.append(("commit", sorted(saved.job.state.value for saved in batch.jobs.values())))
-        super().commit(batch)
-
-
-class Bench:
-    def __init__(self):
-        self.diary = []
-        self.store, self.nodes = RecordingStore(self.diary), DiaryNodes(self.diary)
-        self.answers, self.published = [], []
-        self.master = self.new_master()
-
-    def new_master(self, policy=None):
-        return Master(self.store, self.nodes, self.nodes, self, SteadyClock(), policy=policy or Policy(), epoch=2)
-
-    def publish(self, replies, jobs, grown):
-        for reply in replies:
-            reply()
-        self.published.append(([saved.job.id for saved in jobs], grown))
-
-    def answer(self, result):
-        self.diary.append("answer")
-        # A request became one job unless it asked for an array; an order was about one job unless it named an array.
-        one = isinstance(result, list) and len(result) == 1 and not isinstance(result[0], tuple)
-        self.answers.append(result[0] if one else result)
-
-    def post(self, call):
-        self.master.post(call, self.answer)
-
-    def submit(self, *items, user="ann"):
-        self.post(calls.submit(user, items or [(a_spec(), None)], self.answer))
-
-    def cancel(self, new, by="ann", is_admin=False):
-        self.post(calls.cancel(new, by, is_admin=is_admin, answer=self.answer))
-
-    def turn(self):
-        self.master.turn()
-        return self.answers.pop() if self.answers else None
-
-    def join(self, node="n1", gpus=4):
-        self.nodes.tell(NodeJoined(at=0.0, node_id=NodeId(node), facts=facts(node, gpus)))
-        self.master.turn()
-
-    def one_job(self, **spec):
-        self.submit((a_spec(**spec), None))
-        ((job,),) = self.turn()
-        return self.master.state.jobs[job.id]
-
-
-@pytest.fixture
-def bench():
-    return Bench()
+__all__ = ("bench",)  # fixtures
 
 
 def test_what_is_saved_in_one_turn_is_one_commit_and_comes_before_sends_and_answers(bench):
@@ -109,10 +42,17 @@ def test_a_job_of_two_nodes_is_prepared_after_one_commit_and_started_after_the_n
     bench.join("n2")
     bench.diary.clear()
     job = bench.one_job(nodes=2)
-    assert bench.diary == [("commit", ["starting"]), ("prepare", "n1", 60.0), ("prepare", "n2", 60.0), "answer"]
+    assert bench.diary == [
+        ("commit", ["starting"]),
+        ("prepare", "n1", 60.0),
+        ("prepare", "n2", 60.0),
+        "answer",
+    ]
 
     bench.diary.clear()
-    bench.nodes.tell(*[LaunchWasPrepared(at=1.0, node_id=NodeId(node), key=job.attempt_key) for node in ("n1", "n2")])
+    bench.nodes.tell(
+        *[LaunchWasPrepared(at=1.0, node_id=NodeId(node), key=job.attempt_key) for node in ("n1", "n2")]
+    )
     bench.master.turn()
     assert bench.diary == [("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
 
@@ -123,12 +63,23 @@ def test_nodes_of_a_distributed_job_meet_after_a_commit_and_start_after_the_next
         bench.join(node)
     job = bench.one_job(nodes=2, distributed=True)
     bench.diary.clear()
-    bench.nodes.tell(*[LaunchWasPrepared(at=1.0, node_id=node, key=job.attempt_key, offer=an_offer(node)) for node in nodes])
+    bench.nodes.tell(
+        *[
+            LaunchWasPrepared(at=1.0, node_id=node, key=job.attempt_key, offer=an_offer(node))
+            for node in nodes
+        ]
+    )
     bench.master.turn()
     bench.nodes.tell(*[NodeMet(at=1.0, node_id=node, met=everybody_reached(job, node)) for node in nodes])
     bench.master.turn()
     meet = [("meet", "n1", ["n2"], 4.0), ("meet", "n2", ["n1"], 4.0)]
-    assert bench.diary == [("commit", ["starting"]), *meet, ("commit", ["starting"]), ("start", "n1"), ("start", "n2")]
+    assert bench.diary == [
+        ("commit", ["starting"]),
+        *meet,
+        ("commit", ["starting"]),
+        ("start", "n1"),
+        ("start", "n2"),
+    ]
 
 
 def test_the_same_key_is_the_same_job_also_within_a_turn_and_after_its_end(bench):
@@ -255,7 +206,9 @@ def test_a_bug_in_the_core_costs_one_turn(bench, caplog):
 
 def test_a_store_that_cannot_even_be_read_is_tried_again_later(bench, monkeypatch, caplog):
     bench.store.error = Unavailable("disk-full", "Full.")
-    monkeypatch.setattr(bench.store, "recover", lambda: (_ for _ in ()).throw(Unavailable("store-error", "Gone.")))
+    monkeypatch.setattr(
+        bench.store, "recover", lambda: (_ for _ in ()).throw(Unavailable("store-error", "Gone."))
+    )
     bench.submit()
 
     assert bench.turn().code == "disk-full"
@@ -323,7 +276,9 @@ def test_a_node_is_asked_and_only_its_own_answer_counts_once(bench):
     told = []
     for node in ("n1", "n2"):
         bench.join(node)
-    pong = wire.Pong(number=1, node_id=NodeId("n1"), host="h", address="a", agent_version="1", python="p", pid=7, at=1.0)
+    pong = wire.Pong(
+        number=1, node_id=NodeId("n1"), host="h", address="a", agent_version="1", python="p", pid=7, at=1.0
+    )
     bench.post(lambda master, turn: master.ask_node(turn, NodeId("n1"), told.append, None, None))
     bench.turn()
     assert (bench.nodes.heard["n1"], bench.nodes.heard["n2"]) == ([wire.Ping(number=1)], [])
@@ -343,16 +298,18 @@ def test_a_question_to_a_node_that_is_away_is_answered_with_the_next_turn(bench)
 
 
 def test_questions_that_nobody_answers_are_given_up(bench):
-    questions, told = Questions(), []
+    questions, told = OpenQuestions(), []
     numbers = [questions.ask(NodeId("n1"), None, told.append).number for _ in range(QUESTIONS_REMEMBERED + 1)]
     for number in (numbers[0], numbers[1], numbers[-1]):
-        questions.take(Answer(NodeId("n1"), number, None))
+        questions.take(NodeAnswer(NodeId("n1"), number, None))
     assert told == [None, None]
 
 
 def test_readings_are_shown_until_newer_ones_come(bench):
     bench.join()
-    reading = Reading(samples=(GpuSample(uuid="GPU-n1-0", utilisation_percent=5.0),), load=Load(cpu_percent=12.5))
+    reading = NewestReading(
+        samples=(GpuSample(uuid="GPU-n1-0", utilisation_percent=5.0),), load=Load(cpu_percent=12.5)
+    )
     bench.nodes.read(NodeId("n1"), reading)
     bench.turn()
     bench.one_job(gpus=0)
@@ -377,7 +334,9 @@ def test_a_nodes_key_is_unbound_with_the_commit_before_it_is_refused_and_its_job
     assert revoke(bench, "n1") == "Revoked by root: stolen."
 
     assert bench.diary == [("commit", ["queued"]), ("revoke", "n1", "Revoked by root: stolen."), "answer"]
-    assert [(node.public_key, node.revoked) for node in bench.store.recover().nodes] == [(None, "Revoked by root: stolen.")]
+    assert [(node.public_key, node.revoked) for node in bench.store.recover().nodes] == [
+        (None, "Revoked by root: stolen.")
+    ]
     assert bench.master.state.jobs[job.id].state is JobState.QUEUED
     view = bench.master.node(NodeId("n1"))
     assert (view.state, view.reason) == ("offline", "Revoked by root: stolen.")

@@ -1,4 +1,6 @@
-"""What administrators order about nodes, through a turn: answered after the commit, kept over a restart, forgotten when removed."""
+"""What administrators order about nodes, through a turn: answered after the commit, kept over a restart,
+forgotten when removed.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ import pytest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.master import node_calls
-from mgpu_jupyter.master.node_link import Reading
+from mgpu_jupyter.master.node_link import NewestReading
 from mgpu_jupyter.master.views import node_view
 from mgpu_jupyter.model.settings import Lists, Retries, Scheduling
 from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeLeft, NodeProbed
 from mgpu_jupyter.scheduler.model import Load, Policy
-from tests.master.test_master import Bench
+from tests.master.bench import Bench
 
 
 @pytest.fixture
@@ -25,7 +27,9 @@ def bench():
 
 
 def order(bench, action, node="n1", **wish):
-    bench.post(node_calls.order(NodeId(node), "root", node_calls.Wish(action=action, **wish), bench.answer))
+    bench.post(
+        node_calls.order(NodeId(node), "root", node_calls.OrderWish(action=action, **wish), bench.answer)
+    )
     return bench.turn()
 
 
@@ -39,7 +43,7 @@ def test_an_order_is_answered_after_its_commit_and_outlives_the_master(bench):
     assert bench.diary == [("commit", []), "answer"]
     order(bench, "deny", users=("eve",), accounts=("guests",), reason="noise")
     restart(bench)
-    bench.nodes.read(NodeId("n1"), Reading(load=Load(cpu_percent=12.5)))
+    bench.nodes.read(NodeId("n1"), NewestReading(load=Load(cpu_percent=12.5)))
     bench.join()
 
     view = node_view(bench.master.node(NodeId("n1")))
@@ -67,7 +71,7 @@ def test_a_wrong_order_is_an_error_and_saves_nothing(bench):
 
 
 def test_a_removed_node_is_gone_everywhere(bench):
-    bench.nodes.read(NodeId("n1"), Reading(load=Load(cpu_percent=12.5)))
+    bench.nodes.read(NodeId("n1"), NewestReading(load=Load(cpu_percent=12.5)))
     bench.nodes.tell(NodeLeft(at=1.0, node_id=NodeId("n1"), reason="stopped"))
     bench.master.turn()
     bench.diary.clear()
@@ -83,7 +87,11 @@ def test_an_unhealthy_node_stays_so_over_a_restart_and_is_tried_when_it_joins(be
     bench.master = bench.new_master(Policy(scheduling=Scheduling(retries=Retries(node_failures=1))))
     bench.join()
     job = bench.one_job()
-    bench.nodes.tell(LaunchWasRefused(at=9.0, node_id=NodeId("n1"), key=job.attempt_key, code="spool", message="Full.", fault="node"))
+    bench.nodes.tell(
+        LaunchWasRefused(
+            at=9.0, node_id=NodeId("n1"), key=job.attempt_key, code="spool", message="Full.", fault="node"
+        )
+    )
     bench.master.turn()
     restart(bench)
     assert bench.master.node(NodeId("n1")).health.failures == 1

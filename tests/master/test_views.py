@@ -1,4 +1,6 @@
-"""What others see of GPUs (one state for each, its reason, and who uses it) and of jobs that start or stop."""
+"""What others see of GPUs (one state for each, its reason, and who uses it) and of jobs that start or
+stop.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_the_state_of_a_gpu(kind, is_held, state, reason):
     process = GpuProcess(pid=3, user="bob", memory_bytes=9, outside=True, name="python")
     sample = GpuSample(uuid="GPU-n1-0", power_w=7.0, processes=(process,))
     node = cluster.state.nodes[NodeId("n1")]
-    node.facts = replace(node.facts, gpus=(replace(node.facts.gpus[0], nvlinks={"GPU-n1-1": 2}, mig_parent="GPU-p"),))
+    node.facts = replace(
+        node.facts, gpus=(replace(node.facts.gpus[0], nvlinks={"GPU-n1-1": 2}, mig_parent="GPU-p"),)
+    )
     view = view_of(cluster.state, node, (sample,), 1, None)
 
     assert node_view(view).gpus == (
@@ -94,3 +98,13 @@ def test_when_what_is_left_of_a_job_is_killed():
     for at in (4.0, 9.0):
         cluster.tell(CancelRequested(at=at, job_id=job.id, by="ann"))
         assert job_view(SavedJob(cluster.job(job.id), 1)).kill_at == 4.0 + Policy().kill_grace_s
+
+
+def test_a_job_says_whether_it_is_distributed_and_where_its_first_rank_is():
+    cluster = Cluster(("n1", 1), ("n2", 1))
+    waits = cluster.job(cluster.submit(nodes=2, gpus_per_node=1, distributed=True))
+    before = job_view(SavedJob(waits, 1))
+    cluster.schedule()
+    after = job_view(SavedJob(cluster.job(waits.id), 2))
+
+    assert [(one.distributed, one.master_node) for one in (before, after)] == [(True, None), (True, "n1")]

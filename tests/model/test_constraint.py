@@ -39,7 +39,10 @@ def test_expressions(text: str, expression: Expression | None) -> None:
     assert parse_constraint(text) == expression
 
 
-@pytest.mark.parametrize("text", ["&", "a&", "a b", "a|", "!", "(a", "a)", "()", "a=", "=a", "a==b", "a&&b", "a,b", "ä", "a&(b|)", "-a"])
+@pytest.mark.parametrize(
+    "text",
+    ["&", "a&", "a b", "a|", "!", "(a", "a)", "()", "a=", "=a", "a==b", "a&&b", "a,b", "ä", "a&(b|)", "-a"],
+)
 def test_what_is_no_expression(text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_constraint(text)
@@ -93,7 +96,9 @@ def test_what_is_written_is_read_again(expression: Expression) -> None:
 TEXTS = st.recursive(
     st.sampled_from(["a", "b", "c", "a=1", "b=2"]),
     lambda inner: (
-        st.builds("!{}".format, inner) | st.builds("({})".format, inner) | st.builds("{}{}{}".format, inner, st.sampled_from("&|"), inner)
+        st.builds("!{}".format, inner)
+        | st.builds("({})".format, inner)
+        | st.builds("{}{}{}".format, inner, st.sampled_from("&|"), inner)
     ),
     max_leaves=12,
 )

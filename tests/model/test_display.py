@@ -14,6 +14,9 @@ def test_a_python_cell_displays_by_its_key() -> None:
     assert (display_key(spec), with_display(spec, "k2")) == ("k1", spec)
 
 
-@pytest.mark.parametrize("spec", [JobSpec(command=("true",)), JobSpec(script="#!/bin/sh\ntrue"), JobSpec(script="print(1)", pty=True)])
+@pytest.mark.parametrize(
+    "spec",
+    [JobSpec(command=("true",)), JobSpec(script="#!/bin/sh\ntrue"), JobSpec(script="print(1)", pty=True)],
+)
 def test_other_requests_have_nothing_to_display_by(spec: JobSpec) -> None:
     assert (with_display(spec, "k1"), display_key(spec)) == (spec, "")

@@ -1,4 +1,6 @@
-"""Container images: what is one, and what a node is told to run. Stand-ins for podman, docker and apptainer say how they were called."""
+"""Container images: what is one, and what a node is told to run. Stand-ins for podman, docker and apptainer
+say how they were called.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ from mgpu_jupyter.model.job import JobSpec
 STAND_IN = '#!/bin/bash\n[ $1 = info ] && exit 0\nprintf \'%s\\n\' "${0##*/}" "$@"\n'
 
 
-@pytest.mark.parametrize("image", ["busybox", "pytorch/pytorch:2.5.1-cuda12.4", "ghcr.io:443/me/a_b/c:1", "a@sha256:" + "0" * 64])
+@pytest.mark.parametrize(
+    "image", ["busybox", "pytorch/pytorch:2.5.1-cuda12.4", "ghcr.io:443/me/a_b/c:1", "a@sha256:" + "0" * 64]
+)
 def test_images(image: str) -> None:
     assert check(JobSpec(command=("x",), image=image)).image == image
 
 
-@pytest.mark.parametrize("image", ["UPPER", "a b", "-rm", "a:b:c", "a@sha256:1", "http://x/y", "a;b", "/a", "a/", ":tag"])
+@pytest.mark.parametrize(
+    "image", ["UPPER", "a b", "-rm", "a:b:c", "a@sha256:1", "http://x/y", "a;b", "/a", "a/", ":tag"]
+)
 def test_what_is_no_image_is_refused(image: str) -> None:
     with pytest.raises(InvalidRequest, match="is no image: write it like"):
         check(JobSpec(command=("x",), image=image))
@@ -32,14 +38,32 @@ def run(tmp_path: Path, engine: str, spec: JobSpec, gpus: str) -> subprocess.Com
     place = tmp_path / "bin"
     place.mkdir()
     for name in ("bash", "id", "sleep"):
-        (place / name).symlink_to(f"/usr/bin/{name}" if os.path.exists(f"/usr/bin/{name}") else f"/bin/{name}")
+        (place / name).symlink_to(
+            f"/usr/bin/{name}" if os.path.exists(f"/usr/bin/{name}") else f"/bin/{name}"
+        )
     if engine:
         (place / engine).write_text(STAND_IN)
         (place / engine).chmod(0o755)
-    env = {"PATH": str(place), "MGPU_GPUS": gpus, "MGPU_JOB_ID": "ABCD1234", "MGPU_ATTEMPT": "1", "MGPU_NODE_ID": "n1", "LR": "0.1"}
+    env = {
+        "PATH": str(place),
+        "MGPU_GPUS": gpus,
+        "MGPU_JOB_ID": "ABCD1234",
+        "MGPU_ATTEMPT": "1",
+        "MGPU_NODE_ID": "n1",
+        "LR": "0.1",
+    }
     env["CUDA_VISIBLE_DEVICES"] = "2,3"
     words = in_container(spec, spec.command)
-    return subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        words,
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def test_podman_gets_gpus_directory_and_variables(tmp_path: Path) -> None:
@@ -93,7 +117,11 @@ def test_a_node_with_none_says_so(tmp_path: Path) -> None:
     done = run(tmp_path, "", JobSpec(command=("x",), image="img"), "")
     assert (done.returncode, done.stderr) == (
         127,
-        "mgpu: node n1 has no podman, docker or apptainer that works: install one there, or leave --image out.\n",
+        (
+            "mgpu: node n1 has no podman, docker or apptainer that works: install one there, or leave "
+            "--image "
+            "out.\n"
+        ),
     )
 
 

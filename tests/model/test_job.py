@@ -27,7 +27,10 @@ TOO_LONG = "x" * (MAX_COMMAND_CHARS // 2 + 1)
         (
             {"command": [TOO_LONG, TOO_LONG]},
             "command-too-long",
-            "The command is over 1048576 characters, or one word of it over 131071: put it into a script file.",
+            (
+                "The command is over 1048576 characters, or one word of it over 131071: put it into a script "
+                "file."
+            ),
         ),
         (
             {"nodelist": ["a", "b", "c"], "exclude": ["c", "b"]},
@@ -54,16 +57,32 @@ TOO_LONG = "x" * (MAX_COMMAND_CHARS // 2 + 1)
             "node-contradiction",
             "b is in both --node-gpu-ids and --exclude: take it out of one.",
         ),
-        ({"gpu_ids": [0], "gpu_type": "A100"}, "gpu-contradiction", "--gpu-ids names the GPUs already: leave --gpu-type out."),
-        ({"results": ["a", "../b"]}, "bad-results", "--results ../b: it must be within the job's directory, like out/*.pt."),
+        (
+            {"gpu_ids": [0], "gpu_type": "A100"},
+            "gpu-contradiction",
+            "--gpu-ids names the GPUs already: leave --gpu-type out.",
+        ),
+        (
+            {"results": ["a", "../b"]},
+            "bad-results",
+            "--results ../b: it must be within the job's directory, like out/*.pt.",
+        ),
         ({"gpu_ids": [1, 1]}, "gpu-contradiction", "--gpu-ids names a GPU twice: name each once."),
         (
             {"constraint": "a100&"},
             "bad-constraint",
             "--constraint a100&: write labels with & | ! and brackets, as in a100&(rack=r1|!old).",
         ),
-        ({"dependency": "afterok"}, "bad-dependency", "--dependency afterok: name jobs by their ids, as in afterok:ABCD1234."),
-        ({"array": "1-3%0"}, "bad-array", "--array 1-3%0: after % write how many may run at once, as in 1-100%8."),
+        (
+            {"dependency": "afterok"},
+            "bad-dependency",
+            "--dependency afterok: name jobs by their ids, as in afterok:ABCD1234.",
+        ),
+        (
+            {"array": "1-3%0"},
+            "bad-array",
+            "--array 1-3%0: after % write how many may run at once, as in 1-100%8.",
+        ),
     ],
 )
 def test_contradictions(fields: dict[str, object], code: str, message: str) -> None:
@@ -204,7 +223,12 @@ def test_defaults_are_left_out() -> None:
 
 
 def test_final_states() -> None:
-    assert [state.value for state in JobState if state.is_final] == ["completed", "failed", "cancelled", "timeout"]
+    assert [state.value for state in JobState if state.is_final] == [
+        "completed",
+        "failed",
+        "cancelled",
+        "timeout",
+    ]
     assert frozenset(state for state in JobState if state.is_final) == FINAL_STATES
 
 

@@ -49,7 +49,9 @@ def test_launchers(words: tuple[str, ...], launcher: Launcher | None) -> None:
         ("#!/usr/bin/env -S torchrun --nproc_per_node 2\nimport torch\n", Launcher.TORCHRUN),
     ],
 )
-def test_a_cell_is_run_by_a_launcher_when_its_first_line_says_so(script: str, launcher: Launcher | None) -> None:
+def test_a_cell_is_run_by_a_launcher_when_its_first_line_says_so(
+    script: str, launcher: Launcher | None
+) -> None:
     assert launcher_of(JobSpec(script=script)) is launcher
 
 
@@ -58,9 +60,18 @@ def test_a_cell_is_run_by_a_launcher_when_its_first_line_says_so(script: str, la
     [
         (("accelerate", "launch", "--cpu", "x.py"), ("accelerate", "launch", "--a", "1", "--cpu", "x.py")),
         (("/opt/bin/accelerate-launch", "x.py"), ("/opt/bin/accelerate-launch", "--a", "1", "x.py")),
-        (("python", "-m", "accelerate.commands.launch", "x.py"), ("python", "-m", "accelerate.commands.launch", "--a", "1", "x.py")),
-        (("bash", "-lc", "cd a && accelerate launch x.py"), ("bash", "-lc", "cd a && accelerate launch --a 1 x.py")),
-        (("bash", "-lc", "python -m accelerate.commands.launch x.py"), ("bash", "-lc", "python -m accelerate.commands.launch --a 1 x.py")),
+        (
+            ("python", "-m", "accelerate.commands.launch", "x.py"),
+            ("python", "-m", "accelerate.commands.launch", "--a", "1", "x.py"),
+        ),
+        (
+            ("bash", "-lc", "cd a && accelerate launch x.py"),
+            ("bash", "-lc", "cd a && accelerate launch --a 1 x.py"),
+        ),
+        (
+            ("bash", "-lc", "python -m accelerate.commands.launch x.py"),
+            ("bash", "-lc", "python -m accelerate.commands.launch --a 1 x.py"),
+        ),
         (("torchrun", "x.py"), ("torchrun", "x.py")),
     ],
 )

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from mgpu_jupyter.model.checks import check
-from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.origin import Origin, digest
+from mgpu_jupyter.model.job import JobSpec, Origin, digest
 
 HERE = Origin(notebook=digest("host", "/a.ipynb"), cell=digest("c1"), source=digest("", "print(1)"))
 

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgpu_jupyter.model.settings import Account, Lists, Partition, Planning, Qos, Quota, Retries, Scheduling, Weights
+from mgpu_jupyter.model.settings import (
+    Account,
+    Lists,
+    Partition,
+    Planning,
+    Qos,
+    Quota,
+    Retries,
+    Scheduling,
+    Weights,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +50,22 @@ def test_lists_that_are_empty_admit_everybody(lists: Lists) -> None:
 
 def test_the_lists_of_a_partition() -> None:
     partition = Partition(allow_users=("a",), deny_users=("b",), allow_accounts=("c",), deny_accounts=("d",))
-    assert partition.lists == Lists(allow_users=("a",), deny_users=("b",), allow_accounts=("c",), deny_accounts=("d",))
+    assert partition.lists == Lists(
+        allow_users=("a",), deny_users=("b",), allow_accounts=("c",), deny_accounts=("d",)
+    )
 
 
 def test_settings_survive_json() -> None:
     settings = Scheduling(
         strategy="spread",
-        planning=Planning(weights=Weights(age=2.0, fair_share=10.0), overtake=False, reservations=5, spare=False, sticky=True, learn=False),
+        planning=Planning(
+            weights=Weights(age=2.0, fair_share=10.0),
+            overtake=False,
+            reservations=5,
+            spare=False,
+            sticky=True,
+            learn=False,
+        ),
         retries=Retries(max_failed_starts=2, jitter=0.0),
         partitions={"gpu": Partition(nodes=("n*",), default=True, max_time_s=60.0, max_nodes=2, max_gpus=8)},
         accounts={"bio": Account(users=("ada",), shares=2.0, quota=Quota(gpus=4))},

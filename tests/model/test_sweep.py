@@ -38,7 +38,10 @@ def test_an_array_with_jobs_that_have_no_values_is_refused(array: str) -> None:
 
 @pytest.mark.parametrize(
     ("sweep", "throttle", "text"),
-    [(SWEEP, "1-3", "leave --array out"), ({name: tuple("0123456789") for name in "abcde"}, "", "100000 combinations")],
+    [
+        (SWEEP, "1-3", "leave --array out"),
+        ({name: tuple("0123456789") for name in "abcde"}, "", "100000 combinations"),
+    ],
 )
 def test_sweeps_that_cannot_be(sweep: dict[str, tuple[str, ...]], throttle: str, text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):

@@ -8,7 +8,7 @@ import pytest
 from mgpu_agent.protocol.errors import InvalidRequest
 from mgpu_jupyter.model.checks import check
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.tasks import tasks_of, tasks_on, workers_on
+from mgpu_jupyter.model.launchers import tasks_of, tasks_on, workers_on
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,9 @@ def test_total_and_per_node_mean_the_same(nodes: int, per_node: int) -> None:
 
 def test_what_holds_for_each_node() -> None:
     spec = _spec(nodes=2, cpus=8, mem_per_node_bytes=2**30, arch="aarch64")
-    assert units_of(spec) == tuple(Unit(index=index, gpus=1, cpus=8, mem_bytes=2**30, arch="aarch64") for index in range(2))
+    assert units_of(spec) == tuple(
+        Unit(index=index, gpus=1, cpus=8, mem_bytes=2**30, arch="aarch64") for index in range(2)
+    )
 
 
 # --- exactly these GPUs ----------------------------------------------------------------------------
@@ -77,9 +79,13 @@ def test_gpu_ids_are_for_each_node(fields: dict[str, object], count: int) -> Non
     assert units_of(spec) == tuple(Unit(index=index, gpus=2, gpu_ids=(0, 3)) for index in range(count))
 
 
-@pytest.mark.parametrize("fields", [{}, {"gpus": 3}, {"nodes": 2}, {"gpus": 3, "nodes": 2, "nodelist": ["n2", "n1"]}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"gpus": 3}, {"nodes": 2}, {"gpus": 3, "nodes": 2, "nodelist": ["n2", "n1"]}]
+)
 def test_node_gpu_ids_are_a_unit_for_each_node(fields: dict[str, object]) -> None:
-    spec = check(_spec(node_gpu_ids={"n2": [2], "n1": [1, 0]}, cpus=4, mem_per_node_bytes=5, arch="x86_64", **fields))
+    spec = check(
+        _spec(node_gpu_ids={"n2": [2], "n1": [1, 0]}, cpus=4, mem_per_node_bytes=5, arch="x86_64", **fields)
+    )
     assert units_of(spec) == (
         Unit(index=0, gpus=1, cpus=4, mem_bytes=5, arch="x86_64", gpu_ids=(2,), node=NodeId("n2")),
         Unit(index=1, gpus=2, cpus=4, mem_bytes=5, arch="x86_64", gpu_ids=(0, 1), node=NodeId("n1")),
@@ -96,7 +102,9 @@ PARTS = [
 
 
 def test_parts_are_summed_on_one_node() -> None:
-    assert units_of(check(_spec(parts=PARTS))) == (Unit(index=0, gpus=3, cpus=6, mem_bytes=30, arch="x86_64"),)
+    assert units_of(check(_spec(parts=PARTS))) == (
+        Unit(index=0, gpus=3, cpus=6, mem_bytes=30, arch="x86_64"),
+    )
     assert units_of(check(_spec(parts=PARTS[:1], nodes=1))) == (Unit(index=0, gpus=1, cpus=2, mem_bytes=10),)
 
 
@@ -126,7 +134,11 @@ MAP = {"a": [0, 1], "b": [2]}
         ({"node_gpu_ids": MAP, "parts": [{"gpus": 1}]}, "gpu-contradiction", MAP_ALONE),
         ({"node_gpu_ids": MAP, "gpus": 2}, "gpu-contradiction", MAP_COUNTS),
         ({"node_gpu_ids": MAP, "nodes": 3}, "gpu-contradiction", MAP_COUNTS),
-        ({"node_gpu_ids": {"a": [0, 0]}}, "gpu-contradiction", "--node-gpu-ids names a GPU twice: name each once."),
+        (
+            {"node_gpu_ids": {"a": [0, 0]}},
+            "gpu-contradiction",
+            "--node-gpu-ids names a GPU twice: name each once.",
+        ),
         (
             {"node_gpu_ids": MAP, "nodelist": ["a"]},
             "node-contradiction",
@@ -145,7 +157,11 @@ MAP = {"a": [0, 1], "b": [2]}
         ({"parts": PARTS, "cpus": 1}, "part-contradiction", PARTS_ALONE),
         ({"parts": PARTS, "mem_per_node_bytes": 1}, "part-contradiction", PARTS_ALONE),
         ({"parts": PARTS, "arch": "x86_64"}, "part-contradiction", PARTS_ALONE),
-        ({"parts": PARTS, "nodes": 2}, "part-contradiction", "2 nodes need 2 parts, one for each; there are 3."),
+        (
+            {"parts": PARTS, "nodes": 2},
+            "part-contradiction",
+            "2 nodes need 2 parts, one for each; there are 3.",
+        ),
         (
             {"parts": [{"arch": "x86_64"}, {"arch": "aarch64"}, {"arch": "x86_64"}]},
             "arch-contradiction",
@@ -163,13 +179,21 @@ def test_refusals(fields: dict[str, object], code: str, message: str) -> None:
 
 
 def test_units_that_need_the_same_are_one_group() -> None:
-    units = units_of(_spec(nodes=4, parts=[{"gpus": 1}, {"gpus": 2, "cpus": 1, "mem_bytes": 5}, {"gpus": 1}, {"gpus": 1}]))
+    units = units_of(
+        _spec(nodes=4, parts=[{"gpus": 1}, {"gpus": 2, "cpus": 1, "mem_bytes": 5}, {"gpus": 1}, {"gpus": 1}])
+    )
     assert groups_of(units) == (Group(Need(2, 1, 5), 0, 1), Group(Need(1), 1, 3))
     assert groups_of(()) == ()
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"nodes": 3, "gpus_per_node": 2, "cpus": 1}, {"gpu_ids": [1, 0]}, {"node_gpu_ids": {"a": [0], "b": [1]}}]
+    "fields",
+    [
+        {},
+        {"nodes": 3, "gpus_per_node": 2, "cpus": 1},
+        {"gpu_ids": [1, 0]},
+        {"node_gpu_ids": {"a": [0], "b": [1]}},
+    ],
 )
 def test_groups_of_a_request_are_those_of_its_units(fields: dict[str, object]) -> None:
     assert groups_of_request(_spec(**fields)) == groups_of(units_of(_spec(**fields)))
@@ -181,11 +205,19 @@ def test_gpus_in_all() -> None:
 
 
 @given(
-    st.lists(st.builds(dict, gpus=st.integers(0, 3), cpus=st.integers(0, 2), arch=st.sampled_from(["", "x", "y"])), min_size=2, max_size=8)
+    st.lists(
+        st.builds(dict, gpus=st.integers(0, 3), cpus=st.integers(0, 2), arch=st.sampled_from(["", "x", "y"])),
+        min_size=2,
+        max_size=8,
+    )
 )
 def test_groups_are_the_units_again(parts: list[dict[str, object]]) -> None:
     units = units_of(_spec(parts=parts, nodes=len(parts)))
-    again = [(group.need, index) for group in groups_of(units) for index in range(group.first, group.first + group.count)]
+    again = [
+        (group.need, index)
+        for group in groups_of(units)
+        for index in range(group.first, group.first + group.count)
+    ]
     assert again == [(unit.need, unit.index) for unit in units]
     assert sorted((unit.gpus, unit.cpus, unit.arch) for unit in units) == sorted(
         (part["gpus"], part["cpus"], part["arch"]) for part in parts

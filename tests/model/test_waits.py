@@ -32,10 +32,19 @@ def test_dependencies(text: str, found: tuple[Dependency, ...]) -> None:
     ("text", "sentence"),
     [
         (A, f"--dependency {A}: begin it with after, afterany, afterok, afternotok, as in afterok:ABCD1234."),
-        (f"singleton:{A}", f"--dependency singleton:{A}: begin it with after, afterany, afterok, afternotok, as in afterok:ABCD1234."),
+        (
+            f"singleton:{A}",
+            (
+                f"--dependency singleton:{A}: begin it with after, afterany, afterok, afternotok, as in "
+                f"afterok:ABCD1234."
+            ),
+        ),
         ("afterok", "--dependency afterok: name jobs by their ids, as in afterok:ABCD1234."),
         (f"afterany:{A}:", f"--dependency afterany:{A}:: name jobs by their ids, as in afterany:ABCD1234."),
-        (f"afterok:{A},afterany:12", "--dependency afterany:12: name jobs by their ids, as in afterany:ABCD1234."),
+        (
+            f"afterok:{A},afterany:12",
+            "--dependency afterany:12: name jobs by their ids, as in afterany:ABCD1234.",
+        ),
     ],
 )
 def test_what_is_no_dependency(text: str, sentence: str) -> None:
@@ -98,6 +107,8 @@ def test_what_is_no_array(text: str, what: str) -> None:
     st.none() | st.integers(1, 99),
 )
 def test_any_array_is_what_its_ranges_say(ranges: list[tuple[int, int, int]], throttle: int | None) -> None:
-    text = ",".join(f"{first}-{first + length}:{step}" for first, length, step in ranges) + (f"%{throttle}" if throttle else "")
+    text = ",".join(f"{first}-{first + length}:{step}" for first, length, step in ranges) + (
+        f"%{throttle}" if throttle else ""
+    )
     wanted = {index for first, length, step in ranges for index in range(first, first + length + 1, step)}
     assert parse_array(text) == Array(tuple(sorted(wanted)), throttle or 0)

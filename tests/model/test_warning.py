@@ -7,8 +7,7 @@ import signal
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.model.checks import check
-from mgpu_jupyter.model.warning import Warning_, parse_signal
+from mgpu_jupyter.model.checks import Warning_, check, parse_signal
 from tests.builders import a_spec
 
 
@@ -26,7 +25,9 @@ def test_a_signal_by_name_or_number(text: str, meaning: Warning_ | None) -> None
     assert parse_signal(text) == meaning
 
 
-@pytest.mark.parametrize("text", ["B:USR1@60", "USR9@60", "USR1@soon", "@60", "999@1", "KILL@5", "USR1@60@60"])
+@pytest.mark.parametrize(
+    "text", ["B:USR1@60", "USR9@60", "USR1@soon", "@60", "999@1", "KILL@5", "USR1@60@60"]
+)
 def test_others_are_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^--signal .*\.$"):
         parse_signal(text)

@@ -1,7 +1,9 @@
-"""`make mutate`: plants so many faults by a seed, runs the tests on each, prints score and survivors, writes them to a file.
+"""`make mutate`: plants so many faults by a seed, runs the tests on each, prints score and survivors, writes
+them to a file.
 
-Each fault meets the tests of its package's folder first; `--wider tests/e2e …` are run on those that survive. What nobody can tell from
-the product is listed in `equivalent.json` with why, and is not counted. The seed says which faults; the tree as it is says the rest.
+Each fault meets those tests of its package's folder that run its line; `--wider tests/e2e …` are run on those
+that survive. What nobody can tell from the product is listed in `equivalent.json` with why, and is not
+counted. The seed says which faults; the tree as it is says the rest.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from typing import TypeVar
 
 import msgspec
 
+from tests.mutate.lines import Map, digests
 from tests.mutate.running import ROOT, Copy, Result, files_for, folders_of, has_namespaces
 from tests.mutate.sites import Mutant, mutants_of
 
 PACKAGES = ("mgpu_agent", "mgpu_jupyter")
 T = TypeVar("T")
 SLOWER = 4
-"""What takes so many times as long as without a mutant hangs."""
+"""What takes so many times as long as without a mutant hangs; to note lines may take as much more."""
 EQUIVALENT = Path(__file__).with_name("equivalent.json")
 
 
@@ -42,6 +45,12 @@ def known_equivalents(path: Path = EQUIVALENT) -> dict[tuple[str, str, str], str
     """Return why a change of a line changes nothing."""
     listed = msgspec.json.decode(path.read_bytes(), type=list[Equivalent])
     return {(one.path, one.before, one.after): one.why for one in listed}
+
+
+def known_results(path: Path) -> dict[Mutant, Result]:
+    """Return what an earlier run wrote, if there was one."""
+    listed = msgspec.json.decode(path.read_bytes(), type=list[Result]) if path.exists() else []
+    return {result.mutant: result for result in listed}
 
 
 def all_mutants(root: Path, under: list[str]) -> dict[str, list[Mutant]]:
@@ -79,7 +88,9 @@ def table(results: list[Result], title: str = "package") -> str:
         percent = [f"{100 * part / len(counted):.0f} %" if counted else "-" for part in (folder, killed)]
         rows.append((name, str(len(own)), str(len(own) - len(counted)), *percent, str(len(counted) - killed)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def survivors(results: list[Result]) -> str:
@@ -93,25 +104,29 @@ def survivors(results: list[Result]) -> str:
     return "\n".join(lines) or "None survived."
 
 
-def unhealthy(copies: list[Copy], mutants: list[Mutant], limit_s: float) -> tuple[list[str], dict[str, float]]:
-    """Return the tests that fail without any mutant, which tell nothing here, and how long each folder takes."""
+def mapped(copies: list[Copy], folders: list[str], known: Map, limit_s: float) -> list[str]:
+    """Run the tests of these folders without any mutant, to see which lines each runs; return those that
+    fail then, which tell nothing here.
+    """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for folder in sorted({folder for mutant in mutants for folder in folders_of(mutant.path)}):
+    for folder in sorted(folders, key=lambda name: -len(list((ROOT / name).rglob("test_*.py")))):
         waiting.put(folder)
-    found: list[str] = []
-    seconds: dict[str, float] = {}
+    broken: list[str] = []
 
     def work(copy: Copy) -> None:
         for folder in _taken(waiting):
             begun = time.monotonic()
-            code, output = copy.run(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", folder], limit_s)
-            seconds[folder] = time.monotonic() - begun
-            failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            found.extend(line.split(" - ")[0].split(" ", 1)[1] for line in failed)
-            print(f"{folder} without a mutant: {'not over in time' if code is None else output.strip().splitlines()[-1]}", flush=True)
+            ran, notes = copy.map(folder, limit_s)
+            failed = [one.test for one in ran if not one.has_passed]
+            if failed:  # perhaps only because to note lines takes time
+                broken.extend(copy.failing(failed, limit_s))
+            known.add(folder, ran, notes)
+            print(
+                f"{folder} without a mutant: {len(ran)} tests, {time.monotonic() - begun:.0f} s", flush=True
+            )
 
     _side_by_side(work, copies)
-    return sorted(found), seconds
+    return sorted(broken)
 
 
 def _taken(waiting: queue.SimpleQueue[T]) -> Iterator[T]:
@@ -134,46 +149,99 @@ def main(words: list[str]) -> int:
     parser.add_argument("paths", nargs="*", help="only mutants in these files or folders")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--begin", type=int, default=0, help="leave out the first so many, to go on where a run was ended")
+    parser.add_argument(
+        "--begin", type=int, default=0, help="leave out the first so many, to go on where a run was ended"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="how many run at once")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for the tests of a folder, at least; more is a hang: killed")
-    parser.add_argument("--wider", nargs="*", default=[], help="more tests for those that survive, like tests/storm tests/e2e")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=300.0,
+        help="seconds for the tests of a folder, at least; more is a hang: killed",
+    )
+    parser.add_argument(
+        "--cap",
+        type=float,
+        default=0.0,
+        help="so many seconds of tests for each, the nearest ones; 0 for all that run the line",
+    )
+    parser.add_argument(
+        "--wider", nargs="*", default=[], help="more tests for those that survive, like tests/storm tests/e2e"
+    )
+    parser.add_argument("--types", action="store_true", help="run mypy on those that survive, before these")
     parser.add_argument("--wider-limit", type=float, default=1800.0)
-    parser.add_argument("--trust", action="store_true", help="do not run the tests without a mutant first")
+    parser.add_argument(
+        "--map", type=Path, help="a file that keeps which tests run which lines, for the next time"
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="run no tests without a mutant first: go by --map, or run all"
+    )
     parser.add_argument("--out", type=Path, default=Path("mutants.json"))
+    parser.add_argument(
+        "--go-on", action="store_true", help="take what --out has already of an earlier run that was ended"
+    )
     values = parser.parse_args(words)
     chosen = sample(all_mutants(ROOT, values.paths), values.seed, values.count)[values.begin :]
     known = known_equivalents()
     alone = has_namespaces()
     if not alone:
-        print("No namespaces here: programs that tests start with an environment of their own may find no mutant.")
+        print(
+            "No namespaces here: programs that tests start with an environment of their own may find no "
+            "mutant."
+        )
     results: list[Result] = []
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+    before = known_results(values.out) if values.go_on else {}
     for mutant in chosen:
-        if why := known.get((mutant.path, mutant.before, mutant.after)):
+        if mutant in before:
+            results.append(before[mutant])
+        elif why := known.get((mutant.path, mutant.before, mutant.after)):
             results.append(Result(mutant=mutant, equivalent=why))
         else:
             waiting.put(mutant)
+    lines = Map(sources=digests(ROOT))
+    if values.map and values.map.exists():
+        lines = msgspec.json.decode(values.map.read_bytes(), type=Map)
+    missing = sorted({one for mutant in chosen for one in folders_of(mutant.path)} - set(lines.folders))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mgpu-mutate-", ignore_cleanup_errors=True) as place:
         copies = [Copy(Path(place) / str(number), alone=alone) for number in range(max(1, values.jobs))]
-        broken, seconds = ([], {}) if values.trust else unhealthy(copies, chosen, values.limit * SLOWER)
-        for name in broken:
-            print(f"Left out, for it fails without a mutant: {name}", flush=True)
-        left_out = [f"--deselect={name}" for name in broken]
+        if not values.trust:
+            for name in mapped(copies, missing, lines, values.limit * SLOWER * SLOWER):
+                print(f"Left out, for it fails without a mutant: {name}", flush=True)
+                lines.broken.append(name)
+            if values.map:
+                values.map.write_bytes(msgspec.json.encode(lines))
+        left_out = [f"--deselect={name}" for name in lines.broken]
 
         def work(copy: Copy) -> None:
             for mutant in _taken(waiting):
-                limit_s = max(values.limit, SLOWER * sum(seconds.get(folder, 0.0) for folder in folders_of(mutant.path)))
-                result = copy.judge(mutant, files_for(ROOT, mutant.path), values.wider, limit_s, values.wider_limit, *left_out)
+                files, tests = lines.choose(copy.path, mutant, files_for(copy.path, mutant.path), values.cap)
+                limit_s = max(values.limit, SLOWER * lines.seconds(folders_of(mutant.path), tests))
+                result = copy.judge(
+                    mutant,
+                    files,
+                    values.wider,
+                    limit_s,
+                    values.wider_limit,
+                    *left_out,
+                    chosen=tests,
+                    by_types=values.types,
+                )
                 results.append(result)
                 said = f"{result.killed_by}: {result.told}" if result.killed_by else "SURVIVED"
-                print(f"{len(results)}/{len(chosen)} {mutant.path}:{mutant.line}: {mutant.after}\n    {said}", flush=True)
+                print(
+                    f"{len(results)}/{len(chosen)} {mutant.path}:{mutant.line}: {mutant.after}\n    {said}",
+                    flush=True,
+                )
                 told = msgspec.json.encode(sorted(results, key=lambda one: one.mutant))
                 values.out.write_bytes(msgspec.json.format(told, indent=1) + b"\n")
 
         _side_by_side(work, copies)
-    print(f"\nSeed {values.seed}, {len(chosen)} mutants, {time.monotonic() - begun:.0f} s; all of it is in {values.out}.\n")
+    print(
+        f"\nSeed {values.seed}, {len(chosen)} mutants, {time.monotonic() - begun:.0f} s; all of it is in "
+        f"{values.out}.\n"
+    )
     print(table(results))
     print(f"\nSurvivors:\n{survivors(results)}")
     return 0

@@ -1,7 +1,8 @@
 """Where a source file can be made wrong, and how: one small change each. Runs nothing.
 
-A mutant is a piece of source replaced by another, so that the rest of the file stays as it is, line by line. Left out is what no test
-should hold on to: annotations, decorators, docstrings and other text, protocols, logging.
+A mutant is a piece of source replaced by another, so that the rest of the file stays as it is, line by line.
+Left out is what no test should hold on to: annotations, decorators, docstrings and other text, protocols,
+logging.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def mutants_of(path: str, source: str) -> list[Mutant]:
         line_start, line_end = starts[node.lineno - 1], starts[node.end_lineno or node.lineno]
         before = data[line_start:line_end].decode()
         after = data[line_start:start].decode() + text + data[end:line_end].decode()
-        found.add(Mutant(path, node.lineno, start, end, text, " ".join(before.split()), " ".join(after.split())))
+        found.add(
+            Mutant(path, node.lineno, start, end, text, " ".join(before.split()), " ".join(after.split()))
+        )
     return sorted(found)
 
 
@@ -94,7 +97,14 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
 
 def _worth_it(node: ast.AST) -> Iterator[ast.AST]:
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "type_params", "bases", "keywords") and not isinstance(node, ast.Call):
+        if name in (
+            "annotation",
+            "returns",
+            "decorator_list",
+            "type_params",
+            "bases",
+            "keywords",
+        ) and not isinstance(node, ast.Call):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not _is_skipped(child):
@@ -105,13 +115,18 @@ def _is_skipped(node: ast.AST) -> bool:
     match node:
         case ast.ClassDef(bases=bases):
             return any(isinstance(base, ast.Name) and base.id == "Protocol" for base in bases)
-        case ast.Expr(value=ast.Constant()) | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.Assert():
+        case (
+            ast.Expr(value=ast.Constant()) | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.Assert()
+        ):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
             return name in LOGS
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
-        case ast.Call(func=ast.Name(id=("Annotated" | "Meta" | "TypeVar" | "cast"))) | ast.Subscript(value=ast.Name(id="Annotated")):
+        case (
+            ast.Call(func=ast.Name(id=("Annotated" | "Meta" | "TypeVar" | "cast")))
+            | ast.Subscript(value=ast.Name(id="Annotated"))
+        ):
             return True
     return False
 
@@ -122,7 +137,9 @@ def _expression(node: ast.expr) -> Iterator[str]:
             yield f"{_text(left)} {COMPARISONS[type(op)]} {_text(right)}"
         case ast.BoolOp(op=op, values=values):
             yield f" {'or' if isinstance(op, ast.And) else 'and'} ".join(map(_text, values))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC and not _is_text(left) and not _is_text(right):
+        case ast.BinOp(left=left, op=op, right=right) if (
+            type(op) in ARITHMETIC and not _is_text(left) and not _is_text(right)
+        ):
             yield f"{_text(left)} {ARITHMETIC[type(op)]} {_text(right)}"
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield _text(operand)
@@ -144,13 +161,17 @@ def _statement(node: ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     match node:
         case ast.If(test=test):
             yield test, f"not {_text(test)}"
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.expr() as value) if not (
+            isinstance(value, ast.Constant) and value.value is None
+        ):
             yield node, "return None"
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.Delete():
             yield node, "pass"
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield node, "pass"
-        case ast.AugAssign(target=target, op=op, value=value) if type(op) in ARITHMETIC and not _is_text(value):
+        case ast.AugAssign(target=target, op=op, value=value) if type(op) in ARITHMETIC and not _is_text(
+            value
+        ):
             yield node, f"{ast.unparse(target)} {ARITHMETIC[type(op)]}= {ast.unparse(value)}"
         case ast.Continue():
             yield node, "break"
@@ -159,11 +180,15 @@ def _statement(node: ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
 
 
 def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+    )
 
 
 def _text(node: ast.expr) -> str:
     """Return an expression that can stand beside any operator."""
     plain = ast.unparse(node)
-    is_atom = isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript | ast.Tuple | ast.List)
+    is_atom = isinstance(
+        node, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript | ast.Tuple | ast.List
+    )
     return plain if is_atom else f"({plain})"

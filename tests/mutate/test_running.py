@@ -31,7 +31,7 @@ def test_larger():
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=os.path.dirname(__file__)).stdout
     assert told.split() == ["True", os.path.join(os.path.dirname(__file__), "product.py")]
     assert larger(-2, -1)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -62,7 +62,9 @@ def test_mutants_are_killed_survive_or_hang_and_the_checkout_stays(root: Path, t
     by_folder = Result(mutant=killed, killed_by="folder", told="FAILED test_product.py::test_larger")
     assert copy.judge(killed, ["test_product.py"], [], 60.0, 60.0) == by_folder
     assert copy.judge(survived, ["test_product.py"], [], 60.0, 60.0) == Result(mutant=survived)
-    assert copy.judge(hung, ["test_product.py"], [], 3.0, 60.0) == Result(mutant=hung, killed_by="folder", told="not over within 3 s")
+    assert copy.judge(hung, ["test_product.py"], [], 3.0, 60.0) == Result(
+        mutant=hung, killed_by="folder", told="not over within 3 s"
+    )
 
     assert copy.test(["test_product.py"], 60.0) == (False, ""), "each is taken out again"
     assert {path: path.read_bytes() for path in root.glob("*.py")} == seen
@@ -74,7 +76,9 @@ def test_what_tests_leave_running_ends_with_the_run(root: Path, tmp_path: Path) 
     mark = f"41{time.time_ns() % 10**9}"
     script = f"import subprocess; subprocess.Popen(['sleep', '{mark}'], start_new_session=True)"
     assert Copy(tmp_path / "copies", root).run(["-c", script], 60.0) == (0, "")
-    assert mark not in subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
+    assert (
+        mark not in subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
+    )
 
 
 def test_without_namespaces_the_copy_comes_first_all_the_same(root: Path, tmp_path: Path) -> None:
@@ -84,3 +88,17 @@ def test_without_namespaces_the_copy_comes_first_all_the_same(root: Path, tmp_pa
     killed = the("return None")
     assert copy.judge(killed, ["test_product.py"], [], 60.0, 60.0).killed_by == "folder"
     assert copy.run(["-c", "import time; time.sleep(3600)"], 0.5) == (None, "")
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="needs namespaces")
+def test_what_types_forbid_counts_as_noticed_if_that_is_asked_for(root: Path, tmp_path: Path) -> None:
+    source = "def larger(a: int, b: int) -> bool:\n    return a > b\n"
+    (root / "product.py").write_text(source)
+    (root / "pyproject.toml").write_text('[tool.mypy]\nstrict = true\nfiles = ["product.py"]\n')
+    forbidden, allowed = sorted(mutants_of("product.py", source), key=lambda one: one.text != "return None")
+    copy = Copy(tmp_path / "copies", root)
+    assert copy.judge(allowed, [], [], 60.0, 60.0, by_types=True) == Result(mutant=allowed)
+    said = 'Incompatible return value type (got "None", expected "bool")  [return-value]'
+    assert copy.judge(forbidden, [], [], 60.0, 60.0, by_types=True) == Result(
+        mutant=forbidden, killed_by="wider", told=f"mypy: product.py:2: error: {said}"
+    )

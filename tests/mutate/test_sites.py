@@ -79,7 +79,10 @@ def test_a_mutant_changes_its_piece_alone_also_behind_wide_letters() -> None:
     source = "a = 'Größe'; b = (c  <\n     d)  # 1 < 2\n"
     (mutant,) = mutants_of("x.py", source)
     assert apply(mutant, source) == "a = 'Größe'; b = (c <= d)  # 1 < 2\n"
-    assert (mutant.before, mutant.after) == ("a = 'Größe'; b = (c < d) # 1 < 2", "a = 'Größe'; b = (c <= d) # 1 < 2")
+    assert (mutant.before, mutant.after) == (
+        "a = 'Größe'; b = (c < d) # 1 < 2",
+        "a = 'Größe'; b = (c <= d) # 1 < 2",
+    )
 
 
 def test_a_seed_says_which_and_a_larger_count_begins_with_the_same() -> None:
@@ -97,7 +100,9 @@ def test_a_file_meets_the_tests_of_its_package_and_those_that_name_it_first() ->
     assert folders_of("mgpu_jupyter/notebook/panel/log_reader.py") == ["tests/notebook"]
     files = files_for(ROOT, "mgpu_jupyter/notebook/panel/log_reader.py")
     assert files[0] == "tests/notebook/test_log_reader.py"
-    assert sorted(files) == sorted(f"tests/notebook/{path.name}" for path in (ROOT / "tests/notebook").glob("test_*.py"))
+    assert sorted(files) == sorted(
+        f"tests/notebook/{path.name}" for path in (ROOT / "tests/notebook").glob("test_*.py")
+    )
 
 
 def test_every_package_has_tests_of_its_own() -> None:
@@ -109,7 +114,11 @@ def test_every_package_has_tests_of_its_own() -> None:
 def test_what_is_listed_as_equivalent_is_a_mutant_of_today_and_says_why() -> None:
     listed = known_equivalents()
     of_files = {path: (ROOT / path).read_text() for path, _, _ in listed}
-    today = {(one.path, one.before, one.after) for path, source in of_files.items() for one in mutants_of(path, source)}
+    today = {
+        (one.path, one.before, one.after)
+        for path, source in of_files.items()
+        for one in mutants_of(path, source)
+    }
     assert set(listed) - today == set()
     assert [change for change, why in listed.items() if len(why) < 10] == []
 

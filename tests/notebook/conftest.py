@@ -25,8 +25,11 @@ class Shell:
         self.mock = MockTransport()
         self.shell = InteractiveShell(config=config, ipython_dir=str(directory))
         monkeypatch.setattr(
-            magics.MgpuMagics.__init__, "__defaults__", (lambda: Client(transport=self.mock, timeouts=Timeouts(retry_s=0)),)
+            magics.MgpuMagics.__init__,
+            "__defaults__",
+            (lambda: Client(transport=self.mock, timeouts=Timeouts(retry_s=0)),),
         )
+        monkeypatch.setattr(magics.secrets, "token_hex", lambda _: "key")
         magics.load(self.shell)
 
     def plays(self, play: Callable[[JobSpec], Play], on_hold: Callable[[], None] | None = None) -> None:

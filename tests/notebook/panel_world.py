@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.model.job import JobState, NodeState
+from mgpu_jupyter.notebook.panel.panel import Panel
 
 GB = 10**9
 NOW = 1_800_000_000.0
@@ -27,7 +29,12 @@ class Waits(msgspec.Struct, frozen=True):
 
 class FakeView:
     def __init__(
-        self, nodes: Sequence[models.Node] = (), jobs: Sequence[models.Job] = (), state: str = "live", user: str = "me", admin: bool = False
+        self,
+        nodes: Sequence[models.Node] = (),
+        jobs: Sequence[models.Job] = (),
+        state: str = "live",
+        user: str = "me",
+        admin: bool = False,
     ) -> None:
         self.state = state
         self.problem = ""
@@ -66,7 +73,9 @@ class FakeMirror:
         self.view = view
         self.readers: list[FakeReader] = []
 
-    def reader(self, on_change: Callable[[Any, Any], None] | None = None, per_second: float = 2.0) -> FakeReader:
+    def reader(
+        self, on_change: Callable[[Any, Any], None] | None = None, per_second: float = 2.0
+    ) -> FakeReader:
         reader = FakeReader(self, on_change)
         self.readers.append(reader)
         return reader
@@ -141,3 +150,18 @@ def job(job_id: str, state: JobState = JobState.QUEUED, **fields: object) -> mod
         reason="",
     )
     return replace(made, **fields)
+
+
+def tab(panel: Panel, number: int) -> Any:
+    return panel._tabs[number]
+
+
+def settle(panel: Panel) -> None:
+    """Wait until all that was handed over is done."""
+    done = threading.Event()
+    panel.loop.post(done.set)
+    assert done.wait(60)
+
+
+def texts(panel: Panel) -> list[str]:
+    return [slot.row.key for slot in tab(panel, 0).slots if slot.row is not None]

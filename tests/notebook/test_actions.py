@@ -1,4 +1,6 @@
-"""The buttons of headers: which there are in which state, how widgets of a busy kernel are heard, and what is asked of ipykernel for it."""
+"""The buttons of headers: which there are in which state, how widgets of a busy kernel are heard, and what is
+asked of ipykernel for it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
-from mgpu_jupyter.api.live import GpuUsage, JobUsage
+from mgpu_jupyter.api.histories import GpuUsage, JobUsage
 from mgpu_jupyter.client.mock import Play
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook import actions, screen, subshells
-from mgpu_jupyter.notebook.header import Facts
+from mgpu_jupyter.notebook.header_text import Facts
 from mgpu_jupyter.notebook.header_updates import HeaderUpdates, memory_hint
 from tests.notebook.conftest import Shell
 from tests.notebook.test_header import a_job
@@ -25,7 +27,9 @@ BUTTON = re.compile(r'command="([^"]*)" data-commandlinker-args="([^"]*)">.*?<sp
 
 
 def buttons(page: str) -> list[tuple[str, str, dict[str, str]]]:
-    return [(word, command, json.loads(html.unescape(given))) for command, given, word in BUTTON.findall(page)]
+    return [
+        (word, command, json.loads(html.unescape(given))) for command, given, word in BUTTON.findall(page)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,9 @@ def test_buttons_of_a_job_that_is_not_over(state: JobState, expected: list[str])
     page = actions.live_html(job)
     assert [f"{word} {command}" for word, command, _ in buttons(page)] == expected
     assert ({given["id"] for *_, given in buttons(page)} or {job.id}, "<b>" in page) == ({job.id}, False)
-    assert [word for word, *_ in buttons(actions.live_html(a_job(JobState.RUNNING), cancelling=True))] == ["Open"]
+    assert [word for word, *_ in buttons(actions.live_html(a_job(JobState.RUNNING), cancelling=True))] == [
+        "Open"
+    ]
 
 
 def test_buttons_of_a_job_that_did_not_complete() -> None:
@@ -51,11 +57,16 @@ def test_buttons_of_a_job_that_did_not_complete() -> None:
     log = ("Full log", "mgpu:open-job", {"id": job.id, "tab": "log"})
     assert buttons(actions.over(job, "")) == [log]
     assert buttons(actions.over(job, actions.RUN_CELL)) == [log, ("Run again", "notebook:run-cell", {})]
-    assert buttons(actions.over(job, actions.RUN_JOB)) == [log, ("Run again", "mgpu:run-job-again", {"id": job.id})]
+    assert buttons(actions.over(job, actions.RUN_JOB)) == [
+        log,
+        ("Run again", "mgpu:run-job-again", {"id": job.id}),
+    ]
 
 
 def test_what_is_looked_for_in_ipykernel_is_there() -> None:
-    """Fails when ipykernel changes what `subshells.py` knows of it: then look whether Cancel is still heard without the extension."""
+    """Fails when ipykernel changes what `subshells.py` knows of it: then look whether Cancel is still heard
+    without the extension.
+    """
     from ipykernel.comm.comm import BaseComm
     from ipykernel.kernelbase import Kernel
     from ipykernel.subshell_manager import SubshellManager
@@ -90,7 +101,8 @@ def test_widgets_are_seen_as_soon_as_they_are_heard(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("JPY_SESSION_NAME", "a.ipynb")
     opened: list[str] = []
     kernel = SimpleNamespace(
-        _supports_kernel_subshells=True, shell_channel_thread=SimpleNamespace(manager=SimpleNamespace(list_subshell=lambda: opened))
+        _supports_kernel_subshells=True,
+        shell_channel_thread=SimpleNamespace(manager=SimpleNamespace(list_subshell=lambda: opened)),
     )
     pressed: list[str] = []
     made = screen.Buttons(kernel, lambda: pressed.append("cancel"), lambda: pressed.append("why"))
@@ -98,13 +110,21 @@ def test_widgets_are_seen_as_soon_as_they_are_heard(monkeypatch: pytest.MonkeyPa
     queued = a_job(JobState.QUEUED)
     header.show(Facts(job=queued, now=0.0))
     commands, place, head = displays.shown
-    assert ("mgpu:explain-job" in commands["text/html"], place, "mgpu-waiting" in head["text/html"]) == (True, screen.EMPTY, True)
+    assert ("mgpu:explain-job" in commands["text/html"], place, "mgpu-waiting" in head["text/html"]) == (
+        True,
+        screen.EMPTY,
+        True,
+    )
     for _ in range(3):
         header.settle()
     assert (displays.shown[1], header.widgets(queued)) == (screen.EMPTY, 0)
     opened.append("a subshell")
     header.settle()
-    assert (screen.VIEW in displays.shown[1], header.widgets(queued), header.widgets(a_job(JobState.RUNNING))) == (True, 2, 1)
+    assert (
+        screen.VIEW in displays.shown[1],
+        header.widgets(queued),
+        header.widgets(a_job(JobState.RUNNING)),
+    ) == (True, 2, 1)
     header.show(Facts(job=queued, now=1.0))
     made._why.click()
     made._cancel.click()
@@ -125,7 +145,11 @@ def test_widgets_that_nobody_hears_are_given_up(monkeypatch: pytest.MonkeyPatch)
         assert not subshells.are_open(kernel)
     manager = SimpleNamespace(list_subshell=list)
     made = screen.Buttons(
-        SimpleNamespace(_supports_kernel_subshells=True, shell_channel_thread=SimpleNamespace(manager=manager)), lambda: None, lambda: None
+        SimpleNamespace(
+            _supports_kernel_subshells=True, shell_channel_thread=SimpleNamespace(manager=manager)
+        ),
+        lambda: None,
+        lambda: None,
     )
     job = a_job(JobState.RUNNING)
     made.place(job)
@@ -138,7 +162,9 @@ def test_why_at_length_and_cancel(shell: Shell) -> None:
     shell.plays(lambda _: Play(hold=True))
     job = shell.run("%mgpu_srun --background -- x").result
     shown: list[Facts] = []
-    header = SimpleNamespace(show=shown.append, settle=lambda: None, widgets=lambda _: 0, end=lambda: None, remove=lambda: None)
+    header = SimpleNamespace(
+        show=shown.append, settle=lambda: None, widgets=lambda _: 0, end=lambda: None, remove=lambda: None
+    )
     updates = HeaderUpdates(lambda _: header, is_rich=True, lines_of=lambda *_: ())  # type: ignore[arg-type, return-value]
     updates.why()
     updates.job = job
@@ -153,8 +179,18 @@ def test_why_at_length_and_cancel(shell: Shell) -> None:
 
 def test_a_hint_about_memory() -> None:
     def usage(peak: int | None, rank: int | None) -> JobUsage:
-        gpu = GpuUsage(node=NodeId("n1"), index=0, uuid=GpuUuid("g"), rank=rank, memory_peak_mib=peak, memory_mib=80_000)
+        gpu = GpuUsage(
+            node=NodeId("n1"), index=0, uuid=GpuUuid("g"), rank=rank, memory_peak_mib=peak, memory_mib=80_000
+        )
         return JobUsage(job_id=JobId("K7P2M9QX"), state=JobState.FAILED, attempt=1, asked=1, gpus=(gpu,))
 
-    assert memory_hint(usage(76_000, 3), 3) == "A GPU of rank 3 was at 95 % of its memory. Try a smaller batch, or more GPUs."
-    assert [memory_hint(one, 3) for one in (None, usage(None, 3), usage(40_000, 3), usage(76_000, 2))] == ["", "", "", ""]
+    assert (
+        memory_hint(usage(76_000, 3), 3)
+        == "A GPU of rank 3 was at 95 % of its memory. Try a smaller batch, or more GPUs."
+    )
+    assert [memory_hint(one, 3) for one in (None, usage(None, 3), usage(40_000, 3), usage(76_000, 2))] == [
+        "",
+        "",
+        "",
+        "",
+    ]

@@ -10,19 +10,18 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
 from mgpu_jupyter.api import models
-from mgpu_jupyter.api.live import NodeReading
+from mgpu_jupyter.api.frames import NodeReading
 from mgpu_jupyter.client.live import LiveState, View
 from mgpu_jupyter.client.mock import a_node
 from mgpu_jupyter.model.explanations import Offer, Where
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.gauges import LiveGauges
-from mgpu_jupyter.notebook.header import (
+from mgpu_jupyter.notebook.header import done_html, html_of
+from mgpu_jupyter.notebook.header_text import (
     Facts,
     Load,
     Waits,
     clock,
-    done_html,
-    html_of,
     in_time,
     places,
     readiness,
@@ -74,9 +73,13 @@ def without_style(page: str) -> str:
 def test_waiting() -> None:
     at = NOW + 2280
     waits = Waits(place=2, of=6, reason="Waits for 4 free H100 on each of 2 nodes.", expected_at=at)
-    offer = Offer(text="2 × 2 H100", flags=("--gpus-per-node", "2"), patch={}, where=(Where(node=NodeId("gpu-03")),))
+    offer = Offer(
+        text="2 × 2 H100", flags=("--gpus-per-node", "2"), patch={}, where=(Where(node=NodeId("gpu-03")),)
+    )
     facts = Facts(job=a_job(JobState.QUEUED), now=NOW, waits=waits, offers=(offer,))
-    line = f"mgpu K7P2M9QX waiting, 2nd of 6, starts about {clock(at)}: waits for 4 free H100 on each of 2 nodes"
+    line = (
+        f"mgpu K7P2M9QX waiting, 2nd of 6, starts about {clock(at)}: waits for 4 free H100 on each of 2 nodes"
+    )
     assert text_of(facts) == line
     page = without_style(html_of(facts))
     words = (
@@ -95,20 +98,38 @@ def test_waiting() -> None:
 
 
 def test_running_and_starting_are_of_one_height() -> None:
-    load = Load(busy=(80.0, None, 89.4), memory=(5e10, 5.71e10), memory_total=80_000_000_000)
+    load = Load(busy=(80.0, None, 89.4), memory=(50e9, 57.1 * 2**30), memory_total=80 << 30)
     running = without_style(html_of(Facts(job=a_job(JobState.RUNNING), now=NOW, load=load)))
     starting = without_style(html_of(Facts(job=a_job(JobState.STARTING), now=NOW)))
     assert (running.count('<div class="mgpu-row'), starting.count('<div class="mgpu-row')) == (2, 2)
-    words = ("Running", "gpu-01 ×4, gpu-02 ×4", "00:42:17", "of 03:00:00", "89 %", "<b>57.1</b> of 80 GB", "8 GPUs on 2 nodes", "polyline")
+    words = (
+        "Running",
+        "gpu-01 ×4, gpu-02 ×4",
+        "00:42:17",
+        "of 03:00:00",
+        "89 %",
+        "<b>57.1</b> of 80 GiB",
+        "8 GPUs on 2 nodes",
+        "polyline",
+    )
     assert [word for word in words if word not in running] == []
-    assert text_of(Facts(job=a_job(JobState.RUNNING), now=NOW)) == "mgpu K7P2M9QX running on gpu-01 ×4, gpu-02 ×4"
+    assert (
+        text_of(Facts(job=a_job(JobState.RUNNING), now=NOW))
+        == "mgpu K7P2M9QX running on gpu-01 ×4, gpu-02 ×4"
+    )
     stopping = Facts(job=a_job(JobState.RUNNING), now=NOW, cancelling=True)
-    assert ("Stopping" in html_of(stopping), text_of(stopping)) == (True, "mgpu K7P2M9QX stopping on gpu-01 ×4, gpu-02 ×4")
+    assert ("Stopping" in html_of(stopping), text_of(stopping)) == (
+        True,
+        "mgpu K7P2M9QX stopping on gpu-01 ×4, gpu-02 ×4",
+    )
 
 
 def test_over() -> None:
     job = a_job(JobState.FAILED)
-    bad = tuple(replace(one, exit_code=1) if one.rank == 1 else replace(one, signal=15, ended_at=NOW + 1) for one in job.placements)
+    bad = tuple(
+        replace(one, exit_code=1) if one.rank == 1 else replace(one, signal=15, ended_at=NOW + 1)
+        for one in job.placements
+    )
     page = without_style(html_of(Facts(job=replace(job, placements=bad), now=NOW, last_lines=("boom <b>",))))
     words = (
         "Failed",
@@ -123,20 +144,31 @@ def test_over() -> None:
     assert "Cancelled" in html_of(Facts(job=a_job(JobState.CANCELLED), now=NOW))
     assert html_of(Facts(job=a_job(JobState.COMPLETED), now=NOW)) == ""
     done = without_style(done_html(a_job(JobState.COMPLETED), ["asked 8, used 1.3"]))
-    assert [word for word in ("Done in <b>42 m 17 s</b>", "8 GPUs, exit 0", "asked 8, used 1.3", "train-7b") if word not in done] == []
+    assert [
+        word
+        for word in ("Done in <b>42 m 17 s</b>", "8 GPUs, exit 0", "asked 8, used 1.3", "train-7b")
+        if word not in done
+    ] == []
 
 
 def test_what_users_wrote_is_escaped() -> None:
     evil = "<img src=x onerror=alert(1)>"
     job = replace(a_job(JobState.RUNNING), name=evil)
     queued = replace(a_job(JobState.QUEUED), name=evil)
-    pages = html_of(Facts(job=job, now=NOW, trouble=evil)) + html_of(Facts(job=queued, now=NOW, waits=Waits(reason=evil)))
+    pages = html_of(Facts(job=job, now=NOW, trouble=evil)) + html_of(
+        Facts(job=queued, now=NOW, waits=Waits(reason=evil))
+    )
     assert "<img" not in pages + done_html(replace(a_job(JobState.COMPLETED), name=evil), [evil])
 
 
 def test_words() -> None:
     assert [stopwatch(seconds) for seconds in (0, 3661, 90_061)] == ["00:00:00", "01:01:01", "1-01:01:01"]
-    assert [in_time(seconds) for seconds in (-1, 40, 2280, 7500)] == ["any moment", "in 40 s", "in 38 min", "in 2 h 05 min"]
+    assert [in_time(seconds) for seconds in (-1, 40, 2280, 7500)] == [
+        "any moment",
+        "in 40 s",
+        "in 38 min",
+        "in 2 h 05 min",
+    ]
     assert len(shortened("x" * 100)) == 40
     assert places(a_job(JobState.RUNNING, nodes=16)) == "gpu-01 ×4, gpu-02 ×4, gpu-03 ×4 and 13 more"
 
@@ -162,7 +194,9 @@ class CountingView(View):
 
 def a_large_view() -> CountingView:
     nodes = {node.id: node for node in (a_node(f"gpu-{number:02}", 8) for number in range(1, 101))}
-    readings = {name: NodeReading(gpus={str(index): (89, 54_000, 60, 400) for index in range(8)}) for name in nodes}
+    readings = {
+        name: NodeReading(gpus={str(index): (89, 54_000, 60, 400) for index in range(8)}) for name in nodes
+    }
     queue = (*(JobId(f"J{number:07}") for number in range(999)), JobId("K7P2M9QX"))
     view = CountingView(version=1, state=LiveState.LIVE, nodes=nodes, readings=readings, queue=queue)
     view.looked = []
@@ -171,7 +205,9 @@ def a_large_view() -> CountingView:
 
 @pytest.mark.parametrize("nodes", [1, 100])
 def test_a_header_looks_at_its_own_gpus_alone(nodes: int) -> None:
-    """With 1,000 queued jobs and 100 nodes of 8 GPUs: what is read and sent depends on the job, not on the cluster."""
+    """With 1,000 queued jobs and 100 nodes of 8 GPUs: what is read and sent depends on the job, not on the
+    cluster.
+    """
     view = a_large_view()
     now = [100.0]
     gauges = LiveGauges(_opened(view), clock=lambda: now[0])
@@ -180,7 +216,7 @@ def test_a_header_looks_at_its_own_gpus_alone(nodes: int) -> None:
     for _ in range(200):
         now[0] += 1
         load = gauges.load(job)
-    assert (len(load.busy), load.busy[-1], load.memory_total) == (120, 89.0, 80_000_000_000)
+    assert (len(load.busy), load.busy[-1], load.memory_total) == (120, 89.0, 80 << 30)
     assert len(view.looked) == 200 * nodes
     assert len(html_of(Facts(job=job, now=NOW, load=load))) < 16_000
     gauges.close()
@@ -202,7 +238,11 @@ def test_how_far_the_nodes_are_with_the_start() -> None:
     assert told("meeting", "meeting") == "gpu-01 ×4, gpu-02 ×4 checking the connection between nodes"
     many = a_job(JobState.STARTING, nodes=6)
     assert told(*["started"] * 5, "launching", job=many) == "5 nodes started, 1 node launching"
-    page = html_of(Facts(job=replace(job, placements=tuple(replace(one, step="ready") for one in job.placements)), now=NOW))
+    page = html_of(
+        Facts(
+            job=replace(job, placements=tuple(replace(one, step="ready") for one in job.placements)), now=NOW
+        )
+    )
     assert "gpu-01 ×4, gpu-02 ×4 ready" in page
 
 
@@ -216,7 +256,10 @@ def test_when_it_is_killed() -> None:
 
 def test_what_the_other_ranks_of_a_failed_job_said() -> None:
     job = a_job(JobState.FAILED, nodes=3)
-    bad = tuple(replace(one, exit_code=1) if one.rank == 1 else replace(one, signal=15, ended_at=NOW + 1) for one in job.placements)
+    bad = tuple(
+        replace(one, exit_code=1) if one.rank == 1 else replace(one, signal=15, ended_at=NOW + 1)
+        for one in job.placements
+    )
     facts = Facts(job=replace(job, placements=bad), now=NOW, other_lines=((0, ("a<",)), (2, ("a<",))))
     alike = without_style(html_of(facts))
     assert "Ranks 0, 2: stopped because rank 1 failed" in alike

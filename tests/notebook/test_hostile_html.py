@@ -1,6 +1,8 @@
-"""Every piece of HTML that notebooks show, and every place that shows foreign text at all: hostile text stays text in each.
+"""Every piece of HTML that notebooks show, and every place that shows foreign text at all: hostile text stays
+text in each.
 
-`PLACES` is the table of all of them: by which test each is looked at, or why it is not. A new place gets a line here.
+`PLACES` is the table of all of them: by which test each is looked at, or why it is not. A new place gets a
+line here.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from mgpu_jupyter.api import models
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.notebook import notes, tables
-from mgpu_jupyter.notebook.header import Facts, Waits, done_html, html_of
+from mgpu_jupyter.notebook.header import done_html, html_of
+from mgpu_jupyter.notebook.header_text import Facts, Waits
 from mgpu_jupyter.notebook.panel import gpu_views, job_views, rows, submit_views
 from mgpu_jupyter.notebook.panel.explained import explained_html
 from mgpu_jupyter.notebook.panel.form import Form, More
@@ -38,7 +41,7 @@ PLACES = {
     "JSON": "tests/protocol/test_text.py::test_a_json_document_can_be_shown_and_read",
     "logs": "tests/protocol/test_text.py::test_a_record_of_the_log_is_one_line",
     "tables, headers and panels as HTML": "tests/notebook/test_hostile_html.py::test_html_stays_what_it_is",
-    "sidebar, views and notifications": "tests/browser/test_sidebar.py::test_whatever_a_hostile_server_sends_is_text",
+    "sidebar, views and notifications": "tests/browser/test_sidebar.py::test_whatever_a_hostile_server_sends_is_text",  # noqa: E501
     "names that the server takes, in a browser": "tests/browser/test_sidebar.py::test_hostile_names_are_text",
     "output of a job": "tests/cli/test_cli.py::test_srun_keeps_the_jobs_streams_apart_from_its_own_notes",
 }
@@ -49,7 +52,9 @@ MISSING = {
 
 
 class Shape(HTMLParser):
-    """What a browser would make of a text: elements and the names of their attributes, and addresses in them."""
+    """What a browser would make of a text: elements and the names of their attributes, and addresses in
+    them.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -60,13 +65,17 @@ class Shape(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.add((tag, frozenset(name for name, _ in attrs)))
-        self.addresses |= {value for name, value in attrs if name in ("href", "src", "action", "srcdoc", "xlink:href")}
+        self.addresses |= {
+            value for name, value in attrs if name in ("href", "src", "action", "srcdoc", "xlink:href")
+        }
 
 
 def a_job(text: str, state: JobState) -> models.Job:
     nodes = () if state is JobState.QUEUED else (text,)
     made = job("HOSTILE1", state, name=text, user=text, command=text, reason=text, nodes=nodes)
-    place = models.Placement(node=NodeId(text), rank=0, gpus=(), gpu_indices=(), started_at=NOW, exit_code=1, note=text)
+    place = models.Placement(
+        node=NodeId(text), rank=0, gpus=(), gpu_indices=(), started_at=NOW, exit_code=1, note=text
+    )
     return replace(made, id=JobId(text), placements=(place,) if nodes else ())
 
 
@@ -74,9 +83,18 @@ def told(text: str) -> Seen:
     held = gpu(0, job_id="HOSTILE1", user=text, state="held", name=text, reason=text)
     orders = models.NodeOrders(state=NodeState.DRAINING, reason=text, by=text, at=NOW)
     one = node(
-        "n1", [held, gpu(1, state="outside", reason=text)], state=NodeState.DRAINING, orders=orders, rack=text, switch=text, host=text
+        "n1",
+        [held, gpu(1, state="outside", reason=text)],
+        state=NodeState.DRAINING,
+        orders=orders,
+        rack=text,
+        switch=text,
+        host=text,
     )
-    jobs = [job("HOSTILE1", JobState.RUNNING, name=text, user=text, nodes=("n1",)), job("HOSTILE2", reason=text, name=text)]
+    jobs = [
+        job("HOSTILE1", JobState.RUNNING, name=text, user=text, nodes=("n1",)),
+        job("HOSTILE2", reason=text, name=text),
+    ]
     return Seen(FakeView([one], jobs), NOW)  # type: ignore[arg-type]
 
 
@@ -95,8 +113,12 @@ def stale(text: str) -> str:
 HTML: dict[str, Callable[[str], str]] = {
     "table": lambda text: Table(text, (text,), [(text,)], text)._repr_html_(),
     "empty table": lambda text: Table(text, (text,), [], text)._repr_html_(),
-    "queue": lambda text: tables.Queue([a_job(text, state) for state in JobState], list(told(text).view.nodes.values()), NOW)._repr_html_(),
-    "nodes": lambda text: tables.nodes_table([replace(one, id=NodeId(text)) for one in told(text).view.nodes.values()])._repr_html_(),
+    "queue": lambda text: tables.Queue(
+        [a_job(text, state) for state in JobState], list(told(text).view.nodes.values()), NOW
+    )._repr_html_(),
+    "nodes": lambda text: tables.nodes_table(
+        [replace(one, id=NodeId(text)) for one in told(text).view.nodes.values()]
+    )._repr_html_(),
     "answer": lambda text: tables.Answer(_answer(text), NOW)._repr_html_(),
     "note": lambda text: notes.bundle(text)["text/html"],
     **{
@@ -115,13 +137,24 @@ HTML: dict[str, Callable[[str], str]] = {
         for state in JobState
     },
     "header, done": lambda text: done_html(a_job(text, JobState.COMPLETED), [text]),
-    "rows": lambda text: "".join(rows.row_html(told(text), row, chosen=True) for row in rows.rows_of(told(text), mine=False, text="")),
+    "rows": lambda text: "".join(
+        rows.row_html(told(text), row, chosen=True) for row in rows.rows_of(told(text), mine=False, text="")
+    ),
     "no rows": rows.nothing,
-    "GPUs": lambda text: gpu_views.node_html(told(text), NodeId("n1"), {}, NOW) + gpu_views.walls_html(told(text), [NodeId("n1")]),
-    "head of a job": lambda text: "".join(job_views.head_html(told(text), one) for one in told(text).view.jobs.values()),
+    "GPUs": lambda text: (
+        gpu_views.node_html(told(text), NodeId("n1"), {}, NOW)
+        + gpu_views.walls_html(told(text), [NodeId("n1")])
+    ),
+    "head of a job": lambda text: "".join(
+        job_views.head_html(told(text), one) for one in told(text).view.jobs.values()
+    ),
     "efficiency": lambda text: job_views.efficiency_html(4, 1.3, text, text),
-    "plots": lambda text: job_views.plots_html([job_views.GpuLine(text, 0, [NOW], [5.0], 5.0)], NOW, NOW + 5, 2.0, mine=True),
-    "line of a form": lambda text: submit_views.magic_html(Form(name=text, command=text, code=text, more=More(flags=text, env=text))),
+    "plots": lambda text: job_views.plots_html(
+        [job_views.GpuLine(text, 0, [NOW], [5.0], 5.0)], NOW, NOW + 5, 2.0, mine=True
+    ),
+    "line of a form": lambda text: submit_views.magic_html(
+        Form(name=text, command=text, code=text, more=More(flags=text, values={"env": text}))
+    ),
     "answer of a form": lambda text: submit_views.answer_html(None, text, NOW, checking=False),
     "button": cell_button,
     "explained": lambda text: explained_html(_answer(text), NOW, text),
@@ -130,12 +163,21 @@ HTML: dict[str, Callable[[str], str]] = {
 }
 
 
-HARMLESS = ("word", " ", "one: two", "one\ntwo", "A sentence: and what to do.\n", "many words that are cut somewhere " * 5)
+HARMLESS = (
+    "word",
+    " ",
+    "one: two",
+    "one\ntwo",
+    "A sentence: and what to do.\n",
+    "many words that are cut somewhere " * 5,
+)
 
 
 @pytest.mark.parametrize("place", HTML)
 def test_html_stays_what_it_is(place: str) -> None:
-    """The same elements and attributes as for a harmless word, no address that a text chose, and nothing unseen."""
+    """The same elements and attributes as for a harmless word, no address that a text chose, and nothing
+    unseen.
+    """
     usual = Shape("".join(HTML[place](text) for text in HARMLESS))
     for text in hostile.sendable():
         made = HTML[place](text[:300])
@@ -149,6 +191,14 @@ def test_every_place_is_looked_at_or_said_to_be_missing() -> None:
     for where in PLACES.values():
         path, _, name = where.partition("::")
         assert f"def {name}(" in (ROOT / path).read_text()
-    sources = [path.read_text() for package in ("mgpu_agent", "mgpu_jupyter") for path in (ROOT / package).rglob("*.py")]
+    sources = [
+        path.read_text()
+        for package in ("mgpu_agent", "mgpu_jupyter")
+        for path in (ROOT / package).rglob("*.py")
+    ]
     assert set(MISSING) == {"CSV", "Prometheus"}
-    assert [source for source in sources if "csv.writer" in source or "DictWriter" in source or "prometheus" in source.lower()] == []
+    assert [
+        source
+        for source in sources
+        if "csv.writer" in source or "DictWriter" in source or "prometheus" in source.lower()
+    ] == []

@@ -9,14 +9,15 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
-from mgpu_jupyter.client import Job
+from mgpu_jupyter.client import Job, front
 from mgpu_jupyter.client.array import JobArray
+from mgpu_jupyter.client.gather import gather
 from mgpu_jupyter.client.mock import STARTED_AT, Play, Say, lost
 from mgpu_jupyter.client.sweep_table import SweepTable
 from mgpu_jupyter.client.table import Table
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.notebook import JobFailed
-from mgpu_jupyter.notebook.front import RichBar
+from mgpu_jupyter.notebook import JobFailed, completing
+from mgpu_jupyter.notebook.front import NotebookFront, RichBar
 from mgpu_jupyter.notebook.live_job import LiveJobs, bundle_of, line_of
 from mgpu_jupyter.notebook.offer import StillRuns, sentence
 from mgpu_jupyter.notebook.parsers import PARSERS
@@ -41,7 +42,11 @@ def test_attach_replays_from_the_start(shell: Shell, capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert (out, err) == (
         "two\n",
-        "mgpu MOCK0000 running on node-1 ×1, node-2 ×1\nDone in 2.0 s on node-1, node-2, 2 simulated GPUs, exit 0 · MOCK0000\n",
+        (
+            "mgpu MOCK0000 running on node-1 ×1, node-2 ×1\nDone in 2.0 s on node-1, node-2, 2 simulated "
+            "GPUs, "
+            "exit 0 · MOCK0000\n"
+        ),
     )
 
 
@@ -67,7 +72,11 @@ def test_an_interrupt_of_attach_leaves_the_job(shell: Shell, capsys: Captured) -
 
 
 def test_logs(shell: Shell, capsys: Captured) -> None:
-    shell.plays(lambda spec: Play(output=tuple(Say(f"line {number}\n".encode(), rank=number % 2) for number in range(6))))
+    shell.plays(
+        lambda spec: Play(
+            output=tuple(Say(f"line {number}\n".encode(), rank=number % 2) for number in range(6))
+        )
+    )
     shell.run("%mgpu_srun --background --nodes 2 -- x")
     capsys.readouterr()
     for line, expected in (
@@ -106,10 +115,17 @@ def test_the_master_is_asked_once_and_then_only_about_a_cell_that_ran_before(she
     def asked(cell: str) -> list[tuple[str, str]]:
         before = len(shell.mock.requests)
         assert shell.run(cell).success
-        return [(request.method, request.path) for request in shell.mock.requests[before:] if request.path == "jobs"]
+        return [
+            (request.method, request.path)
+            for request in shell.mock.requests[before:]
+            if request.path == "jobs"
+        ]
 
     look, submit = ("GET", "jobs"), ("POST", "jobs")
-    assert asked("%mgpu_srun --background -- first") == [look, submit]  # a kernel before this one may have run it
+    assert asked("%mgpu_srun --background -- first") == [
+        look,
+        submit,
+    ]  # a kernel before this one may have run it
     assert asked("%mgpu_srun --background -- second") == [submit]
     assert asked("for _ in range(3):\n    %mgpu_srun --background -- third") == [submit, *[look, submit] * 2]
     assert asked("%mgpu_srun --background -- first") == [submit]  # the last look told that it is over
@@ -123,7 +139,10 @@ def test_what_a_notebook_has(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     assert shell.run("%mgpu_srun --background --name held -- x").success
     table = shell.run("%mgpu_attach").result
     assert isinstance(table, Table)
-    assert [(row[0], row[1], row[2]) for row in table.rows] == [("MOCK0001", "held", "running"), ("MOCK0000", "first", "completed")]
+    assert [(row[0], row[1], row[2]) for row in table.rows] == [
+        ("MOCK0001", "held", "running"),
+        ("MOCK0000", "first", "completed"),
+    ]
     monkeypatch.setenv("JPY_SESSION_NAME", "/elsewhere.ipynb")
     assert "No job came from this notebook." in repr(shell.run("%mgpu_attach").result)
     monkeypatch.delenv("JPY_SESSION_NAME")
@@ -167,7 +186,10 @@ def test_an_interrupted_sweep_is_cancelled(shell: Shell, monkeypatch: pytest.Mon
     shell.plays(lambda spec: Play(hold=True))
     monkeypatch.setattr(time, "sleep", interrupt)
     error = shell.run("%mgpu_srun --sweep lr=0.1,0.01 -- x").error_in_exec
-    assert (type(error), str(error)) == (KeyboardInterrupt, "Cancelled 2 jobs that had not ended: MOCK0000 MOCK0001.")
+    assert (type(error), str(error)) == (
+        KeyboardInterrupt,
+        "Cancelled 2 jobs that had not ended: MOCK0000 MOCK0001.",
+    )
     assert all(entry.cancelled.is_set() for entry in shell.mock.jobs.values())
 
 
@@ -186,7 +208,10 @@ def test_the_tab_key(shell: Shell, use_jedi: bool) -> None:
     shell.shell.user_ns.update({"alpha": 1, "alps": [1]})
     for code, expected in (
         ("%mgpu_srun --gpus-p", ["%mgpu_srun --gpus-per-node"]),
-        ("%%mgpu_srun --on-disconnect ", ["%%mgpu_srun --on-disconnect keep", "%%mgpu_srun --on-disconnect fence"]),
+        (
+            "%%mgpu_srun --on-disconnect ",
+            ["%%mgpu_srun --on-disconnect keep", "%%mgpu_srun --on-disconnect fence"],
+        ),
         ("%%mgpu_srun --on-disconnect=f", ["%%mgpu_srun --on-disconnect=fence"]),
         ("%mgpu_srun --nodelist no", ["%mgpu_srun --nodelist node-1"]),
         ("%mgpu_srun -w no", ["%mgpu_srun -w node-1"]),
@@ -210,6 +235,13 @@ def test_what_the_tab_key_says_about_jobs(shell: Shell) -> None:
     assert [(one.text, one.type) for one in found] == [("MOCK0000", "running train")]
 
 
+@pytest.fixture
+def fresh_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a second passes between two keys."""
+    monkeypatch.setattr(completing, "FRESH_S", 3600.0)
+
+
+@pytest.mark.usefixtures("fresh_for_long")
 def test_the_tab_key_without_a_server(shell: Shell) -> None:
     shell.mock.failures = [lost("Nobody answers.")]
     assert completions(shell, "%mgpu_cancel MO") == []
@@ -260,6 +292,32 @@ def test_a_live_value_ends_with_its_job(shell: Shell, monkeypatch: pytest.Monkey
     assert shown[-1].startswith("Cancelled")
 
 
+def test_a_job_that_failed_shows_its_last_lines_where_it_is_a_value(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(
+        "mgpu_jupyter.notebook.screen.display",
+        lambda data, **_options: shown.append(data.get("text/html", "")),
+    )
+    shell.plays(lambda spec: Play(output=(Say(b"early\nValueError: no <loss>\n"),), exit_code=3))
+    job = shell.run("%mgpu_srun --background -- x").result
+    LiveJobs(is_rich=True).show(job)
+    assert "ValueError: no &lt;loss&gt;" in shown[-1]
+
+
+def test_the_notebook_remembers_the_array_of_a_bar(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[object] = []
+    monkeypatch.setattr(
+        "mgpu_jupyter.notebook.front.show_bundle", lambda _, **options: kept.append(options["metadata"])
+    )
+    front.use(NotebookFront(lambda *_: None, is_rich=True))
+    array = shell.run("%mgpu_srun --array 1-2 -- x").result
+    gather(array)
+    gather(list(array.jobs))
+    assert kept == [{"mgpu": {"job_id": array.id, "array": True}}, {}]
+
+
 def test_a_bar_in_a_notebook(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     from mgpu_jupyter.client.gather import Tally
 
@@ -269,12 +327,22 @@ def test_a_bar_in_a_notebook(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
         def update(self, data: dict[str, str], **_options: object) -> None:
             shown.append(data)
 
-    monkeypatch.setattr("mgpu_jupyter.notebook.front.show_bundle", lambda data, **_options: shown.append(data) or Handle())
+    monkeypatch.setattr(
+        "mgpu_jupyter.notebook.front.show_bundle", lambda data, **_options: shown.append(data) or Handle()
+    )
     bar = RichBar()
     bar.say("<b>bad</b> (X): Failed")
     bar.update(Tally(total=4, running=1, completed=2, failed=1))
     bar.say("more")
     bar.close()
-    assert shown[-1]["text/plain"] == "3 of 4 over · 1 running · 1 did not complete\n<b>bad</b> (X): Failed\nmore"
+    assert (
+        shown[-1]["text/plain"]
+        == "3 of 4 over · 1 running · 1 did not complete\n<b>bad</b> (X): Failed\nmore"
+    )
     page = shown[-1]["text/html"]
-    assert ('aria-valuenow="3"' in page, "<b>" in page, "width: 120.0px" in page, "width: 60.0px" in page) == (True, False, True, True)
+    assert (
+        'aria-valuenow="3"' in page,
+        "<b>" in page,
+        "width: 120.0px" in page,
+        "width: 60.0px" in page,
+    ) == (True, False, True, True)

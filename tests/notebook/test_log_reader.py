@@ -1,4 +1,6 @@
-"""The log in the panel: of a huge one the last part and all of that, found by a few requests; then what comes."""
+"""The log in the panel: of a huge one the last part and all of that, found by a few requests; then what
+comes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from itertools import groupby
 
 import pytest
 
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api.frames import OutputFrame
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.mock import MockTransport, Play, Say
 from mgpu_jupyter.client.transport import Request
@@ -22,26 +24,36 @@ def written(size: int, rank: int = 0) -> bytes:
 
 
 def read(play: Play, **spec: object) -> tuple[dict[int, bytes], bool, list[str], MockTransport]:
-    """Return what a reader hands on by rank, whether it began at the beginning, how it ended, and the server."""
+    """Return what a reader hands on by rank, whether it began at the beginning, how it ended, and the
+    server.
+    """
     transport = MockTransport(lambda _: play)
     client = Client(transport=transport)
     job = client.submit(["train"], **spec)  # type: ignore[arg-type]
-    frames: list[models.OutputFrame] = []
+    frames: list[OutputFrame] = []
     starts: list[bool] = []
     ends: list[str] = []
     over = threading.Event()
     del transport.requests[:]
-    LogReader(client, job.refresh(), starts.append, frames.append, lambda told: (ends.append(told), over.set())[1])
+    LogReader(
+        client, job.refresh(), starts.append, frames.append, lambda told: (ends.append(told), over.set())[1]
+    )
     assert over.wait(60)
     frames.sort(key=lambda frame: (frame.rank, frame.offset))
-    by_rank = {rank: b"".join(frame.data for frame in own) for rank, own in groupby(frames, lambda frame: frame.rank)}
+    by_rank = {
+        rank: b"".join(frame.data for frame in own) for rank, own in groupby(frames, lambda frame: frame.rank)
+    }
     (whole,) = starts
     return by_rank, whole, ends, transport
 
 
 def asked_sizes(transport: MockTransport) -> list[Request]:
     """Return the requests for parts of the output, other than the stream."""
-    return [request for request in transport.requests if request.path.endswith("/output") and "follow" not in request.query]
+    return [
+        request
+        for request in transport.requests
+        if request.path.endswith("/output") and "follow" not in request.query
+    ]
 
 
 def say(size: int, rank: int = 0) -> tuple[Say, ...]:
@@ -73,7 +85,9 @@ def test_each_rank_has_its_own_end() -> None:
     play = Play(output=tuple(one for rank, size in sizes.items() for one in say(size, rank)))
     read_, whole, _, _ = read(play, nodes=3)
     assert not whole
-    assert {rank: written(sizes[rank], rank).endswith(data) for rank, data in read_.items()} == dict.fromkeys(sizes, True)
+    assert {rank: written(sizes[rank], rank).endswith(data) for rank, data in read_.items()} == dict.fromkeys(
+        sizes, True
+    )
     assert len(read_[0]) == 10
     assert all(TAIL_BYTES <= len(read_[rank]) <= 2 * TAIL_BYTES for rank in (1, 2))
 

@@ -51,15 +51,43 @@ def test_a_cell_is_the_script(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp
             cwd=str(tmp_path),
             kernel_python=sys.executable,
             kernel_python_version=VERSION,
+            env={"MGPU_DISPLAY_KEY": "1-key"},
         )
+    ]
+
+
+def test_a_cell_is_named_after_its_notebook_where_there_is_one(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.run("%%mgpu_srun\nimport net\nnet.train(3)")
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/try.ipynb")
+    for cell in ("net.train(3)", "# train the small model\nnet.train(3)"):
+        assert shell.shell.run_cell(f"%%mgpu_srun\nimport net\n{cell}", store_history=True).success
+        assert shell.shell.run_cell(f"%%mgpu_srun\n{cell}", store_history=True).success
+    assert shell.shell.run_cell("%%mgpu_srun --name mine\n# a title\nx", store_history=True).success
+    shell.shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
+    monkeypatch.delenv("JPY_SESSION_NAME")
+    assert shell.shell.run_cell("%%mgpu_srun\ntrain()", store_history=True).success
+    assert [spec.name for spec in shell.mock.specs] == [
+        "net.train(...)",
+        "try.ipynb [1]",
+        "try.ipynb [2]",
+        "try.ipynb [3]",
+        "train the small model",
+        "mine",
+        "code.ipynb [6]",
     ]
 
 
 def test_flags_about_place_and_time(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     shell.run("ids = '0-1'; free = 20")
-    assert shell.run("%mgpu_srun --gpu-ids $ids --gpu-mem {free}G -w a,b --constraint a100&(rack=r1|!old) --hold -- x").success
-    assert shell.run("%%mgpu_srun --node-gpu-ids n1:0,1;n2:2 --policy spread --dependency afterok:ABCD1234\nprint(1)").success
+    assert shell.run(
+        "%mgpu_srun --gpu-ids $ids --gpu-mem {free}G -w a,b --constraint a100&(rack=r1|!old) --hold -- x"
+    ).success
+    assert shell.run(
+        "%%mgpu_srun --node-gpu-ids n1:0,1;n2:2 --policy spread --dependency afterok:ABCD1234\nprint(1)"
+    ).success
     assert shell.mock.specs == [
         JobSpec(
             command=("x",),
@@ -72,12 +100,14 @@ def test_flags_about_place_and_time(shell: Shell, monkeypatch: pytest.MonkeyPatc
         ),
         JobSpec(
             script="print(1)\n",
+            name="print(...)",
             cwd=str(tmp_path),
             kernel_python=sys.executable,
             kernel_python_version=VERSION,
             node_gpu_ids={"n1": (0, 1), "n2": (2,)},
             policy="spread",
             dependency="afterok:ABCD1234",
+            env={"MGPU_DISPLAY_KEY": "1-key"},
         ),
     ]
 
@@ -98,16 +128,22 @@ def test_lines_of_several_ranks_are_labelled(shell: Shell, capsys: Captured) -> 
 
 
 def test_a_failing_job_fails_the_cell_in_few_lines(shell: Shell, capsys: Captured) -> None:
-    shell.plays(lambda spec: Play(output=(Say(b"Traceback\n", "stderr"), Say(b"ValueError: no\n", "stderr")), exit_code=3))
+    shell.plays(
+        lambda spec: Play(
+            output=(Say(b"Traceback\n", "stderr"), Say(b"ValueError: no\n", "stderr")), exit_code=3
+        )
+    )
     error = shell.run("%mgpu_srun --gpus 2 -- bash -c 'exit 3'").error_in_exec
 
     assert isinstance(error, JobFailed)
-    assert (error.exit_code, error.job_id, error.last_lines) == (3, "MOCK0000", ("Traceback", "ValueError: no"))
+    assert (error.exit_code, error.job_id, error.last_lines) == (
+        3,
+        "MOCK0000",
+        ("Traceback", "ValueError: no"),
+    )
     assert str(error) == "Failed after 1.0 s: on node-1, exit code 3 · MOCK0000"
     assert capsys.readouterr().out.splitlines() == [
-        "JobFailed: Failed after 1.0 s: on node-1, exit code 3 · MOCK0000",
-        "    Traceback",
-        "    ValueError: no",
+        "JobFailed: exit code 3 on node-1",
     ]
 
 
@@ -159,7 +195,10 @@ def test_background_returns_the_job(shell: Shell) -> None:
     assert isinstance(result, Job)
     assert shell.shell.user_ns["job"] is result
     assert shell.run("job.wait(60).output()").result == "hi\n"
-    assert shell.run("%mgpu_srun --background --json -- x").result == {"job_id": "MOCK0001", "state": "completed"}
+    assert shell.run("%mgpu_srun --background --json -- x").result == {
+        "job_id": "MOCK0001",
+        "state": "completed",
+    }
     assert shell.run("%mgpu_srun --as second -- x").success
     assert shell.shell.user_ns["second"].id == "MOCK0002"
 
@@ -183,20 +222,25 @@ def test_nodes_say_that_they_are_simulated(shell: Shell) -> None:
     assert repr(table).splitlines()[:3] == [
         "4 of 4 GPUs free (simulated)",
         "Node    State   GPU                           Memory  Busy  Held by",
-        "node-1  online  0: Simulated GPU (simulated)  80 GB         free",
+        "node-1  online  0: Simulated GPU (simulated)  80 GiB        free",
     ]
     assert "(simulated)" in table._repr_html_()
 
 
 def test_nodes_name_who_uses_a_gpu_from_outside() -> None:
-    busy = replace(a_node("n", 1).gpus[0], state="outside", reason="In use outside mgpu by pid 8 of <b>.", simulated=False)
+    busy = replace(
+        a_node("n", 1).gpus[0],
+        state="outside",
+        reason="In use outside mgpu by pid 8 of <b>.",
+        simulated=False,
+    )
     table = nodes_table([replace(a_node("n", 1), gpus=(busy,), gpu_note="One is missing.")])
 
     assert repr(table).splitlines() == [
         "0 of 1 GPU free",
         "Node  State   GPU               Memory  Busy  Held by",
         "n     online  One is missing.",
-        "n     online  0: Simulated GPU  80 GB         outside: In use outside mgpu by pid 8 of <b>.",
+        "n     online  0: Simulated GPU  80 GiB        outside: In use outside mgpu by pid 8 of <b>.",
     ]
     assert "pid 8 of &lt;b&gt;." in table._repr_html_()
 
@@ -208,7 +252,10 @@ def test_cancel_takes_expressions(shell: Shell, capsys: Captured) -> None:
     capsys.readouterr()
     assert shell.run("%mgpu_cancel {a.id}").success
     assert capsys.readouterr().err == "Job MOCK0000 cancelled successfully.\n"
-    assert str(shell.run("%mgpu_cancel {b.id}").error_in_exec) == "Cancel failed: Job MOCK0001 has ended already (completed)."
+    assert (
+        str(shell.run("%mgpu_cancel {b.id}").error_in_exec)
+        == "Cancel failed: Job MOCK0001 has ended already (completed)."
+    )
     assert shell.run("%mgpu_cancel --all").success
 
 

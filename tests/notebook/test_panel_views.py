@@ -1,28 +1,29 @@
-"""What the panel shows, without widgets: order and words of rows, tiles, plots, the form's line, a job's log. Hostile text stays text."""
+"""What the panel shows, without widgets: order and words of rows, tiles, plots, the form's line, a job's log.
+Hostile text stays text.
+"""
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 
-import msgspec
 import pytest
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_agent.protocol.ids import JobId, NodeId
+from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.parser import Help
+from mgpu_jupyter.client.queue_columns import COLUMNS
+from mgpu_jupyter.client.queue_rows import Row
+from mgpu_jupyter.client.words import moment, span
 from mgpu_jupyter.model import explanations as api
 from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.notebook.panel import Wanted, gpu_views, job_views, read_line, rows, submit_views
 from mgpu_jupyter.notebook.panel.explained import explained_html, first_line
 from mgpu_jupyter.notebook.panel.form import Form, More
 from mgpu_jupyter.notebook.panel.job_views import Log, log_html
-from mgpu_jupyter.notebook.panel.marks import Tile, esc, middle, plot, tile, wall
 from mgpu_jupyter.notebook.panel.panel import stale_html
 from mgpu_jupyter.notebook.panel.seen import Seen
 from mgpu_jupyter.notebook.panel.submit_tab import cell_button
-from mgpu_jupyter.notebook.panel.track import Track
 from tests.notebook.panel_world import HOSTILE, NOW, FakeView, gpu, job, node
 
 
@@ -44,7 +45,9 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def seen(*, nodes: list[models.Node] | None = None, jobs: list[models.Job] | None = None, **fields: object) -> Seen:
+def seen(
+    *, nodes: list[models.Node] | None = None, jobs: list[models.Job] | None = None, **fields: object
+) -> Seen:
     return Seen(FakeView(nodes or [], jobs or [], **fields), NOW)  # type: ignore[arg-type]
 
 
@@ -53,9 +56,6 @@ def check_harmless(text: str) -> Tags:
     assert "img" not in found.tags
     assert not [name for name in found.attributes if name.startswith("on")]
     return found
-
-
-# --- the queue -----------------------------------------------------------------------------------------
 
 
 def test_rows_are_under_way_then_in_place_then_aside() -> None:
@@ -69,44 +69,94 @@ def test_rows_are_under_way_then_in_place_then_aside() -> None:
             job("OVER0001", JobState.COMPLETED),
         ]
     )
-    assert [row.key for row in rows.rows_of(told, mine=False, text="")] == ["EARLY001", "LATER001", "FIRST001", "SECOND01", "HELD0001"]
-    assert [row.key for row in rows.rows_of(told, mine=True, text="")] == ["EARLY001", "LATER001", "SECOND01", "HELD0001"]
+    assert [row.key for row in rows.rows_of(told, mine=False, text="")] == [
+        "EARLY001",
+        "LATER001",
+        "FIRST001",
+        "SECOND01",
+        "HELD0001",
+    ]
+    assert [row.key for row in rows.rows_of(told, mine=True, text="")] == [
+        "EARLY001",
+        "LATER001",
+        "SECOND01",
+        "HELD0001",
+    ]
     assert [row.key for row in rows.rows_of(told, mine=False, text="User1 queued")] == ["FIRST001"]
     assert rows.rows_of(told, mine=False, text="user9") == []
     assert rows.nothing("user9") == "No job matches “user9”."
 
 
+def cell(told: Seen, row: Row, name: str) -> str:
+    (column,) = (column for column in COLUMNS if column.name == name)
+    return column.words(row, told)
+
+
 def test_waiting_jobs_of_an_array_are_one_row() -> None:
     told = seen(
-        jobs=[job(f"ARRAY{number:03}", array_id="ARRAY000", array_index=number, place=5 - number, gpus=1) for number in range(1, 4)]
+        jobs=[
+            job(f"ARRAY{number:03}", array_id="ARRAY000", array_index=number, place=5 - number, gpus=1)
+            for number in range(1, 4)
+        ]
     )
     (row,) = rows.rows_of(told, mine=False, text="")
-    assert (row.key, row.count, row.place, rows.size(row)) == ("ARRAY000", 3, 1, "3×1")
+    assert (row.key, row.count, row.place, cell(told, row, "size")) == ("ARRAY000", 3, 1, "3×1")
 
 
 def test_the_words_of_a_row() -> None:
     busy = [gpu(0, job_id="RUN00001", user="me", state="held", utilisation_percent=80.0)]
     busy.append(gpu(1, job_id="RUN00001", user="me", state="held", utilisation_percent=98.0))
     runs = job("RUN00001", JobState.RUNNING, nodes=("gpu-01",), started_at=NOW - 42 * 60, gpus=2)
-    waits = job("WAIT0001", place=1, reason="Waits for 4 free H100 on each of 2 nodes.", expected_start_at=NOW + 60, nodes_wanted=2, gpus=8)
-    told = seen(nodes=[node("gpu-01", busy)], jobs=[runs, waits, job("HELD0001", reason_code="held"), job("PLAIN001", place=2)])
+    waits = job(
+        "WAIT0001",
+        place=1,
+        reason="Waits for 4 free H100 on each of 2 nodes.",
+        expected_start_at=NOW + 60,
+        nodes_wanted=2,
+        gpus=8,
+    )
+    told = seen(
+        nodes=[node("gpu-01", busy)],
+        jobs=[runs, waits, job("HELD0001", reason_code="held"), job("PLAIN001", place=2)],
+    )
     first, second, third, held = rows.rows_of(told, mine=False, text="")
-    assert [rows.when(told, row) for row in (first, second, third, held)] == ["42 m", f"≈ {rows.clock(NOW + 60, NOW)}", "–", "held"]
-    assert [rows.why(told, row) for row in (first, second, third, held)] == [
+    assert [cell(told, row, "when") for row in (first, second, third, held)] == [
+        "42 m",
+        f"≈ {moment(NOW + 60, NOW)}",
+        "–",
+        "held",
+    ]
+    assert [cell(told, row, "why") for row in (first, second, third, held)] == [
         "gpu-01; 89 % busy",
         "waits for 4 free H100 on each of 2 nodes",
         "it is the next to be looked at",
         "held; starts only when released",
     ]
-    assert (rows.size(first), rows.size(second)) == ("1×2", "2×4")
-    assert [rows.span(seconds) for seconds in (5, 65, 3 * 3600 + 240, 76 * 3600)] == ["5 s", "1 m", "3 h 04 m", "3 d 4 h"]
+    assert (cell(told, first, "size"), cell(told, second, "size")) == ("1×2", "2×4")
+    assert [span(seconds) for seconds in (5, 65, 3 * 3600 + 240, 76 * 3600)] == [
+        "5 s",
+        "1 m",
+        "3 h 04 m",
+        "3 d 4 h",
+    ]
 
 
 def test_hostile_names_stay_text_everywhere() -> None:
     held = gpu(0, job_id="HOSTILE1", user=HOSTILE, state="held", name=HOSTILE, reason=HOSTILE)
     bad = models.NodeOrders(state=NodeState.DRAINING, reason=HOSTILE, by=HOSTILE, at=NOW)
-    nodes = [node("n1", [held, gpu(1, state="outside", reason=HOSTILE)], state=NodeState.DRAINING, orders=bad, rack=HOSTILE)]
-    jobs = [job("HOSTILE1", JobState.RUNNING, name=HOSTILE, user=HOSTILE, nodes=("n1",)), job("HOSTILE2", reason=HOSTILE, name=HOSTILE)]
+    nodes = [
+        node(
+            "n1",
+            [held, gpu(1, state="outside", reason=HOSTILE)],
+            state=NodeState.DRAINING,
+            orders=bad,
+            rack=HOSTILE,
+        )
+    ]
+    jobs = [
+        job("HOSTILE1", JobState.RUNNING, name=HOSTILE, user=HOSTILE, nodes=("n1",)),
+        job("HOSTILE2", reason=HOSTILE, name=HOSTILE),
+    ]
     told = seen(nodes=nodes, jobs=jobs)
     for row in rows.rows_of(told, mine=False, text=""):
         found = check_harmless(rows.row_html(told, row, chosen=True))
@@ -118,12 +168,20 @@ def test_hostile_names_stay_text_everywhere() -> None:
         job_views.head_html(told, jobs[0]),
         job_views.head_html(told, jobs[1]),
         job_views.efficiency_html(4, 1.3, HOSTILE, HOSTILE),
-        submit_views.magic_html(Form(name=HOSTILE, command=HOSTILE, code=HOSTILE, more=More(flags=HOSTILE, env=HOSTILE))),
+        submit_views.magic_html(
+            Form(
+                name=HOSTILE, command=HOSTILE, code=HOSTILE, more=More(flags=HOSTILE, values={"env": HOSTILE})
+            )
+        ),
         submit_views.answer_html(None, HOSTILE, NOW, checking=False),
-        submit_views.answer_html(api.Explanation(verdict="never", code="x", text=HOSTILE), "", NOW, checking=True),
+        submit_views.answer_html(
+            api.Explanation(verdict="never", code="x", text=HOSTILE), "", NOW, checking=True
+        ),
         cell_button(HOSTILE),
         explained_html(_answer(HOSTILE), NOW, HOSTILE),
-        job_views.plots_html([job_views.GpuLine(HOSTILE, 0, [NOW], [5.0], 5.0)], NOW, NOW + 5, 2.0, mine=True),
+        job_views.plots_html(
+            [job_views.GpuLine(HOSTILE, 0, [NOW], [5.0], 5.0)], NOW, NOW + 5, 2.0, mine=True
+        ),
     ):
         check_harmless(text)
     log = Log()
@@ -151,139 +209,25 @@ def _answer(text: str) -> api.Explanation:
 
 
 def test_the_first_line_of_an_answer() -> None:
-    at = rows.clock(NOW + 2280, NOW)
+    at = moment(NOW + 2280, NOW)
     assert first_line(_answer("Because."), NOW) == f"Starts at about {at}, in 38 m 00 s."
     assert first_line(api.Explanation(verdict="never", code="", text="No."), NOW) == "Can never start here."
     now = api.Explanation(verdict="now", code="", text="", where=(api.Where(node=NodeId("n1"), gpus=(6, 7)),))
     assert first_line(now, NOW) == "Starts now on n1 (GPUs 6, 7)."
     assert first_line(api.Explanation(verdict="not_now", code="", text="x"), NOW) == "Start not known."
-    assert "No small change starts it sooner." in explained_html(api.Explanation(verdict="not_now", code="", text="x"), NOW, "j")
-
-
-# --- tiles and plots ---------------------------------------------------------------------------------------
-
-
-def test_an_answer_says_where_and_what_happens_until_then() -> None:
-    plan = (
-        api.Planned(job_id=JobId("WAIT0001"), nodes=(NodeId("gpu-03"), NodeId("gpu-04")), start_at=NOW + 60, end_at=NOW + 90),
-        api.Planned(job_id=JobId("RUNS0001"), nodes=(NodeId("gpu-03"),), end_at=NOW + 60),
-        api.Planned(job_id=JobId("NEXT0001"), nodes=(NodeId("gpu-04"),), start_at=NOW + 30),
+    assert "No small change starts it sooner." in explained_html(
+        api.Explanation(verdict="not_now", code="", text="x"), NOW, "j"
     )
-    ahead = (api.Ahead(job_id=JobId("NEXT0001"), user="user1", gpus=32, priority=1.5),)
-    told = api.Explanation(
-        verdict="not_now",
-        code="",
-        text="",
-        job_id=JobId("WAIT0001"),
-        expected=api.Forecast(at=NOW + 60),
-        plan=plan,
-        ahead=ahead,
-        ahead_count=1,
-    )
-    at, soon = rows.clock(NOW + 60, NOW), rows.clock(NOW + 30, NOW)
-    assert first_line(told, NOW) == f"Starts at about {at}, in 1 m 00 s, on gpu-03 and gpu-04."
-    text = Tags(explained_html(told, NOW, "x", title_of=lambda one: f"name of {one}")).text
-    assert f"What happens until thenname of RUNS0001gpu-03until {at}name of NEXT0001gpu-04from ≈ {soon} without an end" in text
-    assert "Ahead in the queue 1 job, with their priorityname of NEXT0001user132 GPUs1.50" in text
 
 
-def test_each_state_has_its_own_tile() -> None:
-    told = seen()
-    online, draining = node("a"), node("b", state=NodeState.DRAINING)
-    cases = {
-        "free": (online, gpu(0)),
-        "mine": (online, gpu(0, job_id="J", user="me", state="held")),
-        "others": (online, gpu(0, job_id="J", user="user1", state="held")),
-        "outside": (online, gpu(0, state="outside")),
-        "unhealthy": (online, gpu(0, state="unhealthy")),
-        "closed": (draining, gpu(0)),
-    }
-    assert {name: told.tile(*case).state for name, case in cases.items()} == {name: name for name in cases}
-    assert told.tile(draining, gpu(0, job_id="J", user="me", state="held")).state == "mine"
-    assert told.tile(online, gpu(0, state="settling")).state == "closed"
-    assert len({re.sub(r'class="mgpu-t \w+"', "", tile(told.tile(*case))) for case in cases.values()}) >= 3
-
-
-def test_levels_are_whole_pixels_and_idle_still_shows_its_owner() -> None:
-    assert 'class="l"' not in tile(Tile("mine", 0.0))
-    assert '<rect class="l" x="1" y="8" width="12" height="7"/>' in tile(Tile("mine", 50.0))
-    assert 'height="14"' in tile(Tile("others", 250.0))
-    assert '<rect class="u" x="0" y="17" width="7" height="2"/>' in tile(Tile("free", memory=0.5))
-    assert 'class="mgpu-t free sim"' in tile(Tile("free", simulated=True))
-    assert 'class="mgpu-t free pick"' in tile(Tile("free", picked=True))
-    assert 'height="40"' in wall([Tile("free")] * 9, "nine")
-
-
-def test_a_plot_has_one_point_a_pixel_and_gaps_stay_gaps() -> None:
-    times = [NOW + number for number in range(600)]
-    drawn = plot(times, [50.0] * 600, span=(NOW, NOW + 600), label="x", mine=True)
-    assert drawn.count("L") < 2 * 110
-    assert drawn.count('class="n"') == 1
-    gap = plot([NOW, NOW + 2, NOW + 300, NOW + 302], [1.0, 2.0, 3.0, 4.0], span=(NOW, NOW + 600), label="x", mine=True)
-    assert gap.count('class="n"') == 2
-    assert plot([], [], span=(NOW, NOW + 1), label="none", mine=False).count('class="n"') == 0
-    assert plot([NOW], [None], span=(NOW, NOW + 1), label="none", mine=False).count('class="n"') == 0
-
-
-def test_a_track_is_bounded() -> None:
-    track: Track[int] = Track(600.0)
-    for second in range(2_000):
-        track.add(0, NOW + second, 1.0)
-    times, values = track.lines[0]
-    assert len(times) == len(values) < 700
-    assert times[-1] == NOW + 1_999
-    track.add(0, NOW + 1_999.5, 5.0)
-    assert track.lines[0][0][-1] == NOW + 1_999
-    whole: Track[int] = Track(None, most=100)
-    for second in range(1_000):
-        whole.add(0, NOW + second, 1.0)
-    assert len(whole.lines[0][0]) <= 100
-    assert whole.lines[0][0][0] == NOW
-
-
-def test_names_are_cut_in_the_middle_and_unseen_characters_are_shown_as_such() -> None:
-    assert middle("train-llama-7b-lora-v17", 11) == "train-l…v17"
-    assert middle("short", 11) == "short"
-    assert esc("a\x1b[0m<b>\u202e") == "a\ufffd[0m&lt;b&gt;\ufffd"
-
-
-def test_nodes_are_found_and_sorted() -> None:
-    full = [gpu(index, job_id="J", user="me", state="held") for index in range(8)]
-    told = seen(nodes=[node("b"), node("a", full), node("c", 4, state=NodeState.OFFLINE)])
-    assert gpu_views.nodes_in_order(told, "name", "") == ["a", "b", "c"]
-    assert gpu_views.nodes_in_order(told, "free first", "") == ["b", "a", "c"]
-    assert gpu_views.nodes_in_order(told, "mine first", "h100") == ["a", "b", "c"]
-    assert gpu_views.nodes_in_order(told, "name", "offline") == ["c"]
-    assert (told.free, told.all_gpus) == (8, 20)
-    assert gpu_views.said(told.tiles(NodeId("a"))) == "8 mine"
-
-
-def test_a_node_in_words() -> None:
-    told = seen(nodes=[node("gpu-02", [gpu(0, utilisation_percent=92.0, memory_used_bytes=56_800_000_000, temperature_c=63.0)])])
-    text = Tags(gpu_views.node_html(told, NodeId("gpu-02"), {0: ([NOW - 5], [92.0])}, NOW - 600)).text
-    assert "gpu-02 \xa01 × H100 80GB, rack A, switch 1, online" in text
-    assert "92 %56.8 GB63 °Cfree" in text
-    assert "no GPUs" in gpu_views.walls_html(seen(nodes=[node("x", 0)]), [NodeId("x")])
-    states = [NodeState.OFFLINE, NodeState.UNHEALTHY, NodeState.SUSPECT, NodeState.MAINTENANCE]
-    said = [Tags(gpu_views.note(told, node("x", state=state))).text.strip() for state in states]
-    assert said == [f"offline since {rows.clock(NOW, NOW)}", "unhealthy", "not heard for 0 s", "maintenance"]
-
-
-def test_mig_instances_are_fields_of_one_tile_and_many_gpus_have_more_lines() -> None:
-    parts = [gpu(1000 + number, uuid=f"MIG-{number}", mig_parent="GPU-0") for number in range(2)]
-    parts[0] = msgspec.structs.replace(parts[0], job_id="J", user="me", state="held", utilisation_percent=50.0)
-    told = seen(nodes=[node("m", [*parts, gpu(1)]), node("w", 16)])
-    first, second = told.wall(NodeId("m"))
-    assert ([part.state for part in first.parts], second.parts) == (["mine", "free"], ())
-    drawn = gpu_views.walls_html(told, [NodeId("m")])
-    assert drawn.count('class="mgpu-t') == 3
-    assert 'aria-label="m: 2 free, 1 mine"' in drawn
-    assert [gpu_views.lines_of(told, [NodeId(name)]) for name in ("m", "w")] == [1, 2]
-    assert gpu_views.walls_html(told, [NodeId("w")], 2).count('class="mgpu-t') == 16
-    assert "height:46px" in gpu_views.walls_html(told, [NodeId("m")], 2)
-
-
-# --- one job -----------------------------------------------------------------------------------------------
+def test_offers_are_text_in_an_answer_unless_they_stand_below_it() -> None:
+    told = _answer("Fewer GPUs.")
+    offer = "<b>Fewer GPUs.</b>"
+    assert [offer in explained_html(told, NOW, "j", as_text=shown) for shown in (True, False)] == [
+        True,
+        False,
+    ]
+    assert offer in explained_html(told, NOW, "j")
 
 
 def test_a_log_is_read_as_people_see_it() -> None:
@@ -313,7 +257,15 @@ def test_a_log_is_read_as_people_see_it() -> None:
 
 def test_the_timeline_has_a_part_for_each_time() -> None:
     place = models.Placement(node=NodeId("n"), rank=0, gpus=(), gpu_indices=(), started_at=NOW - 83)
-    over = job("OVER0001", JobState.COMPLETED, placements=(place,), started_at=NOW - 88, ended_at=NOW, exit_code=0, nodes=("gpu-03",))
+    over = job(
+        "OVER0001",
+        JobState.COMPLETED,
+        placements=(place,),
+        started_at=NOW - 88,
+        ended_at=NOW,
+        exit_code=0,
+        nodes=("gpu-03",),
+    )
     text = Tags(job_views.timeline_html(over, NOW)).text
     assert text.startswith("queued 12 sstarting 5.0 sran 1 m 23 s")
     runs = job("RUNS0001", JobState.RUNNING, time_limit_s=600.0)
@@ -323,15 +275,14 @@ def test_the_timeline_has_a_part_for_each_time() -> None:
 
 
 def test_efficiency_in_words() -> None:
-    assert "asked <b>4</b>, used <b>1.3</b>" in job_views.efficiency_html(4, 1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.", "")
+    assert "asked <b>4</b>, used <b>1.3</b>" in job_views.efficiency_html(
+        4, 1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.", ""
+    )
     assert "<code>--gpus 2</code> would have done" in job_views.efficiency_html(
         4, 1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.", ""
     )
     assert "used <b>not known yet</b>" in job_views.efficiency_html(4, None, "", "")
     assert "no GPU" in job_views.efficiency_html(0, None, "", "")
-
-
-# --- the line of the magic -----------------------------------------------------------------------------------
 
 
 def test_the_line_of_the_magic() -> None:

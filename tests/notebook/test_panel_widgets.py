@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,11 +12,9 @@ from msgspec.structs import replace
 from mgpu_jupyter import Client
 from mgpu_jupyter.client.mock import MockTransport, Play
 from mgpu_jupyter.model.job import JobSpec, JobState
-from mgpu_jupyter.notebook.panel.loop import Loop
 from mgpu_jupyter.notebook.panel.panel import Panel
-from mgpu_jupyter.notebook.panel.pulse import SILENT_BUSY_S, SILENT_S, Pulse
 from mgpu_jupyter.notebook.panel.queue_tab import PAGE
-from tests.notebook.panel_world import NOW, FakeMirror, FakeView, gpu, job, node
+from tests.notebook.panel_world import NOW, FakeMirror, FakeView, gpu, job, node, settle, tab, texts
 from tests.processes import wait_until
 
 Open = Callable[..., Panel]
@@ -31,7 +28,9 @@ def mock() -> MockTransport:
 @pytest.fixture
 def mirror() -> FakeMirror:
     jobs = [job(f"QUEUE{number:03}", place=number + 1, user="user1") for number in range(25)]
-    return FakeMirror(FakeView([node("n1"), node("n2")], [job("MINE0001", JobState.RUNNING, nodes=("n1",), gpus=1), *jobs]))
+    return FakeMirror(
+        FakeView([node("n1"), node("n2")], [job("MINE0001", JobState.RUNNING, nodes=("n1",), gpus=1), *jobs])
+    )
 
 
 @pytest.fixture
@@ -50,21 +49,6 @@ def opened(mock: MockTransport, mirror: FakeMirror) -> Iterator[Open]:
     assert mirror.readers == []
 
 
-def tab(panel: Panel, number: int) -> Any:
-    return panel._tabs[number]
-
-
-def settle(panel: Panel) -> None:
-    """Wait until all that was handed over is done."""
-    done = threading.Event()
-    panel.loop.post(done.set)
-    assert done.wait(60)
-
-
-def texts(panel: Panel) -> list[str]:
-    return [slot.row.key for slot in tab(panel, 0).slots if slot.row is not None]
-
-
 def test_a_page_at_a_time_and_only_what_changed_is_sent(opened: Open, mirror: FakeMirror) -> None:
     panel = opened()
     queue = tab(panel, 0)
@@ -72,11 +56,18 @@ def test_a_page_at_a_time_and_only_what_changed_is_sent(opened: Open, mirror: Fa
     assert queue.more.description == "16 more"
     queue.more.click()
     settle(panel)
-    assert (texts(panel)[0], queue.before.description, queue.more.description) == ("QUEUE009", "10 before", "6 more")
+    assert (texts(panel)[0], queue.before.description, queue.more.description) == (
+        "QUEUE009",
+        "10 before",
+        "6 more",
+    )
     queue.before.click()
     settle(panel)
     sent = {number: slot.cells.sent for number, slot in enumerate(queue.slots)}
-    jobs = [replace(one, reason="Waits for more.") if one.id == "QUEUE003" else one for one in mirror.view.jobs.values()]
+    jobs = [
+        replace(one, reason="Waits for more.") if one.id == "QUEUE003" else one
+        for one in mirror.view.jobs.values()
+    ]
     mirror.show(FakeView(list(mirror.view.nodes.values()), jobs))
     settle(panel)
     changed = [number for number, slot in enumerate(queue.slots) if slot.cells.sent != sent[number]]
@@ -133,7 +124,9 @@ def test_orders_go_to_the_job_of_the_row(opened: Open, mock: MockTransport, mirr
     assert mock.requests[-1].path == f"jobs/{waits.id}/cancel"
 
 
-def test_rows_keep_their_place_while_an_answer_is_open(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+def test_rows_keep_their_place_while_an_answer_is_open(
+    opened: Open, mirror: FakeMirror, mock: MockTransport
+) -> None:
     client = Client(transport=mock)
     ids = [client.submit(["true"]).id for _ in range(3)]
     mirror.view = FakeView([node("n1")], [job(one, place=number + 1) for number, one in enumerate(ids)])
@@ -145,19 +138,26 @@ def test_rows_keep_their_place_while_an_answer_is_open(opened: Open, mirror: Fak
     moved = [ids[2], ids[0]]
     mirror.show(FakeView([node("n1")], [job(one, place=number + 1) for number, one in enumerate(moved)]))
     settle(panel)
-    assert texts(panel) == [ids[0], ids[2]]  # the one that is gone altogether leaves; the others stay in their order
+    assert texts(panel) == [
+        ids[0],
+        ids[2],
+    ]  # the one that is gone altogether leaves; the others stay in their order
     assert queue.changed.description.endswith("changes, show")
     queue.changed.click()
     settle(panel)
     assert texts(panel) == moved
 
 
-def test_a_press_on_a_row_that_has_just_moved_does_nothing(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+def test_a_press_on_a_row_that_has_just_moved_does_nothing(
+    opened: Open, mirror: FakeMirror, mock: MockTransport
+) -> None:
     client = Client(transport=mock)
     ids = [client.submit(["true"]).id for _ in range(2)]
     mirror.view = FakeView([node("n1")], [job(one, place=number + 1) for number, one in enumerate(ids)])
     panel = opened()
-    mirror.show(FakeView([node("n1")], [job(one, place=number + 1) for number, one in enumerate(reversed(ids))]))
+    mirror.show(
+        FakeView([node("n1")], [job(one, place=number + 1) for number, one in enumerate(reversed(ids))])
+    )
     settle(panel)
     mock.requests.clear()
     tab(panel, 0).slots[0].hold.click()
@@ -176,9 +176,17 @@ def test_an_offer_is_taken_while_it_holds(opened: Open, mirror: FakeMirror, mock
     settle(panel)
     card = queue.card
     section, button, box = card.offers[0]
-    assert (button.description, "1 GPU instead of 2" in section.value, "mgpu-hide" in box._dom_classes) == ("Start now", True, False)
+    assert (button.description, "1 GPU instead of 2" in section.value, "mgpu-hide" in box._dom_classes) == (
+        "Start now",
+        True,
+        False,
+    )
     assert "mgpu-hide" in card.offers[1][2]._dom_classes
-    assert [one.description for one in (card.up, card.down, card.see, card.no) if "mgpu-hide" not in one._dom_classes] == [
+    assert [
+        one.description
+        for one in (card.up, card.down, card.see, card.no)
+        if "mgpu-hide" not in one._dom_classes
+    ] == [
         "Raise priority",
         "Lower priority",
         "Open",
@@ -192,12 +200,17 @@ def test_an_offer_is_taken_while_it_holds(opened: Open, mirror: FakeMirror, mock
     assert len(mock.jobs) == 1
     button.click()
     settle(panel)
-    assert (mock.requests[-1].path, mock.requests[-1].body) == (f"jobs/{waits.id}/replace", b'{"patch":{"gpus":1}}')
+    assert (mock.requests[-1].path, mock.requests[-1].body) == (
+        f"jobs/{waits.id}/replace",
+        b'{"patch":{"gpus":1}}',
+    )
     assert "waits starts as MOCK0001: 1 GPU instead of 2." in panel.said.value
     assert "mgpu-hide" in card.box._dom_classes
 
 
-def test_others_jobs_and_arrays_have_offers_as_text(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+def test_others_jobs_and_arrays_have_offers_as_text(
+    opened: Open, mirror: FakeMirror, mock: MockTransport
+) -> None:
     waits = Client(transport=mock).submit(["true"], gpus=2)
     mirror.view = FakeView([node("n1")], [job(waits.id, place=1, user="user1")], admin=False)
     panel = opened()
@@ -211,15 +224,22 @@ def test_others_jobs_and_arrays_have_offers_as_text(opened: Open, mirror: FakeMi
     assert {request.method for request in mock.requests} == {"POST"}
 
 
-def test_a_row_is_dragged_and_rows_stay_while_the_pointer_is_there(opened: Open, mirror: FakeMirror, mock: MockTransport) -> None:
+def test_a_row_is_dragged_and_rows_stay_while_the_pointer_is_there(
+    opened: Open, mirror: FakeMirror, mock: MockTransport
+) -> None:
     client = Client(transport=mock)
     ids = [client.submit(["true"]).id for _ in range(3)]
-    mirror.view = FakeView([node("n1")], [job(one, place=number + 1, priority=3 - number) for number, one in enumerate(ids)])
+    mirror.view = FakeView(
+        [node("n1")], [job(one, place=number + 1, priority=3 - number) for number, one in enumerate(ids)]
+    )
     panel = opened()
     queue = tab(panel, 0)
     queue.orders.value = "1 stay"
     settle(panel)
-    turned = FakeView([node("n1")], [job(one, place=number + 1, priority=3 - number) for number, one in enumerate(reversed(ids))])
+    turned = FakeView(
+        [node("n1")],
+        [job(one, place=number + 1, priority=3 - number) for number, one in enumerate(reversed(ids))],
+    )
     mirror.show(turned)
     settle(panel)
     assert (texts(panel), queue.changed.description) == (ids, "2 changes, show")
@@ -258,7 +278,9 @@ def test_the_form_asks_after_the_last_key_and_submits(opened: Open, mock: MockTr
         form.command.value = "sleep 12345"[:end]
     form.name.value = "typed"
     wait_until(lambda: "-- sleep 12345" in form.line.value, "the line follows")
-    wait_until(lambda: [request.path for request in mock.requests] == ["jobs/dry-run"], "one question for all keys")
+    wait_until(
+        lambda: [request.path for request in mock.requests] == ["jobs/dry-run"], "one question for all keys"
+    )
     form.submit.click()
     wait_until(lambda: "Submitted typed as MOCK0000" in panel.said.value, "it is submitted")
     assert [(spec.command, spec.gpus, spec.name) for spec in mock.specs] == [(("sleep", "12345"), 1, "typed")]
@@ -290,7 +312,9 @@ def test_an_offer_fills_the_form(opened: Open) -> None:
     wait_until(lambda: form.gpus.value == 1, "it is taken")
 
 
-def test_what_is_folded_is_made_when_it_is_opened_and_sizes_are_asked_for(opened: Open, mock: MockTransport) -> None:
+def test_what_is_folded_is_made_when_it_is_opened_and_sizes_are_asked_for(
+    opened: Open, mock: MockTransport
+) -> None:
     panel = opened("submit")
     form = tab(panel, 2)
     assert form.more.fields == {}
@@ -308,7 +332,11 @@ def test_what_is_folded_is_made_when_it_is_opened_and_sizes_are_asked_for(opened
     form.more.fields["inputs"].value = ""
     form.gpus.value = 4
     wait_until(lambda: len(form._sizes) == 3, "other sizes were asked for")
-    asked = [msgspec.json.decode(request.body or b"", type=JobSpec) for request in mock.requests if request.path == "jobs/dry-run"]
+    asked = [
+        msgspec.json.decode(request.body or b"", type=JobSpec)
+        for request in mock.requests
+        if request.path == "jobs/dry-run"
+    ]
     assert [(spec.nodes, spec.gpus, spec.gpus_per_node) for spec in asked][-4:] == [
         (None, 4, None),
         (None, 8, None),
@@ -317,7 +345,9 @@ def test_what_is_folded_is_made_when_it_is_opened_and_sizes_are_asked_for(opened
     ]
 
 
-def test_a_job_is_read_while_its_tab_is_in_front(opened: Open, mock: MockTransport, mirror: FakeMirror) -> None:
+def test_a_job_is_read_while_its_tab_is_in_front(
+    opened: Open, mock: MockTransport, mirror: FakeMirror
+) -> None:
     client = Client(transport=mock)
     runs = client.submit(["true"])
     mirror.view = FakeView([node("n1")], [job(runs.id, JobState.RUNNING, nodes=("n1",), gpus=1)])
@@ -357,33 +387,3 @@ def test_a_mistake_inside_is_said_and_not_the_end(opened: Open) -> None:
     panel.loop.post(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
     wait_until(lambda: "ZeroDivisionError" in panel.said.value, "it is said")
     settle(panel)
-
-
-def test_nobody_looks_nothing_is_drawn() -> None:
-    now, busy, back = [0.0], [False], []
-    pulse = Pulse(lambda: busy[0], lambda: back.append(1), clock=lambda: now[0])
-    pulse.ask()
-    assert not pulse.is_silent
-    now[0] = SILENT_S + 1
-    assert pulse.is_silent
-    busy[0] = True
-    assert not pulse.is_silent
-    now[0] = SILENT_BUSY_S + 1
-    assert pulse.is_silent
-    pulse.widget.value += 1
-    assert (pulse.is_silent, back) == (False, [1])
-
-
-def test_timers_replace_each_other_by_name() -> None:
-    called: list[str] = []
-    loop = Loop("test", lambda error: called.append(repr(error)))
-    loop.later(30.0, "a", lambda: called.append("late"))
-    loop.later(0.0, "a", lambda: called.append("a"))
-    loop.soon(30.0, "b", lambda: called.append("b"))
-    loop.soon(0.0, "b", lambda: called.append("never"))
-    loop.start()
-    wait_until(lambda: called == ["a"], "the timer that replaced it")
-    loop.stop()
-    loop.post(lambda: called.append("after the end"))
-    assert loop.join(10)
-    assert called == ["a"]

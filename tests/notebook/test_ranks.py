@@ -57,7 +57,12 @@ def test_late_repeats_are_folded() -> None:
 
 def test_pieces_of_lines_never_mix() -> None:
     ranks, _ = lines(2)
-    out = ranks.feed(0, "stdout", "a") + ranks.feed(1, "stdout", "x\ny") + ranks.feed(0, "stdout", "b\r") + ranks.feed(0, "stdout", "\nc")
+    out = (
+        ranks.feed(0, "stdout", "a")
+        + ranks.feed(1, "stdout", "x\ny")
+        + ranks.feed(0, "stdout", "b\r")
+        + ranks.feed(0, "stdout", "\nc")
+    )
     assert seen(out + ranks.flush()) == ["  1 │ x", "  0 │ ab", "  0 │ c", "  1 │ y", ""]
 
 
@@ -71,7 +76,12 @@ def test_progress_bars_redraw_in_one_line() -> None:
     assert len(seen(out)) == 1
     out += ranks.feed(0, "stdout", "a line\n")
     clock.now += 1
-    out += ranks.feed(1, "stderr", "\r 90%") + ranks.feed(1, "stderr", "\r100%\n") + ranks.feed(0, "stderr", "\r100%\n") + ranks.flush()
+    out += (
+        ranks.feed(1, "stderr", "\r 90%")
+        + ranks.feed(1, "stderr", "\r100%\n")
+        + ranks.feed(0, "stderr", "\r100%\n")
+        + ranks.flush()
+    )
     assert [row for row in seen(out) if row] == ["  0 │ a line", "0–1 │ 100%"]
 
 
@@ -84,14 +94,20 @@ def test_a_line_that_never_ends_is_shown() -> None:
 
 def test_colours_are_those_of_ranks_and_the_jobs_own_stay() -> None:
     ranks, _ = lines(2, colour=True)
-    assert ranks.feed(1, "stdout", "\x1b[31mred\x1b[0m\n") + ranks.flush() == "\x1b[35m  1\x1b[0m │ \x1b[31mred\x1b[0m\n"
+    assert (
+        ranks.feed(1, "stdout", "\x1b[31mred\x1b[0m\n") + ranks.flush()
+        == "\x1b[35m  1\x1b[0m │ \x1b[31mred\x1b[0m\n"
+    )
 
 
 def test_a_budget_keeps_the_beginning_and_the_end() -> None:
     budget = Budget(lines=3, chars=1000)
     out = "".join(budget.take(f"line {number}\n") for number in range(100_000))
     assert out == "line 0\nline 1\nline 2\n"
-    assert budget.note("ABCD1234") == "99,997 more lines (1.1 MB) are left out here: %mgpu_logs ABCD1234 shows the whole output."
+    assert (
+        budget.note("ABCD1234")
+        == "99,997 more lines (1 MiB) are left out here: %mgpu_logs ABCD1234 shows the whole output."
+    )
     assert budget.tail().splitlines()[-1] == "line 99999"
     budget.renew()
     assert (budget.take("again\n"), budget.note("ABCD1234")) == ("again\n", "")
@@ -100,11 +116,13 @@ def test_a_budget_keeps_the_beginning_and_the_end() -> None:
 def test_a_budget_cuts_long_lines() -> None:
     budget = Budget(lines=10, chars=100)
     assert budget.take("x" * 250) == "x" * 100 + "\n"
-    assert budget.note("ABCD1234").startswith("1 more line (0.0 MB) is left out here: ")
+    assert budget.note("ABCD1234").startswith("1 more line (150 B) is left out here: ")
     assert Budget(limited=False).take("y" * 10_000_000).count("y") == 10_000_000
 
 
 def test_displays_have_a_limit() -> None:
     budget = Budget()
     assert [budget.take_display() for _ in range(502)].count(True) == 500
-    assert budget.note("ABCD1234") == "2 more displays are left out: %mgpu_logs ABCD1234 shows the whole output."
+    assert (
+        budget.note("ABCD1234") == "2 more displays are left out: %mgpu_logs ABCD1234 shows the whole output."
+    )

@@ -1,4 +1,6 @@
-"""The stand-in inside the test's own process: the real `pynvml`, made to load it in place of NVIDIA's library."""
+"""The stand-in inside the test's own process: the real `pynvml`, made to load it in place of NVIDIA's
+library.
+"""
 
 from __future__ import annotations
 

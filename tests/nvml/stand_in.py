@@ -1,4 +1,6 @@
-"""Compiles the stand-in for NVIDIA's library and writes the state that it answers from. Used by tests only."""
+"""Compiles the stand-in for NVIDIA's library and writes the state that it answers from. Used by tests
+only.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,20 @@ class StandIn:
         lines += ["hang 1"] if self.is_hanging else []
         lines += [f"deny {function} {code}" for function, code in self.denied.items()]
         for slot, card in enumerate(self.cards):
-            values = (card.total, card.used, card.utilisation, card.temperature, card.milliwatts, card.fault, int(card.is_mig), card.parent)
-            lines.append(f"gpu {slot} {card.uuid} {card.name.replace(' ', '_')} {card.bus} {' '.join(map(str, values))}")
+            values = (
+                card.total,
+                card.used,
+                card.utilisation,
+                card.temperature,
+                card.milliwatts,
+                card.fault,
+                int(card.is_mig),
+                card.parent,
+            )
+            lines.append(
+                f"gpu {slot} {card.uuid} {card.name.replace(' ', '_')} {card.bus} "
+                f"{' '.join(map(str, values))}"
+            )
             lines += [f"process {slot} {pid} {used} c" for pid, used in card.compute.items()]
             lines += [f"process {slot} {pid} {used} g" for pid, used in card.graphics.items()]
             lines += [f"link {slot} {bus}" for bus in card.links]
@@ -78,7 +92,9 @@ class StandIn:
 
 def cards(count: int) -> tuple[Card, ...]:
     """Return that many whole GPUs on PCI addresses of their own."""
-    return tuple(Card(uuid=f"GPU-{number:08d}", bus=f"00000000:{number + 1:02x}:00.0") for number in range(count))
+    return tuple(
+        Card(uuid=f"GPU-{number:08d}", bus=f"00000000:{number + 1:02x}:00.0") for number in range(count)
+    )
 
 
 def compile_library(directory: Path, flags: tuple[str, ...] = ()) -> Path:
@@ -88,6 +104,17 @@ def compile_library(directory: Path, flags: tuple[str, ...] = ()) -> Path:
         pytest.skip("the stand-in for NVIDIA's library needs a C compiler (gcc)")
     directory.mkdir(parents=True, exist_ok=True)
     library = directory / "libnvidia-ml.so.1"
-    words = [compiler, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run([*words, *flags, "-o", str(library), str(SOURCE)], check=True, env={**os.environ, "LC_ALL": "C"})
+    words = [
+        compiler,
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libnvidia-ml.so.1",
+    ]
+    subprocess.run(
+        [*words, *flags, "-o", str(library), str(SOURCE)], check=True, env={**os.environ, "LC_ALL": "C"}
+    )
     return library

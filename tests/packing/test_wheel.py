@@ -27,7 +27,9 @@ def digests(paths: list[Path]) -> dict[str, str]:
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
 def test_two_clones_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
     first = build(tmp_path / "first", commit, clone(tmp_path / "a"))
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.setenv("LC_ALL", "C")

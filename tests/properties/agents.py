@@ -1,4 +1,6 @@
-"""Agents as the protocol demands them, in memory: what the histories of `test_world` and `test_partitions` happen to."""
+"""Agents as the protocol demands them, in memory: what the histories of `test_world` and `test_partitions`
+happen to.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class FakeAgent:
-    """An agent and its keeper, as the protocol demands them: idempotent launches, tombstones, incarnations, preparations, leases."""
+    """An agent and its keeper, as the protocol demands them: idempotent launches, tombstones, incarnations,
+    preparations, leases.
+    """
 
     def __init__(self, node_id: str) -> None:
         self.id = NodeId(node_id)
@@ -51,17 +55,31 @@ class FakeAgent:
             return TaskReported(at=at, status=self.live.get(slot) or self.over[slot])
         is_late = spec.lease_s and at >= self.alive_at + spec.lease_s
         if spec.incarnation != self.incarnation or spec.key in self.stones or is_late:
-            return LaunchWasRefused(at=at, node_id=self.id, key=spec.key, code="stale", message="Stale.", fault="stale")
+            return LaunchWasRefused(
+                at=at, node_id=self.id, key=spec.key, code="stale", message="Stale.", fault="stale"
+            )
         self.prepared.pop(spec.key, None)
         self.leases[spec.key] = spec.lease_s
         self.live[slot] = TaskStatus(
-            key=spec.key, rank=task.rank, node_id=self.id, host="h", address="a", pid=1, started_at=at, gpus=spec.gpus
+            key=spec.key,
+            rank=task.rank,
+            node_id=self.id,
+            host="h",
+            address="a",
+            pid=1,
+            started_at=at,
+            gpus=spec.gpus,
         )
         return TaskReported(at=at, status=self.live[slot])
 
     def prepare(self, spec: LaunchSpec, at: float) -> Event:
         slot = (spec.key, spec.tasks[0].rank)
-        if slot in self.live or slot in self.over or spec.incarnation != self.incarnation or spec.key in self.stones:
+        if (
+            slot in self.live
+            or slot in self.over
+            or spec.incarnation != self.incarnation
+            or spec.key in self.stones
+        ):
             return self.launch(spec, at)
         self.prepared[spec.key] = spec
         return LaunchWasPrepared(at=at, node_id=self.id, key=spec.key)
@@ -73,11 +91,19 @@ class FakeAgent:
         if known:
             return [TaskReported(at=at, status=status) for status in known]
         self.stones.add(key)
-        return [LaunchWasRefused(at=at, node_id=self.id, key=key, code="not-prepared", message="Let go.", fault="stale")]
+        return [
+            LaunchWasRefused(
+                at=at, node_id=self.id, key=key, code="not-prepared", message="Let go.", fault="stale"
+            )
+        ]
 
     def expire(self, at: float) -> list[Event]:
         """End what has outlived its lease, at the last moment at which the keeper may."""
-        late = [slot for slot in self.live if self.leases[slot[0]] and at >= self.alive_at + self.leases[slot[0]] + GRACE_S]
+        late = [
+            slot
+            for slot in self.live
+            if self.leases[slot[0]] and at >= self.alive_at + self.leases[slot[0]] + GRACE_S
+        ]
         return [self.end(slot, at, signal=9, lost=True) for slot in late]
 
     def refuse(self, spec: LaunchSpec, at: float) -> Event:
@@ -93,17 +119,32 @@ class FakeAgent:
         if slots:
             return [self.end(slot, at, signal=15) for slot in slots]
         if any(slot[0] == key for slot in self.over):
-            return [TaskReported(at=at, status=status) for slot, status in self.over.items() if slot[0] == key]
+            return [
+                TaskReported(at=at, status=status) for slot, status in self.over.items() if slot[0] == key
+            ]
         self.stones.add(key)
         self.prepared.pop(key, None)
-        return [LaunchWasRefused(at=at, node_id=self.id, key=key, code="stopped", message="Stopped.", fault="stale")]
+        return [
+            LaunchWasRefused(
+                at=at, node_id=self.id, key=key, code="stopped", message="Stopped.", fault="stale"
+            )
+        ]
 
     def end(
-        self, slot: tuple[AttemptKey, int], at: float, *, exit_code: int | None = None, signal: int | None = None, lost: bool = False
+        self,
+        slot: tuple[AttemptKey, int],
+        at: float,
+        *,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        lost: bool = False,
     ) -> Event:
         status = self.live.pop(slot)
         self.over[slot] = TaskStatus(
-            **{name: getattr(status, name) for name in ("key", "rank", "node_id", "host", "address", "pid", "started_at", "gpus")},
+            **{
+                name: getattr(status, name)
+                for name in ("key", "rank", "node_id", "host", "address", "pid", "started_at", "gpus")
+            },
             ended_at=at,
             exit_code=exit_code,
             signal=signal,

@@ -1,7 +1,9 @@
-"""Explain is right: on random small clusters an offer is made where a search by brute force finds one, each offer starts at once when
-it is submitted, and what is called impossible stays so on the same cluster with nobody on it.
+"""Explain is right: on random small clusters an offer is made where a search by brute force finds one, each
+offer starts at once when it is submitted, and what is called impossible stays so on the same cluster with
+nobody on it.
 
-Nothing here uses the code that makes offers: changes are made field by field, and tried by the machine on a deep copy.
+Nothing here uses the code that makes offers: changes are made field by field, and tried by the machine on a
+deep copy.
 """
 
 from __future__ import annotations
@@ -24,9 +26,16 @@ from mgpu_jupyter.model.explanations import Explanation, Where
 from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.admission import Admission
-from mgpu_jupyter.scheduler.events import CancelRequested, GpusChanged, JobSubmitted, NodeJoined, NodeSilent, PassDue
+from mgpu_jupyter.scheduler.events import (
+    CancelRequested,
+    GpusChanged,
+    JobSubmitted,
+    NodeJoined,
+    NodeSilent,
+    PassDue,
+)
 from mgpu_jupyter.scheduler.explain.questions import explain_job, explain_request
-from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
+from mgpu_jupyter.scheduler.explain.snapshot import StateSnapshot
 from mgpu_jupyter.scheduler.machine import handle
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -54,14 +63,28 @@ def clusters(draw: st.DrawFn) -> ClusterState:
         gpus = draw(st.integers(0, 3))
         cpus = draw(st.integers(0, 4))
         limit = draw(st.sampled_from((None, 100.0, 7200.0)))
-        spec = a_spec(nodelist=(name,), gpus=gpus, cpus=cpus, mem_per_node_bytes=draw(st.integers(0, 24)) * GIB, time_limit_s=limit)
-        handle(state, JobSubmitted(at=1.0, job_id=job_id(number), user=draw(st.sampled_from(("ann", "bob"))), spec=spec))
+        spec = a_spec(
+            nodelist=(name,),
+            gpus=gpus,
+            cpus=cpus,
+            mem_per_node_bytes=draw(st.integers(0, 24)) * GIB,
+            time_limit_s=limit,
+        )
+        handle(
+            state,
+            JobSubmitted(
+                at=1.0, job_id=job_id(number), user=draw(st.sampled_from(("ann", "bob"))), spec=spec
+            ),
+        )
         handle(state, PassDue(at=2.0))
     for name in names:
         slot = state.pool.slots[NodeId(name)]
         blocked = [gpu.uuid for gpu in slot.gpus if draw(st.integers(0, 5)) == 0]
         trouble = GpuTrouble(Trouble.OUTSIDE, "Somebody computes on it.")
-        handle(state, GpusChanged(at=3.0, node_id=NodeId(name), troubles=dict.fromkeys(map(GpuUuid, blocked), trouble)))
+        handle(
+            state,
+            GpusChanged(at=3.0, node_id=NodeId(name), troubles=dict.fromkeys(map(GpuUuid, blocked), trouble)),
+        )
         if draw(st.integers(0, 4)) == 0:
             handle(state, NodeSilent(at=3.0, node_id=NodeId(name), reason="Silent."))
     if draw(st.booleans()):
@@ -78,7 +101,11 @@ def _machines(draw: st.DrawFn, name: str) -> NodeFacts:
     gpus = tuple(msgspec.structs.replace(gpu, name=kind, memory_bytes=memory) for gpu in plain.gpus)
     labels = dict.fromkeys(draw(st.lists(st.sampled_from(("fast", "old")), unique=True)), "")
     return msgspec.structs.replace(
-        plain, gpus=gpus, labels=labels, memory_bytes=32 * GIB, arch=draw(st.sampled_from(("x86_64", "aarch64")))
+        plain,
+        gpus=gpus,
+        labels=labels,
+        memory_bytes=32 * GIB,
+        arch=draw(st.sampled_from(("x86_64", "aarch64"))),
     )
 
 
@@ -110,6 +137,7 @@ def requests(draw: st.DrawFn) -> JobSpec:
         "mem_per_node_bytes": st.integers(1, 40).map(lambda number: number * GIB),
         "time_limit_s": st.sampled_from((60.0, 1000.0, 90_000.0)),
         "hold": st.just(value=True),
+        "exclusive": st.just(value=True),
         "begin_at": st.just(10_000.0),
     }
     for name in draw(st.lists(st.sampled_from(sorted(optional)), unique=True, max_size=3)):
@@ -144,13 +172,23 @@ def small_changes(spec: JobSpec) -> Iterator[dict[str, Any]]:
         yield {"exclude": tuple(one for one in spec.exclude if one != name)}
     if not spec.node_gpu_ids:
         yield {"nodelist": (), "nodes": nodes}
-    for field, nothing in (("gpu_type", ""), ("gpu_mem_bytes", 0), ("constraint", ""), ("arch", ""), ("hold", False), ("begin_at", 0.0)):
+    for field, nothing in (
+        ("gpu_type", ""),
+        ("gpu_mem_bytes", 0),
+        ("constraint", ""),
+        ("arch", ""),
+        ("hold", False),
+        ("begin_at", 0.0),
+        ("exclusive", False),
+    ):
         yield {field: nothing}
     yield from ({"cpus": cpus} for cpus in range(spec.cpus))
     yield from ({"mem_per_node_bytes": size * GIB} for size in range(0, spec.mem_per_node_bytes // GIB, 4))
 
 
-def starts(state: ClusterState, spec: JobSpec, *, instead_of: JobId | None = None, admit: bool = True) -> Job | None:
+def starts(
+    state: ClusterState, spec: JobSpec, *, instead_of: JobId | None = None, admit: bool = True
+) -> Job | None:
     """Submit to a deep copy, and return the job if the next pass starts it."""
     state = deepcopy(state)
     if instead_of is not None:
@@ -172,10 +210,18 @@ def some_small_change_starts(state: ClusterState, spec: JobSpec, instead_of: Job
         merged = {field: value for change in changes for field, value in change.items()}
         return starts(state, msgspec.structs.replace(spec, **merged), instead_of=instead_of) is not None
 
-    singles = [change for change in small_changes(spec) if any(getattr(spec, field) != value for field, value in change.items())]
+    singles = [
+        change
+        for change in small_changes(spec)
+        if any(getattr(spec, field) != value for field, value in change.items())
+    ]
     if any(works(change) for change in singles):
         return True
-    one_flag = [change for change in singles if not (change.get("nodes", spec.nodes) != spec.nodes and "gpus_per_node" in change)]
+    one_flag = [
+        change
+        for change in singles
+        if not (change.get("nodes", spec.nodes) != spec.nodes and "gpus_per_node" in change)
+    ]
     pairs = [pair for pair in combinations(one_flag, 2) if not pair[0].keys() & pair[1].keys()]
     return any(works(*pair) for pair in pairs[:MAX_PAIRS])
 
@@ -187,7 +233,9 @@ def emptied(state: ClusterState) -> ClusterState:
     return empty
 
 
-def check_answer(state: ClusterState, spec: JobSpec, told: Explanation, instead_of: JobId | None = None) -> None:
+def check_answer(
+    state: ClusterState, spec: JobSpec, told: Explanation, instead_of: JobId | None = None
+) -> None:
     for offer in told.offers:
         changed = msgspec.convert({**msgspec.to_builtins(spec), **msgspec.to_builtins(offer.patch)}, JobSpec)
         job = starts(state, changed, instead_of=instead_of)
@@ -208,7 +256,10 @@ def assert_many(seen: Counter[str], *kinds: str) -> None:
 # --- the properties ------------------------------------------------------------------------------
 
 _quick = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], print_blob=True
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    print_blob=True,
 )
 
 
@@ -222,13 +273,15 @@ def test_a_request_that_is_not_submitted_is_explained_rightly() -> None:
     @_quick
     @given(clusters(), requests())
     def check(state: ClusterState, spec: JobSpec) -> None:
-        told = explain_request(Snapshot(state, NOW), "ann", spec)
+        told = explain_request(StateSnapshot(state, NOW), "ann", spec)
         job = starts(state, spec)
         event(f"{told.verdict} {told.code}, {len(told.offers)} offers")
         seen[kind_of(told)] += 1
         assert (told.verdict == "now") == (job is not None)
         if job is not None:
-            assert told.where == tuple(Where(node=one.node_id, gpus=one.gpu_indices) for one in job.placements)
+            assert told.where == tuple(
+                Where(node=one.node_id, gpus=one.gpu_indices) for one in job.placements
+            )
             return
         check_answer(state, spec, told)
 
@@ -248,7 +301,7 @@ def test_a_job_that_waits_is_explained_rightly() -> None:
         job = state.jobs[waiting]
         if job.state is not JobState.QUEUED:
             return
-        told = explain_job(Snapshot(state, NOW), job)
+        told = explain_job(StateSnapshot(state, NOW), job)
         seen[kind_of(told)] += 1
         assert told.verdict in ("not_now", "never")
         check_answer(state, spec, told, instead_of=waiting)

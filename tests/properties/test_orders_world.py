@@ -1,4 +1,6 @@
-"""The same world with all that people may order about jobs: holds, waits, arrays, quotas, requeues, preemption, restarts."""
+"""The same world with all that people may order about jobs: holds, waits, arrays, quotas, requeues,
+preemption, restarts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ POLICY = replace(
     scheduling=Scheduling(
         retries=Retries(max_failed_starts=1000, node_failures=2),
         preemption=True,
-        qos={"spare": Qos(priority=-5.0, preemptible=True, grace_s=1.0), "urgent": Qos(priority=5000.0, quota=Quota(running=1))},
+        qos={
+            "spare": Qos(priority=-5.0, preemptible=True, grace_s=1.0),
+            "urgent": Qos(priority=5000.0, quota=Quota(running=1)),
+        },
         quotas={"bob": Quota(gpus=2), "eve": Quota(running=1)},
         accounts={"lab": Account(users=("eve", "dan"), quota=Quota(gpus=2))},
     ),
@@ -69,16 +74,33 @@ class Orders(World):
         requeue=st.booleans(),
         data=st.data(),
     )
-    def submit_more(self, *, gpus: int, user: str, qos: str, hold: bool, kinds: list[After], requeue: bool, data: st.DataObject) -> None:
+    def submit_more(
+        self,
+        *,
+        gpus: int,
+        user: str,
+        qos: str,
+        hold: bool,
+        kinds: list[After],
+        requeue: bool,
+        data: st.DataObject,
+    ) -> None:
         open_jobs = sorted(self.state.jobs)
-        after = tuple({Dependency(kind, data.draw(st.sampled_from(open_jobs))) for kind in kinds if open_jobs})
+        after = tuple(
+            {Dependency(kind, data.draw(st.sampled_from(open_jobs))) for kind in kinds if open_jobs}
+        )
         self.add(a_spec(gpus=gpus, qos=qos, hold=hold, requeue=requeue), user, after)
 
     @rule(size=st.integers(1, 4), throttle=st.integers(0, 2), user=st.sampled_from(USERS))
     def submit_array(self, size: int, throttle: int, user: str) -> None:
         self.arrays += 1
         for index in range(size):
-            self.add(a_spec(gpus=1, array="x"), user, (), ArrayPart(f"ARRAY{self.arrays:03}", index, throttle, size, 0, size - 1))
+            self.add(
+                a_spec(gpus=1, array="x"),
+                user,
+                (),
+                ArrayPart(f"ARRAY{self.arrays:03}", index, throttle, size, 0, size - 1),
+            )
 
     def add(self, spec, user: str, after: tuple[Dependency, ...], array: ArrayPart | None = None) -> None:
         account = self.state.site.account_of(user, spec)
@@ -87,7 +109,11 @@ class Orders(World):
         self.count += 1
         new = job_id(self.count)
         # As the master does: what is met already is not waited for, and only jobs that exist can be named.
-        after = tuple(wait for wait in after if not (wait.kind is After.STARTED and self.state.jobs[JobId(wait.job_id)].started_at))
+        after = tuple(
+            wait
+            for wait in after
+            if not (wait.kind is After.STARTED and self.state.jobs[JobId(wait.job_id)].started_at)
+        )
         self.waits[new] = after
         self.tell(JobSubmitted(at=self.at, job_id=new, user=user, spec=spec, after=after, array=array))
 
@@ -98,18 +124,26 @@ class Orders(World):
         priority=st.sampled_from([None, -1, 1]),
         limit=st.sampled_from([None, 1.0, 50.0]),
     )
-    def change(self, data: st.DataObject, held: bool | None, priority: int | None, limit: float | None) -> None:
+    def change(
+        self, data: st.DataObject, held: bool | None, priority: int | None, limit: float | None
+    ) -> None:
         job = data.draw(st.sampled_from(sorted(self.state.jobs)))
-        self.tell(JobChanged(at=self.at, job_id=job, by="ann", held=held, priority=priority, time_limit_s=limit))
+        self.tell(
+            JobChanged(at=self.at, job_id=job, by="ann", held=held, priority=priority, time_limit_s=limit)
+        )
 
     @precondition(lambda self: self.state.jobs)
     @rule(data=st.data())
     def requeue(self, data: st.DataObject) -> None:
-        self.tell(RequeueRequested(at=self.at, job_id=data.draw(st.sampled_from(sorted(self.state.jobs))), by="ann"))
+        self.tell(
+            RequeueRequested(at=self.at, job_id=data.draw(st.sampled_from(sorted(self.state.jobs))), by="ann")
+        )
 
     @rule()
     def master_restarts(self) -> None:
-        """All that was saved comes back, and nothing else does; the nodes that are not cut off come back at once."""
+        """All that was saved comes back, and nothing else does; the nodes that are not cut off come back at
+        once.
+        """
         super().master_restarts()
         for name in sorted(NODES.keys() - self.cut):
             self.join(name)
@@ -127,13 +161,17 @@ class Orders(World):
         assert gpus([job for job in held if job.account == "lab"]) <= 2, "the account has more than its quota"
         assert len([job for job in held if job.user == "eve"]) <= 1, "eve runs more than she may"
         for user in USERS:
-            assert len([job for job in held if (job.user, job.spec.qos) == (user, "urgent")]) <= 1, "more urgent jobs than one"
+            assert len([job for job in held if (job.user, job.spec.qos) == (user, "urgent")]) <= 1, (
+                "more urgent jobs than one"
+            )
         for job in held:
             if job.array is not None and job.array.throttle:
                 those = [other for other in held if other.array and other.array.id == job.array.id]
                 assert len(those) <= job.array.throttle, "an array runs more at once than it may"
         for job in held:
-            assert len(job.placements) == len({placement.node_id for placement in job.placements}), "two units on one node"
+            assert len(job.placements) == len({placement.node_id for placement in job.placements}), (
+                "two units on one node"
+            )
 
     def teardown(self) -> None:
         if not hasattr(self, "rows"):

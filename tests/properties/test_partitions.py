@@ -1,4 +1,5 @@
-"""Random histories of nodes that are cut off and come back: what is fenced never runs twice at once, and a gang starts whole or not at all.
+"""Random histories of nodes that are cut off and come back: what is fenced never runs twice at once, and a
+gang starts whole or not at all.
 
 The same world with fewer troubles: among all of them, a cut that lasts longer than a lease is rare.
 """
@@ -17,7 +18,9 @@ from tests.properties.test_world import World
 class Partitions(World):
     """Cuts, late messages, restarts of masters and agents, reboots; nothing else goes wrong."""
 
-    cancel = message_down = message_up = gpu_changes = operator_orders = node_leaves = node_falls_silent_now = None  # type: ignore[assignment]
+    cancel = message_down = message_up = gpu_changes = operator_orders = node_leaves = (
+        node_falls_silent_now
+    ) = None  # type: ignore[assignment]
 
     @rule(
         nodes=st.sampled_from([1, 1, 2]),
@@ -31,7 +34,7 @@ class Partitions(World):
         for agent in self.agents.values():
             self.up += [(agent.id, agent.end(slot, self.at, exit_code=0)) for slot in list(agent.live)]
         self.time_passes(1)
-        self.submit(1, nodes, "fence")
+        self.submit(1, nodes, "fence", exclusive=False)
         self.time_passes(before)
         self.cut.add(NodeId(name))
         self.time_passes(steps)

@@ -1,4 +1,6 @@
-"""Who may run where, in a thousand random histories: partitions, accounts and lists of nodes, changed while jobs wait and run."""
+"""Who may run where, in a thousand random histories: partitions, accounts and lists of nodes, changed while
+jobs wait and run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from mgpu_jupyter.model.job import JobState, NodeState
 from mgpu_jupyter.model.settings import Account, Partition, Scheduling
 from mgpu_jupyter.scheduler.admission import Admission
 from mgpu_jupyter.scheduler.commands import LaunchTask
-from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted, LaunchWasRefused, NodeOrdered, NodeSilent, TaskReported
+from mgpu_jupyter.scheduler.events import (
+    CancelRequested,
+    JobSubmitted,
+    LaunchWasRefused,
+    NodeOrdered,
+    NodeSilent,
+    TaskReported,
+)
 from mgpu_jupyter.scheduler.model import Policy
 from tests.builders import Cluster, a_spec, ended, job_id, status
 
@@ -45,7 +54,9 @@ class History:
 
     def may(self, user: str, account: str, partition: str, node_id: str) -> bool:
         rules = POLICY.scheduling.partitions[partition]
-        return rules.lists.admit(user, account) and self.state.nodes[NodeId(node_id)].lists.admit(user, account)
+        return rules.lists.admit(user, account) and self.state.nodes[NodeId(node_id)].lists.admit(
+            user, account
+        )
 
     def submit(self, user: str, **spec) -> str | None:
         spec = a_spec(**spec)
@@ -66,7 +77,9 @@ class History:
             if isinstance(command, LaunchTask):
                 job = self.state.jobs[command.spec.key.job_id]
                 partition = self.state.site.partition_of(job.spec)
-                assert self.may(job.user, job.account, partition, command.spec.node_id), f"{job.user} runs on {command.spec.node_id}"
+                assert self.may(job.user, job.account, partition, command.spec.node_id), (
+                    f"{job.user} runs on {command.spec.node_id}"
+                )
                 assert partition in self.state.site.partitions_of(command.spec.node_id)
                 assert self.state.nodes[command.spec.node_id].state is NodeState.ONLINE
 
@@ -92,7 +105,12 @@ steps = st.one_of(
             optional={"prefer": st.tuples(node_ids)},
         ),
     ),
-    st.tuples(st.just("order"), node_ids, st.sampled_from(["allow", "deny", "only", "clear-lists", "drain", "resume"]), people),
+    st.tuples(
+        st.just("order"),
+        node_ids,
+        st.sampled_from(["allow", "deny", "only", "clear-lists", "drain", "resume"]),
+        people,
+    ),
     st.tuples(st.just("silent"), node_ids),
     st.just(("schedule",)),
     st.just(("end",)),
@@ -160,7 +178,9 @@ def _make_unhealthy(world: History, node_id: str) -> None:
         new = world.submit("eve", nodelist=(node_id,))
         world.schedule()
         job = world.state.jobs[new]
-        refused = LaunchWasRefused(at=world.at, node_id=NodeId(node_id), key=job.attempt_key, code="no", message="No.", fault="node")
+        refused = LaunchWasRefused(
+            at=world.at, node_id=NodeId(node_id), key=job.attempt_key, code="no", message="No.", fault="node"
+        )
         world.cluster.tell(refused)
         world.cluster.tell(_cancel(world, new))
 

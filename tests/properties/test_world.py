@@ -1,6 +1,8 @@
-"""Random histories in a world of fake agents: messages get lost, doubled and late, nodes restart, processes end when they like.
+"""Random histories in a world of fake agents: messages get lost, doubled and late, nodes restart, processes
+end when they like.
 
-State invariants alone do not see a stale report that is believed; only a world in which old processes still run does.
+State invariants alone do not see a stale report that is believed; only a world in which old processes still
+run does.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from mgpu_agent.protocol.model import GpuTrouble, Trouble
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Retries, Scheduling
 from mgpu_jupyter.scheduler import invariants
-from mgpu_jupyter.scheduler.commands import Command, LaunchTask, PrepareTask, ProbeNode, SaveJob, StartTask, StopTask
+from mgpu_jupyter.scheduler.commands import (
+    Command,
+    LaunchTask,
+    PrepareTask,
+    ProbeNode,
+    SaveJob,
+    StartTask,
+    StopTask,
+)
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     Event,
@@ -75,7 +85,9 @@ class World(RuleBasedStateMachine):
             self.up += [(agent.id, event) for event in agent.expire(self.at)]
 
     def hear(self, node: NodeId, event: Event | Beat) -> None:
-        """Let something that a node said arrive; the master takes it only from a connection on which it was greeted."""
+        """Let something that a node said arrive; the master takes it only from a connection on which it was
+        greeted.
+        """
         if node not in self.connected:
             return
         self.heard[node] = self.at
@@ -105,8 +117,12 @@ class World(RuleBasedStateMachine):
             elif isinstance(command, LaunchTask | PrepareTask | StartTask | StopTask | ProbeNode):
                 self.down.append(command)
             if isinstance(command, LaunchTask | StartTask):
-                job = self.stored[(command.spec.key if isinstance(command, LaunchTask) else command.key).job_id]
-                assert len(job.placements) in (1, len(job.prepared)), "a part was started before all nodes could"
+                job = self.stored[
+                    (command.spec.key if isinstance(command, LaunchTask) else command.key).job_id
+                ]
+                assert len(job.placements) in (1, len(job.prepared)), (
+                    "a part was started before all nodes could"
+                )
 
     def see(self, before: JobState | None, job: Job) -> None:
         """Look at a job that was saved."""
@@ -128,7 +144,9 @@ class World(RuleBasedStateMachine):
     def deliver(self, command: Command | Heard, *, refuse: bool = False) -> None:
         agent = self.agents[self.target(command)]
         if isinstance(command, ProbeNode):
-            self.up.append((agent.id, NodeProbed(at=self.at, node_id=agent.id, number=command.number, ok=not refuse)))
+            self.up.append(
+                (agent.id, NodeProbed(at=self.at, node_id=agent.id, number=command.number, ok=not refuse))
+            )
         elif isinstance(command, Heard):
             agent.alive_at = max(agent.alive_at, command.beat)
         elif isinstance(command, PrepareTask) and not refuse:
@@ -137,7 +155,11 @@ class World(RuleBasedStateMachine):
             self.up.append((agent.id, agent.refuse(command.spec, self.at)))
         elif isinstance(command, LaunchTask | StartTask):
             before = set(agent.live)
-            answers = [agent.launch(command.spec, self.at)] if isinstance(command, LaunchTask) else agent.start(command.key, self.at)
+            answers = (
+                [agent.launch(command.spec, self.at)]
+                if isinstance(command, LaunchTask)
+                else agent.start(command.key, self.at)
+            )
             self.up += [(agent.id, event) for event in answers]
             for slot in set(agent.live) - before:
                 self.starts[slot] = self.starts.get(slot, 0) + 1
@@ -145,10 +167,15 @@ class World(RuleBasedStateMachine):
         else:
             self.up += [(agent.id, event) for event in agent.stop(command.key, self.at)]
 
-    @rule(gpus=st.integers(1, 2), nodes=st.integers(1, 2), on_disconnect=st.sampled_from(["keep", "fence"]))
-    def submit(self, gpus: int, nodes: int, on_disconnect: str) -> None:
+    @rule(
+        gpus=st.integers(0, 2),
+        nodes=st.integers(1, 2),
+        on_disconnect=st.sampled_from(["keep", "fence"]),
+        exclusive=st.booleans(),
+    )
+    def submit(self, gpus: int, nodes: int, on_disconnect: str, *, exclusive: bool) -> None:
         self.count += 1
-        spec = a_spec(nodes=nodes, gpus_per_node=gpus, on_disconnect=on_disconnect)
+        spec = a_spec(nodes=nodes, gpus_per_node=gpus, on_disconnect=on_disconnect, exclusive=exclusive)
         self.tell(JobSubmitted(at=self.at, job_id=job_id(self.count), user="ann", spec=spec))
 
     @rule()
@@ -159,7 +186,9 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.state.jobs)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.tell(CancelRequested(at=self.at, job_id=data.draw(st.sampled_from(sorted(self.state.jobs))), by="ann"))
+        self.tell(
+            CancelRequested(at=self.at, job_id=data.draw(st.sampled_from(sorted(self.state.jobs))), by="ann")
+        )
 
     @precondition(lambda self: self.down)
     @rule(data=st.data(), fate=st.sampled_from(["deliver", "and again later", "refuse", "drop"]))
@@ -244,14 +273,18 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def master_restarts(self) -> None:
-        """What it had sent may still arrive; what it was told and had not saved is lost, and so are the connections."""
+        """What it had sent may still arrive; what it was told and had not saved is lost, and so are the
+        connections.
+        """
         nodes = tuple((node.id, node.facts) for node in self.state.nodes.values())
         orders = {node.id: node.orders for node in self.state.nodes.values()}
         jobs = tuple(job for job in self.stored.values() if not job.state.is_final)
         epoch, number = self.state.epoch, self.state.number
         self.state = ClusterState(self.policy)
         self.up, self.connected, self.silent = [], set(), set()
-        self.tell(StateRecovered(at=self.at, jobs=jobs, nodes=nodes, orders=orders, epoch=epoch, number=number))
+        self.tell(
+            StateRecovered(at=self.at, jobs=jobs, nodes=nodes, orders=orders, epoch=epoch, number=number)
+        )
 
     @precondition(lambda self: any(agent.live for agent in self.agents.values()))
     @rule(data=st.data(), exit_code=st.sampled_from([0, 0, 1]))
@@ -274,7 +307,9 @@ class World(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(sorted(NODES)),
-        action=st.sampled_from(["drain", "maintenance", "resume", "resume", "deny", "allow", "clear-lists", "remove"]),
+        action=st.sampled_from(
+            ["drain", "maintenance", "resume", "resume", "deny", "allow", "clear-lists", "remove"]
+        ),
     )
     def operator_orders(self, name: str, action: Any) -> None:
         users = ("ann",) if action in ("deny", "allow") else ()
@@ -302,10 +337,15 @@ class World(RuleBasedStateMachine):
             return
         live = [slot for agent in self.agents.values() for slot in agent.live]
         attempts = {(key.job_id, key.attempt) for key, _ in live}
-        assert len({job for job, _ in attempts}) == len(attempts), "two attempts of one job run at the same time"
+        assert len({job for job, _ in attempts}) == len(attempts), (
+            "two attempts of one job run at the same time"
+        )
         for agent in self.agents.values():
             held = [uuid for status in agent.live.values() for uuid in status.gpus]
             assert len(held) == len(set(held)), "two live processes share a GPU"
+            jobs = {key.job_id for key, _ in agent.live}
+            is_alone = any(self.stored[job].spec.exclusive for job in jobs)
+            assert len(jobs) <= 1 or not is_alone, "another job runs on the node of one with --exclusive"
         assert all(count == 1 for count in self.starts.values()), "an attempt was started twice"
 
     def teardown(self) -> None:
@@ -337,7 +377,10 @@ class World(RuleBasedStateMachine):
 
     def is_stuck(self, job: Job) -> bool:
         """A request that no node can ever serve waits for ever, by design."""
-        return job.state is JobState.QUEUED and sum(gpus >= job.spec.gpus_per_node for gpus in NODES.values()) < job.spec.nodes
+        return (
+            job.state is JobState.QUEUED
+            and sum(gpus >= job.spec.gpus_per_node for gpus in NODES.values()) < job.spec.nodes
+        )
 
 
 TestWorld = World.TestCase

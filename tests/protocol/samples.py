@@ -1,23 +1,22 @@
 """One message of every kind with every field set; the golden file holds their bytes.
 
-`python -m tests.protocol.samples` prints the lines of `golden.hex`. A released line is never changed, only added to.
+`python -m tests.protocol.samples` prints the lines of `golden.hex`. A released line is never changed, only
+added to.
 """
 
 from __future__ import annotations
 
 from mgpu_agent.protocol.codec import encode
+from mgpu_agent.protocol.file_messages import CollectResult, FetchPieces, FoundResults, Piece, ResultChunk
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
 from mgpu_agent.protocol.meeting import Fingerprint, MeetingPoint, Peer, Reached, Unreached, Way
 from mgpu_agent.protocol.messages import (
     Bye,
     Check,
     Checked,
-    CollectResult,
     Enrol,
     Enrolled,
-    FetchPieces,
     Forget,
-    FoundResults,
     Heard,
     Heartbeat,
     Hello,
@@ -30,7 +29,6 @@ from mgpu_agent.protocol.messages import (
     Met,
     Output,
     OutputAck,
-    Piece,
     Ping,
     Pong,
     Post,
@@ -41,7 +39,6 @@ from mgpu_agent.protocol.messages import (
     Probed,
     Refuse,
     Resize,
-    ResultChunk,
     Resync,
     Start,
     Stop,
@@ -65,6 +62,7 @@ from mgpu_agent.protocol.model import (
     HookSpec,
     LaunchSpec,
     NodeFacts,
+    OutputFile,
     OutputMark,
     ProcessSeen,
     PythonWish,
@@ -94,7 +92,13 @@ FACTS = NodeFacts(
     pid=4242,
     gpus=(
         GpuInfo(
-            index=0, uuid=GPU, name="Simulated GPU", memory_bytes=2**34, simulated=True, mig_parent="GPU-2", nvlinks={GpuUuid("GPU-3"): 4}
+            index=0,
+            uuid=GPU,
+            name="Simulated GPU",
+            memory_bytes=2**34,
+            simulated=True,
+            mig_parent="GPU-2",
+            nvlinks={GpuUuid("GPU-3"): 4},
         ),
     ),
     gpu_note="simulated",
@@ -133,7 +137,7 @@ SPEC = LaunchSpec(
     node_id=NODE,
     incarnation="i1",
     user="ada",
-    tasks=(TaskSpec(rank=0, env={"MGPU_NODE_RANK": "0"}),),
+    tasks=(TaskSpec(rank=0, env={"MGPU_NODE_RANK": "0"}, files=(OutputFile(1, "a.out", append=True),)),),
     gpus=(GPU,),
     argv=("python", "train.py"),
     script="print(1)",
@@ -173,12 +177,21 @@ SAMPLE = GpuSample(
 )
 
 TO_AGENT: dict[str, ToAgent] = {
-    "welcome": Welcome(cluster="lab", heartbeat_s=30.0, sample_s=2.0, output_window_bytes=1 << 20, received=(MARK,), beat=3600.5),
+    "welcome": Welcome(
+        cluster="lab",
+        heartbeat_s=30.0,
+        sample_s=2.0,
+        output_window_bytes=1 << 20,
+        received=(MARK,),
+        beat=3600.5,
+    ),
     "enrolled": Enrolled(node_id=NODE),
     "refuse": Refuse(code="unknown-key", message="Ask for a join string."),
     "launch": Launch(spec=SPEC),
     "prepare": Prepare(spec=SPEC, hold_s=60.0, meets=True),
-    "meet": Meet(key=KEY, secret=b"s" * 32, peers=(Peer(node_id=NODE, ways=(WAY,), port=40_000),), limit_s=4.0),
+    "meet": Meet(
+        key=KEY, secret=b"s" * 32, peers=(Peer(node_id=NODE, ways=(WAY,), port=40_000),), limit_s=4.0
+    ),
     "start": Start(key=KEY, spec=SPEC),
     "stop": Stop(key=KEY, grace_s=15.0, reason="cancelled", cause="cancelled"),
     "forget": Forget(keys=(KEY,), ranks=(1,)),
@@ -189,7 +202,11 @@ TO_AGENT: dict[str, ToAgent] = {
     "heard": Heard(beat=3600.5),
     "collect_result": CollectResult(key=KEY, number=1, offset=4096, size=1024),
     "piece": Piece(digest="0" * 64, data=memoryview(b"hello")),
-    "check": Check(checks=HealthChecks(every_s=30.0, min_free_bytes=16_000_000, program=("/opt/check", "-q"), program_timeout_s=5.0)),
+    "check": Check(
+        checks=HealthChecks(
+            every_s=30.0, min_free_bytes=16_000_000, program=("/opt/check", "-q"), program_timeout_s=5.0
+        )
+    ),
     "input": Input(key=KEY, rank=0, writer="w1", offset=5, data=b"\x00\xffhi", eof=True),
     "resize": Resize(key=KEY, rank=0, rows=24, columns=80),
     "warn": Warn(key=KEY, signal=10, serial=1_700_000_000.5),
@@ -198,7 +215,15 @@ TO_AGENT: dict[str, ToAgent] = {
 }
 TO_MASTER: dict[str, ToMaster] = {
     "enrol": Enrol(node_id=NODE, public_key="k" * 40),
-    "hello": Hello(node_id=NODE, facts=FACTS, tasks=(STATUS,), samples=(SAMPLE,), prepared=(KEY,), beat=3600.5, answers=12),
+    "hello": Hello(
+        node_id=NODE,
+        facts=FACTS,
+        tasks=(STATUS,),
+        samples=(SAMPLE,),
+        prepared=(KEY,),
+        beat=3600.5,
+        answers=12,
+    ),
     "heartbeat": Heartbeat(
         at=1_700_000_000.5,
         samples=(SAMPLE,),
@@ -208,16 +233,22 @@ TO_MASTER: dict[str, ToMaster] = {
         beat=3602.5,
     ),
     "task": TaskReport(status=STATUS),
-    "prepared": Prepared(key=KEY, offer=MeetingPoint(ways=(WAY,), port=40_000, master_port=20_001)),
+    "prepared": Prepared(
+        key=KEY, offer=MeetingPoint(ways=(WAY,), port=40_000, master_port=20_001), in_scratch=True
+    ),
     "met": Met(
         key=KEY,
         reached=(Reached(NODE, WAY.address),),
         unreached=(Unreached(NODE, "127.0.0.1", "connection refused"),),
         fingerprint=Fingerprint(python="3.11.2", torch="2.13.0", driver="570.86"),
     ),
-    "launch_refused": LaunchRefused(key=KEY, code="no-program", message="There is no such program.", fault="request", exit_code=127),
+    "launch_refused": LaunchRefused(
+        key=KEY, code="no-program", message="There is no such program.", fault="request", exit_code=127
+    ),
     "output": Output(key=KEY, rank=0, stream=STDERR, offset=3, data=b"\x00\xffhi"),
-    "found_results": FoundResults(key=KEY, files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640, 3),), problems=("out/b: gone",)),
+    "found_results": FoundResults(
+        key=KEY, files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640, 3),), problems=("out/b: gone",)
+    ),
     "result_chunk": ResultChunk(key=KEY, number=1, offset=4096, data=memoryview(b"x"), problem="gone"),
     "fetch_pieces": FetchPieces(key=KEY, digests=("0" * 64,)),
     "leave": Leave(reason="upgrade"),

@@ -1,4 +1,6 @@
-"""Random values of any message type, made from its annotations alone, so that a new field is tried without a change here."""
+"""Random values of any message type, made from its annotations alone, so that a new field is tried without a
+change here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ways to find the address by which others reach this machine: in order, and the first that leads somewhere is named."""
+"""Ways to find the address by which others reach this machine: in order, and the first that leads somewhere
+is named.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ from mgpu_agent.protocol.addresses import FOUND_BY_WORDS, FoundAddress, FoundBy,
 MASTER = "tcp://192.0.2.9:8790"
 
 
-def ways(monkeypatch: pytest.MonkeyPatch, master: str | None, route: str | None, names: list[str] | OSError) -> None:
+def ways(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, route: str | None, names: list[str] | OSError
+) -> None:
     """Set what the kernel and the name service would say."""
-    monkeypatch.setattr(addresses, "local_end", lambda host, port: master if (host, port) == ("192.0.2.9", 8790) else None)
+    monkeypatch.setattr(
+        addresses, "local_end", lambda host, port: master if (host, port) == ("192.0.2.9", 8790) else None
+    )
     monkeypatch.setattr(addresses, "default_route_address", lambda: route)
 
     def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
@@ -59,9 +65,13 @@ def test_the_kernel_is_asked_for_real() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "found"), [(["10.0.0.2"], "10.0.0.2"), ([None, "2001:db8::5"], "2001:db8::5"), ([None, None], None)], ids=str
+    ("ends", "found"),
+    [(["10.0.0.2"], "10.0.0.2"), ([None, "2001:db8::5"], "2001:db8::5"), ([None, None], None)],
+    ids=str,
 )
-def test_the_default_route_of_either_family(monkeypatch: pytest.MonkeyPatch, ends: list[str | None], found: str | None) -> None:
+def test_the_default_route_of_either_family(
+    monkeypatch: pytest.MonkeyPatch, ends: list[str | None], found: str | None
+) -> None:
     left = list(ends)
     monkeypatch.setattr(addresses, "local_end", lambda *_: left.pop(0))
     assert addresses.default_route_address() == found

@@ -1,4 +1,6 @@
-"""What one node may tell has bounds, every text and list of it; an honest agent keeps to them whatever its jobs are called."""
+"""What one node may tell has bounds, every text and list of it; an honest agent keeps to them whatever its
+jobs are called.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from msgspec.structs import replace
 
 from mgpu_agent.protocol import bounds, codec
 from mgpu_agent.protocol.errors import RemoteProtocolError
+from mgpu_agent.protocol.file_messages import FetchPieces
 from mgpu_agent.protocol.ids import AttemptKey, GpuUuid, JobId, NodeId
-from mgpu_agent.protocol.messages import Checked, FetchPieces, Heartbeat, Hello, LaunchRefused, Output, Pong, ToMaster
+from mgpu_agent.protocol.messages import Checked, Heartbeat, Hello, LaunchRefused, Output, Pong, ToMaster
 from mgpu_agent.protocol.model import CellPython, GpuInfo, GpuProcess, GpuSample, ProcessSeen
 from tests.protocol.samples import FACTS
 
@@ -55,7 +58,9 @@ def test_every_text_and_list_of_a_node_has_a_bound() -> None:
 
 
 def oversize(kind: inspect.Type) -> Iterator[Any]:
-    """Yield values that are one too long for a type, wherever it says how long they may be; plain ones, as they are on the wire."""
+    """Yield values that are one too long for a type, wherever it says how long they may be; plain ones, as
+    they are on the wire.
+    """
     match kind:
         case inspect.StrType(max_length=int(limit)):
             yield "x" * (limit + 1)
@@ -116,7 +121,9 @@ def test_what_is_one_too_long_anywhere_is_refused() -> None:
 
 def test_a_large_frame_is_a_list_of_all_tasks_or_files() -> None:
     many = tuple(GpuProcess(pid=number, name="x" * 256) for number in range(bounds.PROCESSES_PER_GPU))
-    beat = Heartbeat(at=1.0, samples=tuple(GpuSample(uuid=GpuUuid(str(number)), processes=many) for number in range(40)))
+    beat = Heartbeat(
+        at=1.0, samples=tuple(GpuSample(uuid=GpuUuid(str(number)), processes=many) for number in range(40))
+    )
     with pytest.raises(RemoteProtocolError, match=r"A Heartbeat of .* bytes is over the limit") as refusal:
         codec.decode_to_master(codec.encode(beat, 0))
     assert refusal.value.code == codec.OVER_BOUNDS
@@ -127,7 +134,13 @@ def test_a_large_frame_is_a_list_of_all_tasks_or_files() -> None:
 def test_an_agent_keeps_to_the_bounds_whatever_its_jobs_are_called() -> None:
     """A user's words must not have their node refused."""
     long = "x" * 100_000
-    gpu = GpuInfo(index=0, uuid=GpuUuid("G"), name=long, memory_bytes=1, nvlinks={GpuUuid(str(number)): 1 for number in range(100)})
+    gpu = GpuInfo(
+        index=0,
+        uuid=GpuUuid("G"),
+        name=long,
+        memory_bytes=1,
+        nvlinks={GpuUuid(str(number)): 1 for number in range(100)},
+    )
     said: list[ToMaster] = [
         LaunchRefused(key=KEY, code="no-program", message=f"There is no {long}."),
         Hello(node_id=NodeId("n1"), facts=replace(FACTS, gpus=(gpu,) * 2_000, labels={long: long})),
@@ -162,4 +175,6 @@ def test_what_fits_is_sent_as_it_is() -> None:
     out = Output(key=KEY, rank=0, stream=1, offset=0, data=b"x")
     well = Checked()
     huge = Heartbeat(at=1.0, load=float("inf"))
-    assert [codec.encode_to_master(one, 3) for one in (out, well, huge)] == [codec.encode(one, 3) for one in (out, well, huge)]
+    assert [codec.encode_to_master(one, 3) for one in (out, well, huge)] == [
+        codec.encode(one, 3) for one in (out, well, huge)
+    ]

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mgpu_agent.protocol import codec
-from mgpu_agent.protocol.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, decode_to_agent, decode_to_master, encode
+from mgpu_agent.protocol.codec import (
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    decode_to_agent,
+    decode_to_master,
+    encode,
+)
 from mgpu_agent.protocol.errors import RemoteProtocolError
 from mgpu_agent.protocol.messages import ToAgent, ToMaster
 from mgpu_agent.protocol.model import GpuProcess, ResultFile
@@ -33,10 +39,15 @@ def _refusal(decode: Decode, frame: bytes) -> str | None:
 
 
 def test_golden_bytes() -> None:
-    """Bytes on the wire never change for a released message; a new one adds a line. Compared whole, both ways."""
+    """Bytes on the wire never change for a released message; a new one adds a line. Compared whole, both
+    ways.
+    """
     lines = dict(line.split() for line in GOLDEN.read_text().splitlines())
     encoded = {name: encode(message, MASTER_EPOCH).hex() for name, message in (TO_AGENT | TO_MASTER).items()}
-    decoded = {name: (decode_to_agent if name in TO_AGENT else decode_to_master)(bytes.fromhex(golden)) for name, golden in lines.items()}
+    decoded = {
+        name: (decode_to_agent if name in TO_AGENT else decode_to_master)(bytes.fromhex(golden))
+        for name, golden in lines.items()
+    }
 
     assert lines == encoded
     assert decoded == {name: (MASTER_EPOCH, message) for name, message in (TO_AGENT | TO_MASTER).items()}
@@ -48,7 +59,15 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     nameless = replace(SAMPLE, processes=(replace(SAMPLE.processes[0], name=""),))
     gpus = (replace(FACTS.gpus[0], mig_parent="", nvlinks={}),)
     facts = replace(FACTS, runs_as="", port=0)
-    unbounded = replace(SPEC, container=False, cpus=0, mem_bytes=0, folder_limit_bytes=0, results_limit_bytes=0)
+    unbounded = replace(
+        SPEC,
+        tasks=(replace(SPEC.tasks[0], files=()),),
+        container=False,
+        cpus=0,
+        mem_bytes=0,
+        folder_limit_bytes=0,
+        results_limit_bytes=0,
+    )
     bare = replace(unbounded, inputs="", outputs=(), outputs_limit_bytes=0)
     unmixed = replace(bare, mpi=False)
     plain = replace(unmixed, debug=False, defaults={}, folder="", results=(), hooks=())
@@ -56,12 +75,27 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
     tasks = (replace(STATUS, collects=False, gpu_memory_peak_bytes=None, gpu_utilisation_percent=None),)
     unasked = replace(TO_MASTER["hello"], answers=0)
     expected = {
-        "hello": replace(unasked, tasks=tasks, facts=replace(facts, gpus=gpus, address_method=""), samples=(), prepared=(), beat=0.0),
-        "heartbeat": replace(TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0),
-        "heartbeat_with_trouble": replace(
-            TO_MASTER["heartbeat"], samples=(nameless,), cpu_percent=None, memory_available_bytes=None, beat=0.0
+        "hello": replace(
+            unasked,
+            tasks=tasks,
+            facts=replace(facts, gpus=gpus, address_method=""),
+            samples=(),
+            prepared=(),
+            beat=0.0,
         ),
-        "hello_without_beat": replace(unasked, tasks=tasks, facts=facts, samples=(nameless,), prepared=(), beat=0.0),
+        "heartbeat": replace(
+            TO_MASTER["heartbeat"], samples=(sample,), cpu_percent=None, memory_available_bytes=None, beat=0.0
+        ),
+        "heartbeat_with_trouble": replace(
+            TO_MASTER["heartbeat"],
+            samples=(nameless,),
+            cpu_percent=None,
+            memory_available_bytes=None,
+            beat=0.0,
+        ),
+        "hello_without_beat": replace(
+            unasked, tasks=tasks, facts=facts, samples=(nameless,), prepared=(), beat=0.0
+        ),
         "heartbeat_without_beat": replace(TO_MASTER["heartbeat"], samples=(nameless,), beat=0.0),
         "hello_without_program": replace(unasked, samples=(nameless,)),
         "heartbeat_without_program": replace(TO_MASTER["heartbeat"], samples=(nameless,)),
@@ -72,14 +106,19 @@ def test_bytes_of_an_earlier_agent_are_read_with_defaults_for_what_it_does_not_k
         "launch_without_defaults": replace(TO_AGENT["launch"], spec=plain),
         "prepare_without_meeting": replace(TO_AGENT["prepare"], spec=plain, meets=False),
         "start_without_spec": replace(TO_AGENT["start"], spec=None),
-        "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None),
-        "launch_without_debug": replace(TO_AGENT["launch"], spec=replace(unmixed, debug=False, folder="", results=(), hooks=())),
+        "prepared_without_offer": replace(TO_MASTER["prepared"], offer=None, in_scratch=False),
+        "prepared_without_directory": replace(TO_MASTER["prepared"], in_scratch=False),
+        "launch_without_debug": replace(
+            TO_AGENT["launch"], spec=replace(unmixed, debug=False, folder="", results=(), hooks=())
+        ),
         "launch_without_mpi": replace(TO_AGENT["launch"], spec=unmixed),
         "launch_without_variables": replace(TO_AGENT["launch"], spec=bare),
         "launch_without_limits": replace(TO_AGENT["launch"], spec=unbounded),
         "ping_without_cell": replace(TO_AGENT["ping"], cell=None),
         "pong_without_cell": replace(TO_MASTER["pong"], cell=None),
-        "found_results_without_rank": replace(TO_MASTER["found_results"], files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640),)),
+        "found_results_without_rank": replace(
+            TO_MASTER["found_results"], files=(ResultFile("out/a.pt", 8, "0" * 64, 0o640),)
+        ),
         "hello_without_answers": unasked,
         "resync_without_number": replace(TO_AGENT["resync"], number=0),
     }
@@ -187,5 +226,7 @@ def test_text_that_is_not_utf8(decode: Decode) -> None:
 
 def test_new_field_is_ignored_by_an_older_reader() -> None:
     """Wire evolution: a newer sender may say more."""
-    frame = msgspec.msgpack.encode((PROTOCOL_VERSION, 4, {"type": "enrolled", "node_id": "n1", "later": {"a": 1}}))
+    frame = msgspec.msgpack.encode(
+        (PROTOCOL_VERSION, 4, {"type": "enrolled", "node_id": "n1", "later": {"a": 1}})
+    )
     assert decode_to_agent(frame) == (4, TO_AGENT["enrolled"])

@@ -97,11 +97,16 @@ def test_variables_are_one_file_with_larger_pieces() -> None:
 
 
 def test_a_folder_counts_as_large_as_it_is_when_laid_out() -> None:
-    bomb = Folder(tuple(Entry(f"f{number}", size=120 * PIECE_BYTES, pieces=(ONE,) * 120) for number in range(1_000)))
+    bomb = Folder(
+        tuple(Entry(f"f{number}", size=120 * PIECE_BYTES, pieces=(ONE,) * 120) for number in range(1_000))
+    )
     assert bomb.size == 120_000 * PIECE_BYTES
     check_room(bomb, bomb.size)
     check_room(bomb, 0)
-    with pytest.raises(InvalidRequest, match=r"has 125829120000 bytes when it is laid out, and 1000 are allowed: leave files out"):
+    with pytest.raises(
+        InvalidRequest,
+        match=r"has 125829120000 bytes when it is laid out, and 1000 are allowed: leave files out",
+    ):
         check_room(bomb, 1_000)
 
 
@@ -126,5 +131,9 @@ def test_no_file_makes_up_for_another_with_less_than_nothing() -> None:
 def test_files_have_the_sizes_of_their_pieces(size: int, pieces: tuple[str, ...], is_right: bool) -> None:
     folder = Folder((Entry("a", size=size, pieces=pieces),))
     check_folder(folder)
-    with nullcontext() if is_right else pytest.raises(InvalidRequest, match="'a' has other content than its size says"):
+    with (
+        nullcontext()
+        if is_right
+        else pytest.raises(InvalidRequest, match="'a' has other content than its size says")
+    ):
         check_sizes(folder, {ONE: PIECE_BYTES, TWO: 3})

@@ -25,7 +25,10 @@ JOIN = JoinString(
     node_id=NodeId("gpu-1"),
 )
 LINE = write_join(JOIN)
-DAMAGED = "This join line is damaged or cut short: paste all of it, or run `mgpu join-token` on the master's machine for a new one."
+DAMAGED = (
+    "This join line is damaged or cut short: paste all of it, or run `mgpu join-token` on the "
+    "master's machine for a new one."
+)
 
 
 def refusal(text: str) -> tuple[str, str]:
@@ -36,7 +39,9 @@ def refusal(text: str) -> tuple[str, str]:
 
 def signed(payload: bytes) -> str:
     """Return a line whose checksum is right, whatever it holds."""
-    return PREFIX + base64.urlsafe_b64encode(payload + hashlib.sha256(payload).digest()[:6]).decode().rstrip("=")
+    return PREFIX + base64.urlsafe_b64encode(payload + hashlib.sha256(payload).digest()[:6]).decode().rstrip(
+        "="
+    )
 
 
 def test_a_line_says_again_what_it_was_made_of() -> None:
@@ -53,7 +58,10 @@ def test_the_bytes_of_format_1_never_change() -> None:
 
 
 def test_it_is_one_word_without_secrets_in_its_repr() -> None:
-    assert (LINE.split(), repr(JOIN)) == ([LINE], "JoinString(tcp://192.0.2.1:8790, tcp://[2001:db8::1]:8790, keys hidden)")
+    assert (LINE.split(), repr(JOIN)) == (
+        [LINE],
+        "JoinString(tcp://192.0.2.1:8790, tcp://[2001:db8::1]:8790, keys hidden)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,10 @@ def test_what_is_damaged_says_so(text: str) -> None:
 
 
 def test_what_is_no_line_and_what_is_a_newer_one() -> None:
-    begins = "A join line begins with mgpu1.: paste all of it, or run `mgpu join-token` on the master's machine for a new one."
+    begins = (
+        "A join line begins with mgpu1.: paste all of it, or run `mgpu join-token` on the master's "
+        "machine for a new one."
+    )
     newer = "This join line is of format 2, newer than this mgpu: install the master's version here."
     assert (refusal("hello"), refusal(""), refusal("mgpu2.AAAA")) == (
         ("join-damaged", begins),
@@ -96,11 +107,18 @@ def test_an_old_line_is_refused_with_its_time_and_a_clock_that_is_a_little_off_i
         JOIN.check_not_expired(JOIN.expires_at + CLOCK_MARGIN_S + 1)
     assert (caught.value.code, caught.value.message) == (
         "join-expired",
-        "This join line expired on 2023-11-14 22:13 UTC: run `mgpu join-token` on the master's machine for a new one.",
+        (
+            "This join line expired on 2023-11-14 22:13 UTC: run `mgpu join-token` on the master's machine "
+            "for "
+            "a new one."
+        ),
     )
 
 
-@given(text=st.text(max_size=200) | st.binary(max_size=200).map(lambda data: PREFIX + base64.urlsafe_b64encode(data).decode()))
+@given(
+    text=st.text(max_size=200)
+    | st.binary(max_size=200).map(lambda data: PREFIX + base64.urlsafe_b64encode(data).decode())
+)
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         read_join(text)

@@ -57,7 +57,11 @@ def candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(places, "SYSTEM_STATE_DIR", tmp_path / "system")
     monkeypatch.setattr(places, "is_on_network", lambda path: False)
     monkeypatch.setattr(places, "_make_writable", lambda path: False)
-    return [tmp_path / "system", tmp_path / "xdg" / "mgpu" / places.host_name(), Path(f"/var/tmp/mgpu-{os.getuid()}")]
+    return [
+        tmp_path / "system",
+        tmp_path / "xdg" / "mgpu" / places.host_name(),
+        Path(f"/var/tmp/mgpu-{os.getuid()}"),
+    ]
 
 
 def _usable(monkeypatch: pytest.MonkeyPatch, writable: list[Path], network: list[Path]) -> None:
@@ -81,9 +85,13 @@ def test_a_local_place_goes_before_an_earlier_one_on_the_network(
     assert places.state_place({"XDG_STATE_HOME": str(tmp_path / "xdg")}) == StatePlace(candidates[2])
 
 
-def test_only_a_network_place_is_taken_and_says_so(candidates: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_network_place_is_taken_and_says_so(
+    candidates: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _usable(monkeypatch, candidates[1:2], candidates)
-    assert places.state_place({"XDG_STATE_HOME": str(tmp_path / "xdg")}) == StatePlace(candidates[1], on_network=True)
+    assert places.state_place({"XDG_STATE_HOME": str(tmp_path / "xdg")}) == StatePlace(
+        candidates[1], on_network=True
+    )
 
 
 def test_no_place_at_all(candidates: list[Path]) -> None:
@@ -96,10 +104,14 @@ def test_no_place_at_all(candidates: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("env", [{"HOME": "{tmp}/home"}, {"HOME": "{tmp}/home", "XDG_STATE_HOME": ""}])
-def test_home_without_xdg(env: dict[str, str], candidates: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_without_xdg(
+    env: dict[str, str], candidates: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = tmp_path / "home/.local/state/mgpu" / places.host_name()
     _usable(monkeypatch, [expected], [])
-    assert places.state_place({name: value.format(tmp=tmp_path) for name, value in env.items()}) == StatePlace(expected)
+    assert places.state_place(
+        {name: value.format(tmp=tmp_path) for name, value in env.items()}
+    ) == StatePlace(expected)
 
 
 def test_no_home_in_the_environment(candidates: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +153,11 @@ def test_private_directory_is_made_for_its_owner(tmp_path: Path) -> None:
 def test_a_private_directory_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), real(descriptor)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), real(descriptor)),
+    )
     for _ in range(2):  # the second time nothing is missing
         places.make_private_dir(tmp_path / "nodes" / "n1" / "keys")
     assert synced == [str(tmp_path), str(tmp_path / "nodes"), str(tmp_path / "nodes" / "n1")]
@@ -158,7 +174,9 @@ def test_directory_that_others_can_enter_is_refused(mode: int, tmp_path: Path) -
     )
 
 
-def test_a_link_of_another_user_leads_nowhere_and_ones_own_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_of_another_user_leads_nowhere_and_ones_own_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, link = places.make_private_dir(tmp_path / "mine"), tmp_path / "link"
     link.symlink_to(target)
     assert places.make_private_dir(link) == link
@@ -178,9 +196,13 @@ def test_things_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.
     places.write_private_file(tmp_path / "key", b"secret")
     other = os.getuid() + 1
     monkeypatch.setattr("mgpu_agent.protocol.places.os.getuid", lambda: other)
-    with pytest.raises(InvalidRequest, match=f"^{tmp_path} belongs to another user: run  sudo chown {other} {tmp_path}$"):
+    with pytest.raises(
+        InvalidRequest, match=f"^{tmp_path} belongs to another user: run  sudo chown {other} {tmp_path}$"
+    ):
         places.make_private_dir(tmp_path)
-    with pytest.raises(InvalidRequest, match=f"belongs to another user: run  sudo chown {other} {tmp_path}/key$"):
+    with pytest.raises(
+        InvalidRequest, match=f"belongs to another user: run  sudo chown {other} {tmp_path}/key$"
+    ):
         places.read_private_file(tmp_path / "key")
 
 
@@ -199,7 +221,10 @@ def test_file_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None
     path.chmod(mode)
     with pytest.raises(InvalidRequest) as caught:
         places.read_private_file(path)
-    assert (caught.value.code, caught.value.message) == ("unsafe-file", f"{path} must be readable by you alone: run  chmod 600 {path}")
+    assert (caught.value.code, caught.value.message) == (
+        "unsafe-file",
+        f"{path} must be readable by you alone: run  chmod 600 {path}",
+    )
 
 
 PRIVATE = {
@@ -216,7 +241,9 @@ PRIVATE = {
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_a_state_directory_that_others_can_look_into_is_refused_with_the_command_that_fixes_it(name: str, tmp_path: Path) -> None:
+def test_a_state_directory_that_others_can_look_into_is_refused_with_the_command_that_fixes_it(
+    name: str, tmp_path: Path
+) -> None:
     state = places.make_private_dir(tmp_path / "state")
     for directory in ("keys", "run", "nodes", "logs"):
         places.make_private_dir(state / directory)
@@ -230,12 +257,17 @@ def test_a_state_directory_that_others_can_look_into_is_refused_with_the_command
     with pytest.raises(InvalidRequest) as caught:
         places.check_private_state(state)
 
-    assert (caught.value.code, caught.value.message) == (code, f"{path} must {what} you alone: run  chmod {fix} {path}")
+    assert (caught.value.code, caught.value.message) == (
+        code,
+        f"{path} must {what} you alone: run  chmod {fix} {path}",
+    )
     path.chmod(int(str(fix), 8))
     places.check_private_state(state)
 
 
-def test_a_state_directory_is_made_for_its_owner_and_a_file_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
+def test_a_state_directory_is_made_for_its_owner_and_a_file_that_is_not_there_is_no_fault(
+    tmp_path: Path,
+) -> None:
     places.check_private_state(tmp_path / "new")
     places.check_private_file(tmp_path / "new" / "ledger")
 
@@ -295,7 +327,11 @@ def test_without_a_port_the_newest_is_taken(newest: int, tmp_path: Path) -> None
 
 
 def test_runtime_files_of_elsewhere_are_ignored(tmp_path: Path, dead_pid: int) -> None:
-    elsewhere: list[dict[str, object]] = [{"host": "another-host"}, {"boot_id": "another-boot"}, {"pid": dead_pid}]
+    elsewhere: list[dict[str, object]] = [
+        {"host": "another-host"},
+        {"boot_id": "another-boot"},
+        {"pid": dead_pid},
+    ]
     for port, changes in enumerate(elsewhere, start=9000):
         places.write_runtime_file(tmp_path, _runtime(port, **changes))
     assert places.find_runtime_file(tmp_path) is None

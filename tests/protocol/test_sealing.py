@@ -16,9 +16,7 @@ from mgpu_agent.protocol.sealing import Unsealable, load_key, seal, unseal
 
 KEY = bytes(range(32))
 NONCE = bytes(range(100, 124))
-GOLDEN = (
-    "016465666768696a6b6c6d6e6f707172737475767778797a7b918578fa11a52a744fcab8f66c4c65e3c2f133ff7a89baa40a71c4ac6fcfd0309bf84b48745e1fad86"
-)
+GOLDEN = "016465666768696a6b6c6d6e6f707172737475767778797a7b918578fa11a52a744fcab8f66c4c65e3c2f133ff7a89baa40a71c4ac6fcfd0309bf84b48745e1fad86"  # noqa: E501
 
 
 @given(data=st.binary(max_size=5000), about=st.binary(max_size=20))
@@ -30,19 +28,25 @@ def test_what_was_sealed_comes_back(data: bytes, about: bytes) -> None:
 
 
 def test_the_bytes_are_those_of_the_construction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worked out here from the two primitives, and as fixed bytes: what was written must be readable for ever."""
+    """Worked out here from the two primitives, and as fixed bytes: what was written must be readable for
+    ever.
+    """
     monkeypatch.setattr(sealing.os, "urandom", lambda size: NONCE[:size])
     data, about = b"hf_secret", b"AB12CD34"
     stream = hashlib.shake_256(hmac.new(KEY, b"mgpu stream", "sha256").digest() + NONCE).digest(len(data))
     body = bytes(one ^ other for one, other in zip(data, stream, strict=True))
-    tag = hmac.new(hmac.new(KEY, b"mgpu tag", "sha256").digest(), bytes(7) + b"\x08" + about + NONCE + body, "sha256").digest()
+    tag = hmac.new(
+        hmac.new(KEY, b"mgpu tag", "sha256").digest(), bytes(7) + b"\x08" + about + NONCE + body, "sha256"
+    ).digest()
     assert seal(KEY, data, about) == b"\x01" + NONCE + tag + body
     assert seal(KEY, data, about).hex() == GOLDEN
 
 
 def test_no_changed_byte_is_taken() -> None:
     sealed = seal(KEY, b"hf_secret", b"a")
-    wrong = [(KEY, sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :], b"a") for at in range(len(sealed))]
+    wrong = [
+        (KEY, sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :], b"a") for at in range(len(sealed))
+    ]
     wrong += [(KEY, sealed[:size], b"a") for size in range(len(sealed))]
     wrong += [(KEY, sealed + b"\0", b"a"), (KEY, sealed, b"b"), (KEY, sealed, b""), (bytes(32), sealed, b"a")]
     for key, data, about in wrong:

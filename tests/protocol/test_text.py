@@ -13,7 +13,16 @@ import unicodedata
 import pytest
 
 from mgpu_agent.protocol.log_lines import LogFormatter
-from mgpu_agent.protocol.text import MARKS, VALUE_CHARS, as_html, json_text, pad, printable, tell, width
+from mgpu_agent.protocol.text import (
+    MARKS,
+    VALUE_CHARS,
+    as_html,
+    json_text,
+    pad,
+    printable,
+    tell,
+    width,
+)
 from tests import hostile
 
 
@@ -38,7 +47,9 @@ def test_any_text_becomes_part_of_one_line() -> None:
 
 def test_what_is_left_of_a_text() -> None:
     assert printable("Zoë's job – 東京 №1, नमस्ते") == "Zoë's job – 東京 №1, नमस्ते"
-    assert printable("a\tb\nc\x1b[2Jd\u202ee\u00a0f\ud800g\u3164h") == "a b c\ufffd[2Jd\ufffde f\ufffdg\ufffdh"
+    assert (
+        printable("a\tb\nc\x1b[2Jd\u202ee\u00a0f\ud800g\u3164h") == "a b c\ufffd[2Jd\ufffde f\ufffdg\ufffdh"
+    )
     assert printable("e" + "\u0301" * 9 + "f") == "e" + "\u0301" * 4 + "f"
     assert printable("abcdef", 4) == "abc…"
 

@@ -1,4 +1,6 @@
-"""Variables as a file: what goes in comes out, arrays are the mapped memory, and what cannot travel is named."""
+"""Variables as a file: what goes in comes out, arrays are the mapped memory, and what cannot travel is
+named.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ import sys
 import threading
 import types
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mgpu_agent.process.cells import RUNNER
 from mgpu_agent.protocol import variable_file as values
+from mgpu_agent.protocol import wording
 
 
 def there_and_back(path: Path, **variables: object) -> values.Unpacked:
@@ -79,12 +83,15 @@ class Circle:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (io.TextIOWrapper(io.FileIO(os.devnull)), "`v` is or holds an open file (/dev/null): send its path or its content instead."),
+        (
+            io.TextIOWrapper(io.FileIO(os.devnull)),
+            "`v` is or holds an open file (/dev/null): send its path or its content instead.",
+        ),
         ([{"x": threading.Lock()}], "`v` is or holds a lock, which belongs to this process"),
         (_generator(), "`v` is or holds a generator, which is a computation under way"),
         (sys, "`v` is or holds the module sys: import it in the cell instead."),
         (Circle(), "cannot be pickled: not me. Send the plain data"),
-        (bytes(2000), "`v` has 2.0 kB, and 1.0 kB may travel in all"),
+        (bytes(2000), "`v` has 2 KiB, and 1 KiB may travel in all"),
     ],
 )
 def test_what_cannot_travel_is_named(value: object, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +105,9 @@ def test_what_cannot_travel_is_named(value: object, sentence: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("has_cloudpickle", [True, False])
-def test_what_refers_to_itself_for_ever_is_refused(monkeypatch: pytest.MonkeyPatch, *, has_cloudpickle: bool) -> None:
+def test_what_refers_to_itself_for_ever_is_refused(
+    monkeypatch: pytest.MonkeyPatch, *, has_cloudpickle: bool
+) -> None:
     if not has_cloudpickle:
         monkeypatch.setitem(sys.modules, "cloudpickle", None)
     deep: list[object] = []
@@ -114,16 +123,28 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         values.unpack(str(tmp_path / "v"))
 
 
-def run(directory: Path, source: str, *out: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    directory: Path, source: str, *out: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     cell = directory / "cell.py"
     cell.write_text(source)
     words = [sys.executable, RUNNER, "--values", str(directory), *out, str(cell)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **(env or {})})
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **(env or {})}
+    )
 
 
 def test_a_cell_finds_its_variables_and_leaves_others(tmp_path: Path) -> None:
     values.pack({"a": np.arange(5.0)}).write(str(tmp_path / "in"))
-    done = run(tmp_path, "b = a + 1\ndef f(): return b\nimport sys; sys.exit(0)", "--out", "b,f,c", "--limit", "0", env={"MGPU_RANK": "3"})
+    done = run(
+        tmp_path,
+        "b = a + 1\ndef f(): return b\nimport sys; sys.exit(0)",
+        "--out",
+        "b,f,c",
+        "--limit",
+        "0",
+        env={"MGPU_RANK": "3"},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     about = json.loads((tmp_path / "out.3.json").read_text())
     assert about["size"] == (tmp_path / "out.3").stat().st_size
@@ -131,30 +152,41 @@ def test_a_cell_finds_its_variables_and_leaves_others(tmp_path: Path) -> None:
     assert np.array_equal(left.value("b"), np.arange(5.0) + 1)  # type: ignore[arg-type]
     assert left.problems["c"] == "`c` was never set by the cell."
     if importlib.util.find_spec("cloudpickle") is None:
-        assert left.problems["f"].startswith("`f` needs the function f, which only this cell knows: install cloudpickle")
+        assert left.problems["f"].startswith(
+            "`f` needs the function f, which only this cell knows: install cloudpickle"
+        )
 
 
-@pytest.mark.parametrize("source", ["b = 1\n1 / 0", "b = 1\nimport sys; sys.exit(2)", "b = 1\nimport os; os._exit(0)"])
+@pytest.mark.parametrize(
+    "source", ["b = 1\n1 / 0", "b = 1\nimport sys; sys.exit(2)", "b = 1\nimport os; os._exit(0)"]
+)
 def test_a_cell_that_fails_leaves_nothing(tmp_path: Path, source: str) -> None:
     run(tmp_path, source, "--out", "b")
     assert not list(tmp_path.glob("out.*"))
 
 
 def test_a_child_that_a_cell_forked_leaves_nothing_of_its_own(tmp_path: Path) -> None:
-    done = run(tmp_path, "import os\nb = 1\nif os.fork() == 0:\n    b = 2\nelse:\n    os.wait()", "--out", "b")
+    done = run(
+        tmp_path, "import os\nb = 1\nif os.fork() == 0:\n    b = 2\nelse:\n    os.wait()", "--out", "b"
+    )
     assert done.returncode == 0
     assert values.unpack(str(tmp_path / "out.0")).value("b") == 1
 
 
-def test_variables_of_another_python_or_of_unknown_classes_end_the_cell_with_a_sentence(tmp_path: Path) -> None:
+def test_variables_of_another_python_or_of_unknown_classes_end_the_cell_with_a_sentence(
+    tmp_path: Path,
+) -> None:
     values.pack({"a": 1}).write(str(tmp_path / "in"))
-    (tmp_path / "in").write_bytes((tmp_path / "in").read_bytes().replace(values.PYTHON.encode(), b"2.77"[: len(values.PYTHON)]))
+    (tmp_path / "in").write_bytes(
+        (tmp_path / "in").read_bytes().replace(values.PYTHON.encode(), b"2.77"[: len(values.PYTHON)])
+    )
     done = run(tmp_path, "print(a)")
     assert done.returncode == 1
     assert done.stderr.startswith("mgpu: the variables come from Python 2.77, and this is")
     (tmp_path / "lonely.py").write_text("class Lonely: pass")
     maker = (
-        "import sys; sys.path[:0] = sys.argv[1:3]\nimport lonely\nfrom mgpu_agent.protocol.variable_file import pack\n"
+        "import sys; sys.path[:0] = sys.argv[1:3]\nimport lonely\nfrom mgpu_agent.protocol.variable_file "
+        "import pack\n"
         "pack({'a': lonely.Lonely()}).write(sys.argv[3])"
     )
     root = str(Path(RUNNER).parents[2])
@@ -189,13 +221,19 @@ class Tensor:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands for torch, which this environment does not have; with the real one: test_kinds_of_values.py."""
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=Tensor, strided="strided", from_numpy=list))
+    monkeypatch.setitem(
+        sys.modules, "torch", types.SimpleNamespace(Tensor=Tensor, strided="strided", from_numpy=list)
+    )
 
 
 @pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize(
     ("tensor", "came"),
-    [(Tensor(array=[1, 2]), [1, 2]), (Tensor(array=[1, 2], grad=True), "as pickle does it"), (Tensor(), "as pickle does it")],
+    [
+        (Tensor(array=[1, 2]), [1, 2]),
+        (Tensor(array=[1, 2], grad=True), "as pickle does it"),
+        (Tensor(), "as pickle does it"),
+    ],
     ids=["plain", "with a gradient", "of a kind that numpy does not know"],
 )
 def test_a_plain_tensor_travels_as_an_array(tensor: Tensor, came: object, tmp_path: Path) -> None:
@@ -214,10 +252,21 @@ def test_without_cloudpickle_what_only_the_notebook_knows_is_refused(monkeypatch
     with pytest.raises(values.Refused) as error:
         values.pack({"v": Tensor})
     assert str(error.value) == (
-        "`v` needs the class Tensor, which only this notebook knows: install cloudpickle here and on the other side, or send plain data."
+        "`v` needs the class Tensor, which only this notebook knows: install cloudpickle here and on the "
+        "other side, or send plain data."
     )
 
 
-@pytest.mark.parametrize(("size", "words"), [(1, "1 byte"), (999, "999 bytes"), (1500, "1.5 kB"), (2 * 10**9, "2.0 GB")])
-def test_sizes_as_people_say_them(size: int, words: str) -> None:
-    assert values.in_words(size) == words
+def test_in_a_cell_sizes_are_worded_by_what_lies_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell has no mgpu to import: its runner loads the file."""
+    asked: list[tuple[str, str]] = []
+
+    def load(name: str, place: str) -> object:
+        asked.append((name, place))
+        return wording
+
+    runner = SimpleNamespace(load=load, SHARED="there")
+    monkeypatch.setitem(sys.modules, "_mgpu_cell_runner", runner)  # type: ignore[arg-type]
+    with pytest.raises(values.Refused, match="`v` has 2 KiB, and 1 KiB may travel"):
+        values.pack({"v": bytes(2000)}, limit=1024)
+    assert asked == [("wording", "there")] * 2

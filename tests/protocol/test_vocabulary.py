@@ -5,7 +5,14 @@ import re
 import pytest
 
 from mgpu_agent.protocol import errors
-from mgpu_agent.protocol.ids import JOB_ID_ALPHABET, JOB_ID_LENGTH, JOB_ID_PATTERN, NODE_ID_PATTERN, AttemptKey, JobId
+from mgpu_agent.protocol.ids import (
+    JOB_ID_ALPHABET,
+    JOB_ID_LENGTH,
+    JOB_ID_PATTERN,
+    NODE_ID_PATTERN,
+    AttemptKey,
+    JobId,
+)
 
 
 def test_attempt_key_reads_as_its_three_parts() -> None:
@@ -24,7 +31,16 @@ def test_every_job_id_matches_the_pattern() -> None:
 
 @pytest.mark.parametrize(
     ("name", "good"),
-    [("n1", True), ("gpu-01.lab_2", True), ("A" * 63, True), ("A" * 64, False), ("", False), (".n", False), ("a b", False), ("a/b", False)],
+    [
+        ("n1", True),
+        ("gpu-01.lab_2", True),
+        ("A" * 63, True),
+        ("A" * 64, False),
+        ("", False),
+        (".n", False),
+        ("a b", False),
+        ("a/b", False),
+    ],
 )
 def test_node_names(name: str, good: bool) -> None:
     assert bool(re.match(NODE_ID_PATTERN, name)) is good

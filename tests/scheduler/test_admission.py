@@ -1,4 +1,6 @@
-"""What is taken at submit, given the nodes that are known: refused is only what none of them could ever run."""
+"""What is taken at submit, given the nodes that are known: refused is only what none of them could ever
+run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from mgpu_agent.protocol.errors import Conflict
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import request_bytes
 from mgpu_jupyter.model.settings import Account, Partition, Scheduling
-from mgpu_jupyter.scheduler.admission import WAIT, Admission, usable_nodes
+from mgpu_jupyter.scheduler.admission import NAME_EARLY, WAIT, Admission, usable_nodes
 from mgpu_jupyter.scheduler.events import NodeLeft
 from mgpu_jupyter.scheduler.model import Policy
 from tests.builders import Cluster, a_spec
@@ -28,6 +30,8 @@ def test_what_a_node_could_run_if_it_were_free_or_there_is_taken() -> None:
 
 
 def test_whoever_says_so_waits() -> None:
+    Admission(Cluster(("n1", 4)).state).check("ann", a_spec(exclude=("n9",), wait_for_nodes=True))
+    Admission(Cluster(("n1", 4)).state).check("ann", a_spec(prefer=("n9",)))
     Admission(Cluster(("n1", 4)).state).check("ann", a_spec(gpus=9, wait_for_nodes=True))
 
 
@@ -70,12 +74,15 @@ REFUSED: dict[str, tuple[dict[str, Any], Conflict]] = {
         {"gpus": 9},
         Conflict(
             "too-large",
-            f"Needs 9 GPUs on one node, but the largest, gpu02, has 4 GPUs and 8 CPUs: ask for less, or use --nodes; or {WAIT}.",
+            f"Needs 9 GPUs on one node, but the largest, gpu02, has 4 GPUs and 8 CPUs: ask for less, or use "
+            f"--nodes; or {WAIT}.",
         ),
     ),
     "too many nodes": (
         {"nodes": 3},
-        Conflict("too-few-nodes", f"Needs 3 nodes, but only 2 may be used: ask for fewer --nodes; or {WAIT}."),
+        Conflict(
+            "too-few-nodes", f"Needs 3 nodes, but only 2 may be used: ask for fewer --nodes; or {WAIT}."
+        ),
     ),
     "a misspelt node": (
         {"nodelist": ("gpu1",)},
@@ -85,9 +92,22 @@ REFUSED: dict[str, tuple[dict[str, Any], Conflict]] = {
             {"unknown": ["gpu1"], "nearest": "gpu01"},
         ),
     ),
+    "a misspelt node to exclude": (
+        {"exclude": ("gpu01", "gpu1")},
+        Conflict(
+            "unknown-node",
+            f"There is no node gpu1, which --exclude names: name gpu01 if you mean that one, see `mgpu "
+            f"nodes`, or {NAME_EARLY}.",
+            {"unknown": ["gpu1"], "nearest": "gpu01"},
+        ),
+    ),
     "a strange node": (
         {"nodelist": ("zzz", "gpu01")},
-        Conflict("unknown-node", f"There is no node zzz: see `mgpu nodes`, or {WAIT}.", {"unknown": ["zzz"], "nearest": None}),
+        Conflict(
+            "unknown-node",
+            f"There is no node zzz: see `mgpu nodes`, or {WAIT}.",
+            {"unknown": ["zzz"], "nearest": None},
+        ),
     ),
 }
 
@@ -99,4 +119,8 @@ def test_what_no_node_could_ever_run_is_refused(case: str) -> None:
     for _ in range(2):
         with pytest.raises(Conflict) as caught:
             admission.check("ann", a_spec(**spec))
-        assert (caught.value.code, caught.value.message, caught.value.details) == (expected.code, expected.message, expected.details)
+        assert (caught.value.code, caught.value.message, caught.value.details) == (
+            expected.code,
+            expected.message,
+            expected.details,
+        )

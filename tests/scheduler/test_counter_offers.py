@@ -14,8 +14,8 @@ from mgpu_jupyter.model.settings import Partition, Planning, Scheduling, Weights
 from mgpu_jupyter.scheduler.events import GpusChanged, NodeJoined
 from mgpu_jupyter.scheduler.explain import offers as offering
 from mgpu_jupyter.scheduler.explain.changes import applied, changes_of, clock
-from mgpu_jupyter.scheduler.explain.offers import Asked, offers_for
-from mgpu_jupyter.scheduler.explain.snapshot import Snapshot
+from mgpu_jupyter.scheduler.explain.offers import AskedOffer, offers_for
+from mgpu_jupyter.scheduler.explain.snapshot import StateSnapshot
 from mgpu_jupyter.scheduler.model import Policy
 from tests.builders import Cluster, a_spec, facts
 
@@ -28,7 +28,7 @@ def a_cluster(*nodes: tuple[str, int], **settings: object) -> Cluster:
 
 
 def offered(cluster: Cluster, **spec: object) -> tuple[Offer, ...]:
-    return offers_for(Snapshot(cluster.state, 2.0), Asked(user="ann", spec=a_spec(**spec)))
+    return offers_for(StateSnapshot(cluster.state, 2.0), AskedOffer(user="ann", spec=a_spec(**spec)))
 
 
 def texts(cluster: Cluster, **spec: object) -> list[str]:
@@ -50,8 +50,14 @@ def block(cluster: Cluster, node: str, *indices: int) -> None:
 def test_fewer_gpus_another_split_and_fewer_nodes():
     cluster = a_cluster(("n1", 3), ("n2", 2))
     assert texts(cluster, gpus=4) == ["2 nodes × 2 GPUs instead of 1 × 4", "3 GPUs instead of 4"]
-    assert texts(cluster, nodes=2, gpus_per_node=3) == ["2 nodes × 2 GPUs instead of 2 × 3", "1 node × 3 GPUs instead of 2 × 3"]
-    assert texts(cluster, nodes=3, gpus_per_node=1) == ["1 node × 3 GPUs instead of 3 × 1", "2 nodes × 1 GPU instead of 3 × 1"]
+    assert texts(cluster, nodes=2, gpus_per_node=3) == [
+        "2 nodes × 2 GPUs instead of 2 × 3",
+        "1 node × 3 GPUs instead of 2 × 3",
+    ]
+    assert texts(cluster, nodes=3, gpus_per_node=1) == [
+        "1 node × 3 GPUs instead of 3 × 1",
+        "2 nodes × 1 GPU instead of 3 × 1",
+    ]
 
 
 def test_fewer_nodes_with_fewer_gpus_when_neither_is_enough():
@@ -59,7 +65,11 @@ def test_fewer_nodes_with_fewer_gpus_when_neither_is_enough():
     assert texts(cluster, nodes=3, gpus_per_node=4) == ["2 nodes × 1 GPU instead of 3 × 4"]
     assert texts(cluster, nodes=10_000, gpus_per_node=2) == ["1 node × 2 GPUs instead of 10000 × 2"]
     wide = a_cluster(*((f"n{number:02}", 1) for number in range(20)))
-    fewer = [change.patch["nodes"] for change in changes_of(wide.state, a_spec(nodes=30), 60.0) if change.family == "nodes"]
+    fewer = [
+        change.patch["nodes"]
+        for change in changes_of(wide.state, a_spec(nodes=30), 60.0)
+        if change.family == "nodes"
+    ]
     assert fewer == [20, 19, 18, 17, 16, 15, 14, 13, 6, 3, 1]
 
 
@@ -92,12 +102,18 @@ def test_what_a_gpu_or_a_node_must_be():
     assert texts(cluster, gpu_mem_bytes=40 * GIB) == ["--gpu-mem 24G instead of 40G"]
     assert texts(cluster, constraint="fast") == ["without --constraint"]
     assert texts(cluster, arch="aarch64") == ["without --arch"]
-    assert texts(cluster, constraint="fast", gpu_type="h100") == ["without --gpu-type and without --constraint"]
+    assert texts(cluster, constraint="fast", gpu_type="h100") == [
+        "without --gpu-type and without --constraint"
+    ]
     assert texts(cluster, constraint="fast", gpu_type="h100", arch="aarch64") == []
 
 
 def test_partitions():
-    partitions = {"small": Partition(nodes=("n1",), default=True), "large": Partition(nodes=("n2",)), "all": Partition(max_gpus=1)}
+    partitions = {
+        "small": Partition(nodes=("n1",), default=True),
+        "large": Partition(nodes=("n2",)),
+        "all": Partition(max_gpus=1),
+    }
     cluster = a_cluster(("n1", 1), ("n2", 4), partitions=partitions)
     assert texts(cluster, gpus=4)[:1] == ["-p large"]
     assert texts(cluster, gpus=4, partition="small")[:1] == ["-p large instead of small"]
@@ -137,7 +153,9 @@ def test_other_gpus_of_the_same_nodes_or_any():
     assert texts(cluster, node_gpu_ids={"n1": (0,), "n2": (0,)}) == ['--node-gpu-ids "n1:1;n2:0" instead']
     block(cluster, "n1", 0, 1)
     cluster.join("n3", 1)
-    assert texts(cluster, node_gpu_ids={"n1": (0,), "n9": (0,)}) == ["--nodes 2 --gpus-per-node 1 --prefer n1,n9 instead of --node-gpu-ids"]
+    assert texts(cluster, node_gpu_ids={"n1": (0,), "n9": (0,)}) == [
+        "--nodes 2 --gpus-per-node 1 --prefer n1,n9 instead of --node-gpu-ids"
+    ]
     assert texts(cluster, node_gpu_ids={"n1": (0,), "n2": (0, 1)}) == []
 
 
@@ -148,7 +166,9 @@ def test_cores_and_memory():
     assert texts(cluster, gpus=3, cpus=6) == ["5 CPUs instead of 6"]
     assert texts(cluster, nodes=2, gpus_per_node=3, cpus=6) == ["without --cpus"]
     assert texts(cluster, gpus=3, mem_per_node_bytes=60 * GIB) == ["53G of memory instead of 60G"]
-    assert texts(cluster, nodes=2, gpus_per_node=3, mem_per_node_bytes=60 * GIB) == ["5M of memory instead of 60G"]
+    assert texts(cluster, nodes=2, gpus_per_node=3, mem_per_node_bytes=60 * GIB) == [
+        "5M of memory instead of 60G"
+    ]
     small = replace(facts("n1", 4), cpus=0, memory_bytes=100)
     other = a_cluster()
     other.tell(NodeJoined(at=0.0, node_id=NodeId("n1"), facts=small))
@@ -205,7 +225,7 @@ def test_at_most_five_offers_the_least_loss_first():
     many = a_cluster(("n1", 2), ("n2", 4), ("n3", 3))
     block(many, "n2", 0)
     many.started(gpus=1, nodelist=("n1",))
-    wide = {"gpus": 4, "gpu_mem_bytes": 24 * GIB, "cpus": 1, "exclude": ("n9",)}
+    wide = {"gpus": 4, "gpu_mem_bytes": 24 * GIB, "cpus": 1, "exclude": ("n9",), "wait_for_nodes": True}
     assert texts(many, **wide) == ["2 nodes × 2 GPUs instead of 1 × 4", "3 GPUs instead of 4"]
 
 

@@ -35,7 +35,7 @@ NEVER = [
     ({"partition": "gold"}, "partition", "It is not in the partition gold."),
     ({"arch": "aarch64"}, "arch", "It is x86_64, not aarch64."),
     ({"constraint": "slow"}, "constraint", "Its labels (fast, rack=r1) do not satisfy --constraint."),
-    ({"gpu_type": "A100"}, "gpu-kind", "It has 0 A100 GPUs, 1 are needed."),
+    ({"gpu_type": "A100"}, "gpu-kind", "It has 0 A100 GPUs, 1 is needed."),
     ({"gpu_type": "h100", "gpus": 2}, "gpu-kind", "It has 1 H100 GPU, 2 are needed."),
     ({"gpu_mem_bytes": 40 << 30, "gpus": 2}, "gpu-kind", "It has 1 GPU with 40 GiB, 2 are needed."),
     ({"gpus": 4, "gpu_type": "h100"}, "size", "It has 3 GPUs, 4 are needed."),
@@ -50,7 +50,9 @@ def test_what_no_change_of_load_can_help(spec, code, text):
     cluster = a_cluster()
     asked = shape(**spec)
 
-    answer = never(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes)
+    answer = never(
+        cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes
+    )
 
     assert answer == Exclusion(code, text)
     assert cluster.state.pool.capable(asked.rules, asked.groups[0].need) == frozenset()
@@ -74,7 +76,10 @@ def test_what_it_could_serve(spec):
     cluster = a_cluster()
     asked = shape(**spec)
 
-    assert never(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes) is None
+    assert (
+        never(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes)
+        is None
+    )
     assert not_now(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules) is None
     assert cluster.state.pool.capable(asked.rules, asked.groups[0].need) == frozenset({"n1"})
 
@@ -83,9 +88,13 @@ def test_gpu_ids_without_a_node_mean_the_submitting_machine_when_it_is_one():
     cluster = Cluster(("n1", 2), ("n2", 2))
     asked, elsewhere = shape(gpu_ids=(0,), home="host-n2"), shape(gpu_ids=(0,), home="laptop")
 
-    answer = never(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes)
+    answer = never(
+        cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes
+    )
 
-    assert answer == Exclusion("named", "--gpu-ids without a node means GPUs of host-n2, where this was submitted.")
+    assert answer == Exclusion(
+        "named", "--gpu-ids without a node means GPUs of host-n2, where this was submitted."
+    )
     assert cluster.state.pool.capable(asked.rules, asked.groups[0].need) == frozenset({"n2"})
     assert cluster.state.pool.capable(elsewhere.rules, elsewhere.groups[0].need) == frozenset({"n1", "n2"})
 
@@ -108,7 +117,9 @@ def test_who_may_not_use_a_node_is_told_so(lists, let_in):
     books.refresh(cluster.state, node)
     asked = shape()
 
-    answer = never(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes)
+    answer = never(
+        cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules, cluster.state.pool.homes
+    )
 
     text = "bob under the account lab may not use it: ask an administrator to allow it."
     assert answer == (None if let_in else Exclusion("permission", text))
@@ -144,7 +155,9 @@ NOT_NOW = [
 def test_what_must_be_waited_for(spec, code, text):
     cluster = a_cluster()
     cluster.started(gpu_ids=(0,), cpus=2, mem_per_node_bytes=10 << 30)
-    cluster.tell(GpusChanged(at=3.0, node_id="n1", troubles={"GPU-n1-1": GpuTrouble("outside", "In use by pid 8.")}))
+    cluster.tell(
+        GpusChanged(at=3.0, node_id="n1", troubles={"GPU-n1-1": GpuTrouble("outside", "In use by pid 8.")})
+    )
     asked = shape(**spec)
     slot, need = cluster.state.pool.slots["n1"], asked.groups[0].need
 
@@ -157,12 +170,25 @@ def test_a_node_that_is_away_is_said_first():
     cluster.tell(NodeSilent(at=3.0, node_id="n1", reason="Nothing heard."))
     asked = shape(gpus=3)
 
-    assert not_now(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules) == Exclusion("state", "It is suspect.")
+    assert not_now(cluster.state.pool.slots["n1"], asked.groups[0].need, asked.rules) == Exclusion(
+        "state", "It is suspect."
+    )
 
 
 def test_room_is_the_bits_that_would_do():
     cluster = a_cluster()
     slot = cluster.state.pool.slots["n1"]
-    masks = [room(slot, asked.groups[0].need, asked.rules) for asked in (shape(), shape(gpu_type="h100"), shape(gpu_ids=(0, 2)))]
+    masks = [
+        room(slot, asked.groups[0].need, asked.rules)
+        for asked in (shape(), shape(gpu_type="h100"), shape(gpu_ids=(0, 2)))
+    ]
 
     assert masks == [0b111, 0b100, 0b101]
+
+
+def test_rack_and_switch_count_as_labels_unless_a_label_says_otherwise():
+    cluster = Cluster()
+    cluster.join("n1", rack="r2", switch="s1", labels={"switch": "s9"})
+
+    assert cluster.state.nodes["n1"].labels == {"rack": "r2", "switch": "s9"}
+    assert cluster.state.pool.slots["n1"].labels == {"rack": "r2", "switch": "s9"}

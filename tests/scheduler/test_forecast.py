@@ -1,4 +1,6 @@
-"""When a job is expected to start, and who is expected on a node: the pass itself in virtual time, on copies."""
+"""When a job is expected to start, and who is expected on a node: the pass itself in virtual time, on
+copies.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ from mgpu_jupyter.model.explanations import Forecast, NodeOutlook, Planned
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.waits import After, Dependency
 from mgpu_jupyter.scheduler.events import CancelRequested, JobSubmitted, TaskReported
-from mgpu_jupyter.scheduler.explain import forecast as ahead
 from mgpu_jupyter.scheduler.explain import outlook
-from mgpu_jupyter.scheduler.explain.forecast import forecast
+from mgpu_jupyter.scheduler.explain import outlook as ahead
+from mgpu_jupyter.scheduler.explain.outlook import forecast
 from mgpu_jupyter.scheduler.explain.questions import explain_node
-from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass
+from mgpu_jupyter.scheduler.explain.snapshot import StateSnapshot, try_pass
 from mgpu_jupyter.scheduler.placement.pool import FOREVER
 from tests.builders import a_spec, ended
 from tests.scheduler.test_explain import a_cluster, explained, requested
@@ -77,16 +79,18 @@ def test_a_node_is_told_who_is_expected_on_it(monkeypatch: pytest.MonkeyPatch):
         Planned(job_id=last, nodes=("n1",), start_at=112.0, end_at=122.0),
     )
     on_n2 = (Planned(job_id=elsewhere, nodes=("n2",), start_at=52.0, end_at=62.0),)
-    assert explain_node(Snapshot(cluster.state, 2.0), NodeId("n1")) == NodeOutlook(node=NodeId("n1"), jobs=on_n1)
-    assert explain_node(Snapshot(cluster.state, 2.0), NodeId("n2")).jobs == on_n2
+    assert explain_node(StateSnapshot(cluster.state, 2.0), NodeId("n1")) == NodeOutlook(
+        node=NodeId("n1"), jobs=on_n1
+    )
+    assert explain_node(StateSnapshot(cluster.state, 2.0), NodeId("n2")).jobs == on_n2
     monkeypatch.setattr(outlook, "MOST_JOBS", 1)
-    assert explain_node(Snapshot(cluster.state, 2.0), NodeId("n1")).jobs == on_n1[:1]
+    assert explain_node(StateSnapshot(cluster.state, 2.0), NodeId("n1")).jobs == on_n1[:1]
 
 
 def test_who_is_about_to_start_on_a_node_is_expected_there():
     cluster = a_cluster(("n1", 1))
     starts = cluster.submit(gpus=1, time_limit_s=10.0)
-    assert explain_node(Snapshot(cluster.state, 5.0), NodeId("n1")).jobs == (
+    assert explain_node(StateSnapshot(cluster.state, 5.0), NodeId("n1")).jobs == (
         Planned(job_id=starts, nodes=("n1",), start_at=5.0, end_at=15.0),
     )
 
@@ -97,7 +101,7 @@ def test_what_outlived_its_time_is_expected_to_go_on():
     cluster.submit(gpus=1, time_limit_s=10.0)
     last = cluster.submit(gpus=1, time_limit_s=10.0)
     cluster.schedule()
-    state = Snapshot(cluster.state, 50.0).state()
+    state = StateSnapshot(cluster.state, 50.0).state()
     assert forecast(state, last) == Forecast(at=204.0)
 
 
@@ -115,4 +119,4 @@ def test_a_pass_on_a_copy_starts_what_the_pass_would():
     cluster = a_cluster(("n1", 1))
     new, other = cluster.submit(gpus=1), cluster.submit(gpus=1)
     cluster.tell(CancelRequested(at=1.0, job_id=other, by="ann"))
-    assert list(try_pass(Snapshot(cluster.state, 2.0).state())) == [new]
+    assert list(try_pass(StateSnapshot(cluster.state, 2.0).state())) == [new]

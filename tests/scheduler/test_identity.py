@@ -8,7 +8,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler.commands import ReportMismatch, SaveJob, SaveNode
 from mgpu_jupyter.scheduler.events import NodeMisnamed, TaskReported
-from mgpu_jupyter.scheduler.identity import KEPT
+from mgpu_jupyter.scheduler.mismatches import KEPT
 from tests.builders import Cluster, ended, status
 
 
@@ -30,7 +30,9 @@ def test_another_host_or_address_than_the_nodes_own_is_told_once_and_kept_to_the
     )
     assert (host.text, address.text) == texts
     assert (save.job.state, save.job.mismatches) == (JobState.RUNNING, texts)
-    assert [(type(one), one.job.state, one.job.mismatches) for one in over] == [(SaveJob, JobState.COMPLETED, texts)]
+    assert [(type(one), one.job.state, one.job.mismatches) for one in over] == [
+        (SaveJob, JobState.COMPLETED, texts)
+    ]
 
 
 def test_other_gpus_than_assigned_are_named():

@@ -47,7 +47,10 @@ def test_a_queued_job_that_is_nowhere():
 def test_a_running_job_in_the_queue():
     _, state, job = a_cluster()
     lane = state.queue.lane(shape_of(a_spec()))
-    state.queue.add(Entry(job.id, 1, lane, base=0.0, duration=1.0, user="ann", account="", qos="", array=None), lambda *_: 0.0)
+    state.queue.add(
+        Entry(job.id, 1, lane, base=0.0, duration=1.0, user="ann", account="", qos="", array=None),
+        lambda *_: 0.0,
+    )
 
     assert check(state) == ["JOB00001 is starting and still in the queue"]
 
@@ -56,7 +59,10 @@ def test_a_stop_without_a_cause_and_an_epoch_from_the_future():
     _, state, job = a_cluster()
     state.jobs[job.id] = replace(job, state=JobState.STOPPING, epoch=9)
 
-    assert check(state) == ["JOB00001 is stopping without a cause", "JOB00001 has epoch 9, beyond the counter at 1"]
+    assert check(state) == [
+        "JOB00001 is stopping without a cause",
+        "JOB00001 has epoch 9, beyond the counter at 1",
+    ]
 
 
 def test_a_gpu_that_two_jobs_hold():
@@ -66,7 +72,10 @@ def test_a_gpu_that_two_jobs_hold():
 
     assert check(state) == [
         "GPU-n1-0 on n1 is held by JOB00001 and JOB00002",
-        f"n1 says that its GPUs are held by {state.nodes['n1'].holders}, the jobs say {{'GPU-n1-0': 'JOB00001'}}",
+        (
+            f"n1 says that its GPUs are held by {state.nodes['n1'].holders}, the jobs say {{'GPU-n1-0': "
+            f"'JOB00001'}}"
+        ),
         "n1 counts 0 CPUs taken, the jobs say 1",
     ]
 

@@ -1,4 +1,6 @@
-"""What people order about jobs: hold, release, priority, limit, requeue; and jobs that wait for other jobs."""
+"""What people order about jobs: hold, release, priority, limit, requeue; and jobs that wait for other
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.errors import Conflict, Forbidden
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.model.settings import Partition, Quota, Scheduling
+from mgpu_jupyter.model.settings import Partition, Scheduling
 from mgpu_jupyter.model.waits import After, Dependency
 from mgpu_jupyter.scheduler import books, job_orders
-from mgpu_jupyter.scheduler.commands import LaunchTask, SaveAttempt, SaveJob, StopTask
+from mgpu_jupyter.scheduler.commands import SaveAttempt, SaveJob, StopTask
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     JobChanged,
@@ -23,7 +25,7 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.explain.waiting import waiting
-from mgpu_jupyter.scheduler.model import ArrayPart, Policy, Reason, StopCause
+from mgpu_jupyter.scheduler.model import Policy, Reason, StopCause
 from tests.builders import Cluster, a_spec, ended, facts, job_id, status
 
 
@@ -130,7 +132,9 @@ def test_changes_of_a_job_that_is_over_or_started_do_nothing():
     assert change(cluster, job_id(99), priority=5) == []
 
 
-POLICY = Policy(scheduling=Scheduling(partitions={"short": Partition(default=True, max_time_s=100.0)}, max_time_s=1000.0))
+POLICY = Policy(
+    scheduling=Scheduling(partitions={"short": Partition(default=True, max_time_s=100.0)}, max_time_s=1000.0)
+)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,9 @@ def test_what_comes_too_late_or_is_not_allowed_is_refused(state, what, kind, cod
     cluster = Cluster(("n1", 4), policy=POLICY)
     job = replace(cluster.job(cluster.submit()), state=state)
     with pytest.raises(kind) as caught:
-        job_orders.check_change(cluster.state, job, JobChanged(at=1.0, job_id=job.id, by="ann", **what), is_admin=False)
+        job_orders.check_change(
+            cluster.state, job, JobChanged(at=1.0, job_id=job.id, by="ann", **what), is_admin=False
+        )
     assert caught.value.code == code
 
 
@@ -156,8 +162,12 @@ def test_an_administrator_goes_beyond_what_the_partition_allows():
     job = run(cluster)
     event = JobChanged(at=11.0, job_id=job.id, by="root", time_limit_s=5000.0)
     job_orders.check_change(cluster.state, job, event, is_admin=True)
-    job_orders.check_change(cluster.state, job, JobChanged(at=11.0, job_id=job.id, by="ann", time_limit_s=100.0), is_admin=False)
-    job_orders.check_change(cluster.state, job, JobChanged(at=11.0, job_id=job.id, by="ann", held=False), is_admin=False)
+    job_orders.check_change(
+        cluster.state, job, JobChanged(at=11.0, job_id=job.id, by="ann", time_limit_s=100.0), is_admin=False
+    )
+    job_orders.check_change(
+        cluster.state, job, JobChanged(at=11.0, job_id=job.id, by="ann", held=False), is_admin=False
+    )
     cluster.tell(event)
     assert cluster.tell(TimePassed(at=1500.0)) == []
     assert books.time_limit_s(cluster.state, cluster.job(job.id)) == 5000.0
@@ -177,7 +187,9 @@ def test_a_running_job_is_ended_and_waits_in_its_old_place():
         StopTask(NodeId("n1"), job.attempt_key, 15.0, "Queued again by ann.", StopCause.REQUEUE),
     )
     assert cluster.tell(RequeueRequested(at=14.0, job_id=job.id, by="ann")) == []
-    record, _again = cluster.tell(TaskReported(at=15.0, status=ended(job, exit_code=None, signal=15, at=15.0)))
+    record, _again = cluster.tell(
+        TaskReported(at=15.0, status=ended(job, exit_code=None, signal=15, at=15.0))
+    )
     assert record == SaveAttempt(record.job)
     assert list(cluster.state.queue) == [job.id, later]
 
@@ -193,7 +205,10 @@ def test_what_waits_or_is_over_is_not_queued_again():
     assert cluster.tell(RequeueRequested(at=13.0, job_id=later, by="ann")) == []
     assert cluster.tell(RequeueRequested(at=13.0, job_id=job_id(99), by="ann")) == []
     job_orders.check_requeue(job)
-    for changes, code in (({"state": JobState.COMPLETED}, "job-over"), ({"stop": StopCause.CANCELLED}, "job-ending")):
+    for changes, code in (
+        ({"state": JobState.COMPLETED}, "job-over"),
+        ({"stop": StopCause.CANCELLED}, "job-ending"),
+    ):
         with pytest.raises(Conflict) as caught:
             job_orders.check_requeue(replace(job, **changes))
         assert caught.value.code == code
@@ -289,72 +304,37 @@ def test_all_waits_of_a_job_must_be_over_and_only_the_last_is_saved():
     cluster = Cluster(("n1", 4))
     jobs = [run(cluster) for _ in range(3)]
     new = after(cluster, *(Dependency(After.OK, job.id) for job in jobs))
-    saves = [[command.job.id for command in cluster.tell(TaskReported(at=20.0, status=ended(job)))] for job in jobs]
+    saves = [
+        [command.job.id for command in cluster.tell(TaskReported(at=20.0, status=ended(job)))] for job in jobs
+    ]
     assert saves == [[jobs[0].id], [jobs[1].id], [jobs[2].id, new]]
 
 
 def test_waits_survive_a_restart():
     cluster = Cluster(("n1", 4))
     over, going = run(cluster), run(cluster)
-    new = after(cluster, Dependency(After.OK, over.id), Dependency(After.OK, going.id), Dependency(After.STARTED, going.id))
+    new = after(
+        cluster,
+        Dependency(After.OK, over.id),
+        Dependency(After.OK, going.id),
+        Dependency(After.STARTED, going.id),
+    )
     started_only = after(cluster, Dependency(After.STARTED, going.id))
     saved = (cluster.job(new), cluster.job(started_only))
     cluster.tell(TaskReported(at=20.0, status=ended(over)))
 
     again = Cluster()
-    again.tell(StateRecovered(at=30.0, jobs=(cluster.job(going.id), *saved), nodes=((NodeId("n1"), facts("n1", 4)),), epoch=9, number=9))
+    again.tell(
+        StateRecovered(
+            at=30.0,
+            jobs=(cluster.job(going.id), *saved),
+            nodes=((NodeId("n1"), facts("n1", 4)),),
+            epoch=9,
+            number=9,
+        )
+    )
 
     assert again.job(new).after == (Dependency(After.OK, going.id),)
     assert again.job(started_only).after == ()
     again.tell(TaskReported(at=31.0, status=ended(going)))
     assert again.job(new).id in again.state.queue
-
-
-# --- arrays ----------------------------------------------------------------------------------------
-
-
-def an_array(cluster, count, throttle):
-    ids = []
-    for index in range(count):
-        cluster.count += 1
-        new = job_id(cluster.count)
-        part = ArrayPart("ARRAY001", index, throttle, count, 0, count - 1)
-        cluster.tell(JobSubmitted(at=1.0, job_id=new, user="ann", spec=a_spec(array="x"), array=part))
-        ids.append(new)
-    return ids
-
-
-def running(cluster):
-    return sorted(job.id for job in cluster.state.jobs.values() if job.state is not JobState.QUEUED)
-
-
-def test_no_more_of_an_array_run_at_once_than_it_may_also_after_a_restart():
-    cluster = Cluster(("n1", 4))
-    ids = an_array(cluster, 4, 2)
-    commands = cluster.schedule()
-    assert running(cluster) == ids[:2]
-    assert waiting(cluster.state, ids[2], 3.0).reason.text == "2 jobs of its array run, as many as it may have at once."
-    environment = next(command.spec.env for command in commands if isinstance(command, LaunchTask))
-    assert {name: value for name, value in environment.items() if "ARRAY" in name} == {
-        f"{family}_ARRAY_{name}": value
-        for family in ("MGPU", "SLURM")
-        for name, value in (("JOB_ID", "ARRAY001"), ("TASK_ID", "0"), ("TASK_COUNT", "4"), ("TASK_MIN", "0"), ("TASK_MAX", "3"))
-    }
-
-    again = Cluster()
-    again.tell(StateRecovered(at=3.0, jobs=tuple(cluster.state.jobs.values()), nodes=((NodeId("n1"), facts("n1", 4)),), epoch=9, number=9))
-    first = again.job(ids[0])
-    again.join("n1", 4, at=4.0, tasks=(status(first), status(again.job(ids[1]))))
-    again.schedule(4.0)
-    assert running(again) == ids[:2]
-    again.tell(TaskReported(at=20.0, status=ended(first)))
-    again.schedule(21.0)
-    assert running(again) == ids[1:3]
-
-
-def test_quotas_count_what_was_given_even_if_a_node_returns_with_less():
-    cluster = Cluster(("n1", 2), policy=Policy(scheduling=Scheduling(quota=Quota(gpus=2))))
-    job = run(cluster, gpus=2)
-    cluster.join("n1", 1, at=11.0, tasks=(status(job),))
-    cluster.tell(TaskReported(at=20.0, status=ended(job)))
-    assert cluster.state.quotas.counts() == {"jobs": {}, "gpus": {}, "queued": {}, "bytes": {}, "arrays": {}}

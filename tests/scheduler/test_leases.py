@@ -1,4 +1,6 @@
-"""Nodes that are away: what is fenced is given up when nothing of it can run any more, what is kept is waited for."""
+"""Nodes that are away: what is fenced is given up when nothing of it can run any more, what is kept is waited
+for.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from msgspec.structs import replace
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books
-from mgpu_jupyter.scheduler.commands import LaunchTask, SaveAttempt, SaveJob, StopTask
+from mgpu_jupyter.scheduler.commands import LaunchTask, SaveAttempt, SaveJob, SaveNode, StopTask
 from mgpu_jupyter.scheduler.events import (
     CancelRequested,
     NodeHeard,
@@ -20,7 +22,7 @@ from mgpu_jupyter.scheduler.events import (
     TimePassed,
 )
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import Policy, Reason, StopCause
+from mgpu_jupyter.scheduler.model import GivenUp, Policy, Reason, StopCause
 from mgpu_jupyter.scheduler.state import ClusterState
 from tests.builders import Cluster, ended, facts, status
 
@@ -42,7 +44,12 @@ def silent(cluster, at=80.0, heard_at=20.0, node="n1"):
 
 @pytest.mark.parametrize(
     ("default", "wish", "lease_s", "fence_s"),
-    [("keep", "", 0.0, 0.0), ("keep", "fence", 100.0, 120.0), ("fence", "", 100.0, 120.0), ("fence", "keep", 0.0, 0.0)],
+    [
+        ("keep", "", 0.0, 0.0),
+        ("keep", "fence", 100.0, 120.0),
+        ("fence", "", 100.0, 120.0),
+        ("fence", "keep", 0.0, 0.0),
+    ],
 )
 def test_a_job_is_kept_or_fenced_as_it_says_else_as_the_cluster_does(default, wish, lease_s, fence_s):
     cluster = Cluster(("n1", 1), policy=replace(POLICY, on_disconnect=default))
@@ -61,10 +68,11 @@ def test_a_fenced_job_of_a_silent_node_is_given_up_when_its_lease_grace_and_marg
     assert cluster.tell(TimePassed(at=139.9)) == []
     commands = cluster.tell(TimePassed(at=140.0))
 
-    over = replace(job, refused=(0,), ended_at=140.0, reason=GIVEN_UP, stop="requeue")
+    gone = GivenUp(ranks=(0,), at=140.0, text=GIVEN_UP.text)
+    over = replace(job, refused=(0,), given_up=(gone,), ended_at=140.0, reason=GIVEN_UP, stop="requeue")
     again = replace(job, state=JobState.QUEUED, placements=(), tasks=(), started_at=None, reason=GIVEN_UP)
     assert commands == [SaveAttempt(over), SaveJob(again)]
-    assert (cluster.tell(TimePassed(at=500.0)), books.next_due_at(cluster.state)) == ([], None)
+    assert (cluster.tell(TimePassed(at=500.0)), books.next_due_at(cluster.state)) == ([SaveNode("n1")], None)
 
 
 def test_the_next_attempt_has_the_next_number_and_the_old_one_is_stopped_should_it_still_be_there():
@@ -109,7 +117,9 @@ def test_the_other_ranks_of_a_lost_gang_are_ended_and_waited_for():
     save, *stops = cluster.tell(TimePassed(at=120.0))
     text = "Nothing was heard of node n1 for 100 s: its lease ran out there."
     assert (save.job.state, save.job.reason) == (JobState.STOPPING, Reason("node-lost", text))
-    assert stops == [StopTask(NodeId(node), job.attempt_key, 15.0, text, StopCause.REQUEUE) for node in ("n1", "n2")]
+    assert stops == [
+        StopTask(NodeId(node), job.attempt_key, 15.0, text, StopCause.REQUEUE) for node in ("n1", "n2")
+    ]
     cluster.tell(TaskReported(at=130.0, status=ended(job, 1 - rank, exit_code=None, signal=15)))
     assert (cluster.tell(TimePassed(at=130.0)), cluster.job(job.id).open_ranks) == ([], {rank})
     assert cluster.tell(TimePassed(at=140.0))[-1].job.state is JobState.QUEUED
@@ -129,7 +139,8 @@ def test_what_is_kept_is_waited_for_and_taken_up_again():
     job = running(cluster, on_disconnect="keep")
     silent(cluster)
 
-    assert (books.next_due_at(cluster.state), cluster.tell(TimePassed(at=1e6))) == (None, [])
+    assert cluster.tell(TimePassed(at=1e6)) == [SaveNode("n1")]
+    assert (cluster.job(job.id), books.next_due_at(cluster.state)) == (job, None)
     cluster.join("n1", 1, at=1e6, tasks=job.tasks)
     assert cluster.job(job.id) == job
 

@@ -1,4 +1,6 @@
-"""Nodes of a distributed job meet before anything of it starts: how they reach each other, and what follows when they do not."""
+"""Nodes of a distributed job meet before anything of it starts: how they reach each other, and what follows
+when they do not.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,26 @@ from mgpu_agent.protocol.messages import Met
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.commands import MeetTask, PrepareTask, SaveAttempt, SaveJob, StartTask, StopTask
-from mgpu_jupyter.scheduler.events import CancelRequested, LaunchWasPrepared, NodeJoined, NodeMet, StateRecovered, TaskReported, TimePassed
+from mgpu_jupyter.scheduler.events import (
+    CancelRequested,
+    LaunchWasPrepared,
+    NodeJoined,
+    NodeMet,
+    StateRecovered,
+    TaskReported,
+    TimePassed,
+)
 from mgpu_jupyter.scheduler.explain.waiting import waiting
 from mgpu_jupyter.scheduler.gang import LET_GO
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.meeting import ALL_PAIRS, NEIGHBOURS, Apart, Meeting, cannot_talk, differences
+from mgpu_jupyter.scheduler.meeting import (
+    ALL_PAIRS,
+    NEIGHBOURS,
+    CannotTalk,
+    Meeting,
+    cannot_talk,
+    differences,
+)
 from mgpu_jupyter.scheduler.model import Policy, Reason, Rendezvous
 from mgpu_jupyter.scheduler.state import ClusterState
 from tests.builders import Cluster, an_offer, everybody_reached, facts, status
@@ -39,11 +56,16 @@ def meeting(*nodes):
 
 
 def met(cluster, job, node, *ends, at=3.0, **changes):
-    return cluster.tell(NodeMet(at=at, node_id=NodeId(node), met=everybody_reached(job, node, *ends, **changes)))
+    return cluster.tell(
+        NodeMet(at=at, node_id=NodeId(node), met=everybody_reached(job, node, *ends, **changes))
+    )
 
 
 def unmet(cluster, job, node, other, at=3.0):
-    answer = Met(key=job.attempt_key, unreached=tuple(Unreached(NodeId(other), f"{other}.{end}", "no answer") for end in "ab"))
+    answer = Met(
+        key=job.attempt_key,
+        unreached=tuple(Unreached(NodeId(other), f"{other}.{end}", "no answer") for end in "ab"),
+    )
     return cluster.tell(NodeMet(at=at, node_id=NodeId(node), met=answer))
 
 
@@ -53,7 +75,12 @@ def test_all_that_are_prepared_go_to_each_other():
     save, *asked = cluster.prepared(job, 1)
 
     assert asked == [
-        MeetTask(NodeId(node), job.attempt_key, (Peer(node_id=NodeId(other), ways=an_offer(other).ways, port=40_000),), 4.0)
+        MeetTask(
+            NodeId(node),
+            job.attempt_key,
+            (Peer(node_id=NodeId(other), ways=an_offer(other).ways, port=40_000),),
+            4.0,
+        )
         for node, other in (("n1", "n2"), ("n2", "n1"))
     ]
     assert (save.job.is_preparing, books.next_due_at(cluster.state)) == (True, 8.0)
@@ -68,7 +95,10 @@ def test_the_last_answer_starts_all_with_what_was_found():
         Rendezvous(address="n1.b", port=20_001),
         ["eth1", "eth0"],
     )
-    assert starts == [StartTask(one.node_id, job.attempt_key, launch_spec(save.job, one, 5.0)) for one in save.job.placements]
+    assert starts == [
+        StartTask(one.node_id, job.attempt_key, launch_spec(save.job, one, 5.0))
+        for one in save.job.placements
+    ]
     assert starts[1].spec.env["MASTER_ADDR"] == "n1.b"
     assert (save.job.is_preparing, cluster.state.meetings, met(cluster, job, "n2")) == (False, {}, [])
 
@@ -80,7 +110,10 @@ def test_one_node_meets_nobody_and_stays_at_home():
     job = cluster.job(new)
     assert ask == PrepareTask(launch_spec(job, job.placements[0], 5.0), 60.0, True)
     _, save, start = cluster.prepared(job, 0)
-    assert (save.job.rendezvous, start.spec.defaults["GLOO_SOCKET_IFNAME"]) == (Rendezvous(address="127.0.0.1", port=20_001), "lo")
+    assert (save.job.rendezvous, start.spec.defaults["GLOO_SOCKET_IFNAME"]) == (
+        Rendezvous(address="127.0.0.1", port=20_001),
+        "lo",
+    )
 
 
 def test_what_is_not_alike_on_the_nodes_is_told():
@@ -103,7 +136,11 @@ def test_two_that_cannot_talk_send_the_job_back_and_are_kept_apart():
     record, save, *stops = unmet(cluster, job, "n2", "n1")
 
     text = "n2 cannot reach n1 (eth0 n1.a: no answer, eth1 n1.b: no answer)."
-    assert (type(record), save.job.state, save.job.reason) == (SaveAttempt, JobState.QUEUED, Reason("cannot-talk", text))
+    assert (type(record), save.job.state, save.job.reason) == (
+        SaveAttempt,
+        JobState.QUEUED,
+        Reason("cannot-talk", text),
+    )
     assert stops == [StopTask(NodeId(node), job.attempt_key, 0.0, text) for node in ("n1", "n2")]
     assert (save.job.failed_starts, cluster.state.meetings) == (0, {})
     cluster.schedule(at=3.0)
@@ -122,7 +159,8 @@ def test_with_no_other_nodes_it_waits_until_they_are_tried_again():
     told = waiting(cluster.state, job.id, 3.0)
     assert told.reason == Reason(
         "cannot-talk",
-        "n2 cannot reach n1 (eth0 n1.a: no answer, eth1 n1.b: no answer). They are tried again in 1 min; other nodes would do at once.",
+        "n2 cannot reach n1 (eth0 n1.a: no answer, eth1 n1.b: no answer). They are tried again in 1 m 00 s; "
+        "other nodes would do at once.",
     )
     cluster.tell(TimePassed(at=62.0))
     assert (cluster.state.wants_pass, books.next_due_at(cluster.state)) == (False, 63.0)
@@ -148,7 +186,11 @@ def test_a_promise_is_not_made_on_nodes_that_cannot_talk():
     cluster.schedule(at=3.0)
     assert cluster.job(holder).state is JobState.STARTING
     (promise,) = cluster.state.planner.promises
-    assert (promise.job_id, promise.at, sorted(slot.id for slot, _ in promise.units)) == (job.id, 23.0, ["n1", "n3"])
+    assert (promise.job_id, promise.at, sorted(slot.id for slot, _ in promise.units)) == (
+        job.id,
+        23.0,
+        ["n1", "n3"],
+    )
 
 
 def test_nodes_that_can_talk_are_found_although_the_first_choice_cannot_with_any():
@@ -202,7 +244,7 @@ def test_cancelled_while_they_meet():
 
 
 def test_many_pairs_are_counted():
-    pairs = [Apart(NodeId("a"), NodeId(f"b{number}"), "x") for number in range(5)]
+    pairs = [CannotTalk(NodeId("a"), NodeId(f"b{number}"), "x") for number in range(5)]
     text = cannot_talk(pairs)
     assert text == "a cannot reach b0 (x); a cannot reach b1 (x); a cannot reach b2 (x), and 2 more pairs."
 
@@ -211,7 +253,9 @@ def test_many_pairs_are_counted():
 
 
 def rejoin(cluster, node, *, prepared=(), at=4.0, tasks=()):
-    return cluster.tell(NodeJoined(at=at, node_id=NodeId(node), facts=facts(node, 1), prepared=prepared, tasks=tasks))[1:]
+    return cluster.tell(
+        NodeJoined(at=at, node_id=NodeId(node), facts=facts(node, 1), prepared=prepared, tasks=tasks)
+    )[1:]
 
 
 def test_a_node_that_lost_its_connection_is_asked_for_its_answer_again():
@@ -273,7 +317,9 @@ def test_a_new_master_tells_those_to_start_that_had_met():
 def test_what_is_said_of_another_attempt_changes_nothing():
     cluster, job = meeting()
     stranger = replace(everybody_reached(job, "n1"), key=replace_epoch(job.attempt_key))
-    assert cluster.tell(NodeMet(at=3.0, node_id=NodeId("n1"), met=stranger)) == [StopTask(NodeId("n1"), stranger.key, 5.0, LET_GO)]
+    assert cluster.tell(NodeMet(at=3.0, node_id=NodeId("n1"), met=stranger)) == [
+        StopTask(NodeId("n1"), stranger.key, 5.0, LET_GO)
+    ]
     assert cluster.tell(NodeMet(at=3.0, node_id=NodeId("n9"), met=everybody_reached(job, "n9"))) == []
     no_offer = LaunchWasPrepared(at=3.0, node_id=NodeId("n1"), key=job.attempt_key)
     assert cluster.tell(no_offer) == []
@@ -307,13 +353,29 @@ def replace_epoch(key):
 def test_of_many_nodes_each_goes_to_the_first_and_to_its_neighbours():
     nodes = tuple(NodeId(f"n{number}") for number in range(ALL_PAIRS + 10))
     large = Meeting(1, nodes)
-    large.offers = {node: MeetingPoint(ways=(Way(f"{node}.a", ""), Way(f"{node}.b", "eth1")), port=1, master_port=7) for node in nodes}
-    assert [len(large.peers_of(node)) for node in (nodes[0], nodes[5], nodes[-1])] == [NEIGHBOURS, NEIGHBOURS + 1, NEIGHBOURS]
+    large.offers = {
+        node: MeetingPoint(ways=(Way(f"{node}.a", ""), Way(f"{node}.b", "eth1")), port=1, master_port=7)
+        for node in nodes
+    }
+    assert [len(large.peers_of(node)) for node in (nodes[0], nodes[5], nodes[-1])] == [
+        NEIGHBOURS,
+        NEIGHBOURS + 1,
+        NEIGHBOURS,
+    ]
     for node in nodes:
-        reached = tuple(Reached(peer.node_id, way.address) for peer in large.peers_of(node) for way in peer.ways)
+        reached = tuple(
+            Reached(peer.node_id, way.address) for peer in large.peers_of(node) for way in peer.ways
+        )
         large.answers[node] = Met(key=None, reached=reached)
-    assert (large.apart(), large.rendezvous(), large.interface_of(nodes[3])) == ([], Rendezvous(address="n0.a", port=7), "eth1")
+    assert (large.apart(), large.rendezvous(), large.interface_of(nodes[3])) == (
+        [],
+        Rendezvous(address="n0.a", port=7),
+        "eth1",
+    )
 
 
 def test_an_address_of_ipv6_is_written_as_in_urls():
-    assert [Rendezvous(address=address, port=1).endpoint for address in ("fd00::1", "10.0.0.1")] == ["[fd00::1]:1", "10.0.0.1:1"]
+    assert [Rendezvous(address=address, port=1).endpoint for address in ("fd00::1", "10.0.0.1")] == [
+        "[fd00::1]:1",
+        "10.0.0.1:1",
+    ]

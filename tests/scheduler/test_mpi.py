@@ -1,4 +1,6 @@
-"""A job with `--mpi`: one process that counts, on the first node; the others wait there for it and end with it."""
+"""A job with `--mpi`: one process that counts, on the first node; the others wait there for it and end with
+it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def test_there_is_one_process_on_each_node_and_slots_for_every_gpu(job):
 
 def test_when_the_first_ends_well_the_others_are_ended_and_the_job_is_completed(cluster, job):
     commands = cluster.tell(TaskReported(at=20.0, status=ended(job, 0)))
-    assert StopTask(NodeId("n2"), job.attempt_key, 15.0, "Its first process is over.", StopCause.FIRST_DONE) in commands
+    assert (
+        StopTask(NodeId("n2"), job.attempt_key, 15.0, "Its first process is over.", StopCause.FIRST_DONE)
+        in commands
+    )
     saved = last_saved(cluster.tell(TaskReported(at=21.0, status=ended(job, 1, exit_code=None, signal=15))))
     assert (saved.state, saved.exit_code) == (JobState.COMPLETED, 0)
 
@@ -55,7 +60,9 @@ def test_a_node_that_is_lost_then_changes_nothing(cluster, job):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_that_fails_fails_the_job(cluster, job, rank):
     cluster.tell(TaskReported(at=20.0, status=ended(job, rank, exit_code=7)))
-    saved = last_saved(cluster.tell(TaskReported(at=21.0, status=ended(job, 1 - rank, exit_code=None, at=21.0, signal=15))))
+    saved = last_saved(
+        cluster.tell(TaskReported(at=21.0, status=ended(job, 1 - rank, exit_code=None, at=21.0, signal=15)))
+    )
 
     assert (saved.state, saved.exit_code) == (JobState.FAILED, 7)
 

@@ -1,4 +1,6 @@
-"""Nodes that go and come, reports that are stale or wrong, and a master that starts again: nothing runs twice, nothing is lost."""
+"""Nodes that go and come, reports that are stale or wrong, and a master that starts again: nothing runs
+twice, nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ from mgpu_jupyter.scheduler.events import (
     NodeLeft,
     NodeSilent,
     StateRecovered,
+    TimePassed,
 )
 from mgpu_jupyter.scheduler.explain.waiting import Waiting, waiting
 from mgpu_jupyter.scheduler.launch import launch_spec
-from mgpu_jupyter.scheduler.model import Reason, StopCause
+from mgpu_jupyter.scheduler.model import Policy, Reason, StopCause
 from tests.builders import Cluster, ended, facts, job_id, key, status
-from tests.scheduler.test_attempts import refusal, report
+from tests.scheduler.test_attempts import report
+from tests.scheduler.test_refusals import refusal
 
 # --- stale and wrong reports ------------------------------------------------------------------------
 
@@ -54,7 +58,10 @@ def test_a_report_from_a_node_that_it_was_not_assigned_to_is_loud():
     save, mismatch, stop = report(cluster, replace(status(job), node_id="n2"))
 
     text = f"Rank 0 of job {job.id} was reported by n2, which it was not assigned to."
-    assert (save, mismatch) == (SaveJob(replace(job, mismatches=(text,))), ReportMismatch(replace(job, mismatches=(text,)), text))
+    assert (save, mismatch) == (
+        SaveJob(replace(job, mismatches=(text,))),
+        ReportMismatch(replace(job, mismatches=(text,)), text),
+    )
     assert stop == StopTask("n2", key(job.id), 15.0, "This attempt is not the current one.")
 
 
@@ -86,8 +93,54 @@ def test_a_silent_node_takes_no_work_until_it_is_heard_again():
     cluster.schedule()
     assert cluster.job(new).state is JobState.STARTING
     cluster.tell(NodeLeft(at=3.0, node_id="n1", reason="stopped"))
-    assert (cluster.state.nodes["n1"].state, cluster.state.nodes["n1"].reason) == (NodeState.OFFLINE, "stopped")
+    assert (cluster.state.nodes["n1"].state, cluster.state.nodes["n1"].reason) == (
+        NodeState.OFFLINE,
+        "stopped",
+    )
     assert cluster.tell(NodeLeft(at=3.0, node_id="n2", reason="stopped")) == []
+
+
+def seen(cluster):
+    node = cluster.state.nodes["n1"]
+    return (node.state, node.reason)
+
+
+def test_a_silent_node_says_since_when_and_is_offline_after_the_set_time():
+    cluster = Cluster(("n1", 1), policy=Policy(offline_s=300.0))
+    since = "It broke. It was last heard at 1970-01-01 00:00:50 UTC."
+
+    cluster.tell(NodeSilent(at=60.0, node_id="n1", reason="It broke.", heard_at=50.0))
+
+    assert seen(cluster) == (NodeState.SUSPECT, since)
+    assert books.next_due_at(cluster.state) == 350.0
+    assert cluster.tell(TimePassed(at=349.9)) == []
+    assert cluster.tell(TimePassed(at=350.0)) == [SaveNode("n1")]
+    assert seen(cluster) == (NodeState.OFFLINE, since)
+    assert books.next_due_at(cluster.state) is None
+    assert cluster.tell(NodeHeard(at=400.0, node_id="n1")) == [SaveNode("n1")]
+    assert seen(cluster) == (NodeState.ONLINE, "")
+
+
+def test_a_node_that_was_heard_in_between_is_suspect_for_a_whole_time_again():
+    cluster = Cluster(("n1", 1), policy=Policy(offline_s=300.0))
+    cluster.tell(NodeSilent(at=10.0, node_id="n1", reason="It broke.", heard_at=10.0))
+    cluster.tell(NodeHeard(at=200.0, node_id="n1"))
+    cluster.tell(NodeSilent(at=210.0, node_id="n1", reason="It broke.", heard_at=210.0))
+
+    assert cluster.tell(TimePassed(at=310.0)) == []
+    assert seen(cluster)[0] is NodeState.SUSPECT
+    assert cluster.tell(TimePassed(at=510.0)) == [SaveNode("n1")]
+    assert seen(cluster)[0] is NodeState.OFFLINE
+
+
+def test_one_that_said_goodbye_after_its_silence_is_offline_for_its_own_reason():
+    cluster = Cluster(("n1", 1))
+    cluster.tell(NodeSilent(at=10.0, node_id="n1", reason="It broke."))
+    cluster.tell(NodeLeft(at=20.0, node_id="n1", reason="stopped"))
+
+    assert cluster.tell(TimePassed(at=1000.0)) == []
+    assert cluster.tell(NodeHeard(at=1001.0, node_id="n1")) == []
+    assert seen(cluster) == (NodeState.OFFLINE, "stopped")
 
 
 def test_a_node_that_comes_back_goes_on_with_what_it_runs():
@@ -118,7 +171,10 @@ def test_a_stop_that_was_lost_on_the_way_is_sent_again():
 
     commands = cluster.join("n1", 1)
 
-    assert commands == [SaveNode("n1"), StopTask("n1", key(job.id), 15.0, "Stopped before it was started.", StopCause.CANCELLED)]
+    assert commands == [
+        SaveNode("n1"),
+        StopTask("n1", key(job.id), 15.0, "Stopped before it was started.", StopCause.CANCELLED),
+    ]
 
 
 def test_an_end_that_was_missed_is_told_in_the_hello():
@@ -138,7 +194,10 @@ def test_a_node_with_a_new_incarnation_lost_its_jobs_and_they_run_again():
     _node, record, save = cluster.join("n1", 1, at=30.0, incarnation="boot-2/ledger-1")
 
     assert record.job.attempt == 1
-    assert (save.job.state, save.job.reason) == (JobState.QUEUED, Reason("node-lost", "Node n1 restarted and lost it."))
+    assert (save.job.state, save.job.reason) == (
+        JobState.QUEUED,
+        Reason("node-lost", "Node n1 restarted and lost it."),
+    )
     cluster.schedule()
     again = cluster.job(job.id)
     assert (again.attempt, again.epoch, again.placements[0].incarnation) == (2, 2, "boot-2/ledger-1")
@@ -162,7 +221,10 @@ def test_a_lost_job_that_must_not_run_again_fails():
 
     _, save = cluster.join("n1", 1, incarnation="boot-2/ledger-1")
 
-    assert (save.job.state, save.job.reason) == (JobState.FAILED, Reason("node-lost", "Node n1 restarted and lost it."))
+    assert (save.job.state, save.job.reason) == (
+        JobState.FAILED,
+        Reason("node-lost", "Node n1 restarted and lost it."),
+    )
     assert job.id not in cluster.state.jobs
 
 
@@ -203,7 +265,11 @@ def test_recovery_brings_back_queue_holders_deadlines_and_counters():
     after = Cluster()
     jobs = tuple(before.state.jobs.values())
     event = StateRecovered(
-        at=30.5, jobs=jobs, nodes=(("n1", facts("n1", 3)), ("n2", facts("n2", 1))), epoch=before.state.epoch, number=before.state.number
+        at=30.5,
+        jobs=jobs,
+        nodes=(("n1", facts("n1", 3)), ("n2", facts("n2", 1))),
+        epoch=before.state.epoch,
+        number=before.state.number,
     )
     assert after.tell(event) == []
 
@@ -296,7 +362,10 @@ def test_a_revoked_node_says_so_after_a_restart_too():
 
     cluster.tell(StateRecovered(at=1.0, nodes=nodes, reasons={"n1": "Revoked by root."}))
 
-    assert [node.reason for node in cluster.state.nodes.values()] == ["Revoked by root.", "It has not connected since the master started."]
+    assert [node.reason for node in cluster.state.nodes.values()] == [
+        "Revoked by root.",
+        "It has not connected since the master started.",
+    ]
 
 
 def test_a_clock_that_was_set_back_before_a_restart_makes_no_back_off_longer():

@@ -1,4 +1,6 @@
-"""What operators order about nodes, kept apart from what is heard of them; who may use a node; what may be removed."""
+"""What operators order about nodes, kept apart from what is heard of them; who may use a node; what may be
+removed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def test_the_state_that_people_see_is_derived_in_one_order(link, ordered, troubl
     if link is not NodeState.ONLINE:
         assert seen == (link, "gone")
     elif ordered is not None:
-        assert seen == (ordered, f"{'Drained' if ordered is NodeState.DRAINING else 'In maintenance, set'} by root: dust.")
+        assert seen == (
+            ordered,
+            f"{'Drained' if ordered is NodeState.DRAINING else 'In maintenance, set'} by root: dust.",
+        )
     elif trouble:
         assert seen == (NodeState.UNHEALTHY, "Bad. It is tried again at 00:00:05 UTC.")
     else:
@@ -61,16 +66,24 @@ def test_the_state_that_people_see_is_derived_in_one_order(link, ordered, troubl
 def test_a_drained_node_finishes_what_it_runs_and_takes_nothing_new():
     cluster = Cluster(("n1", 4))
     first, second = cluster.started(), cluster.started()
-    assert order(cluster, "drain", reason="dust") == "It takes no new jobs; the 2 jobs on it go on to their end."
+    assert (
+        order(cluster, "drain", reason="dust") == "It takes no new jobs; the 2 jobs on it go on to their end."
+    )
     waiting = cluster.submit()
     cluster.schedule()
     assert cluster.job(waiting).state is JobState.QUEUED
     report(cluster, status(first))
     assert report(cluster, ended(first))[0].job.state is JobState.COMPLETED
-    assert order(cluster, "maintenance") == "It is in maintenance and takes no new jobs; the job on it goes on to its end."
+    assert (
+        order(cluster, "maintenance")
+        == "It is in maintenance and takes no new jobs; the job on it goes on to its end."
+    )
     report(cluster, ended(second))
     assert order(cluster, "maintenance") == "It is in maintenance and takes no new jobs; nothing runs on it."
-    assert (cluster.state.nodes[N1].state, cluster.state.nodes[N1].reason) == (NodeState.MAINTENANCE, "In maintenance, set by root.")
+    assert (cluster.state.nodes[N1].state, cluster.state.nodes[N1].reason) == (
+        NodeState.MAINTENANCE,
+        "In maintenance, set by root.",
+    )
     cluster.state.wants_pass = False
     assert order(cluster, "resume") == "It takes jobs again."
     assert cluster.state.wants_pass
@@ -85,12 +98,20 @@ def test_orders_outlive_connections_and_restarts():
     order(cluster, "drain", reason="dust")
     order(cluster, "deny", users=("eve",), reason="noise", at=6.0)
     orders = cluster.state.nodes[N1].orders
-    expected = NodeOrders(state=NodeState.DRAINING, reason="dust", by="root", at=5.0, lists=Lists(deny_users=("eve",)))
+    expected = NodeOrders(
+        state=NodeState.DRAINING, reason="dust", by="root", at=5.0, lists=Lists(deny_users=("eve",))
+    )
     assert orders == replace(expected, lists_reason="noise", lists_by="root", lists_at=6.0)
     cluster.tell(NodeSilent(at=7.0, node_id=N1, reason="gone"))
-    assert (cluster.state.nodes[N1].state, cluster.state.nodes[N1].reason) == (NodeState.SUSPECT, "gone")
+    assert (cluster.state.nodes[N1].state, cluster.state.nodes[N1].reason) == (
+        NodeState.SUSPECT,
+        "gone It was last heard at 1970-01-01 00:00:07 UTC.",
+    )
     cluster.join("n1", at=8.0)
-    assert (cluster.state.nodes[N1].state, cluster.state.nodes[N1].lists) == (NodeState.DRAINING, Lists(deny_users=("eve",)))
+    assert (cluster.state.nodes[N1].state, cluster.state.nodes[N1].lists) == (
+        NodeState.DRAINING,
+        Lists(deny_users=("eve",)),
+    )
 
     again = Cluster()
     health = NodeHealth(failures=1, failures_total=2)
@@ -98,15 +119,33 @@ def test_orders_outlive_connections_and_restarts():
     assert (again.state.nodes[N1].state, again.state.nodes[N1].orders) == (NodeState.OFFLINE, orders)
     assert order(again, "resume") == "It takes jobs again as soon as it is connected."
     again.join("n1", at=10.0)
-    assert (again.state.nodes[N1].state, again.state.nodes[N1].health) == (NodeState.ONLINE, NodeHealth(failures_total=2))
+    assert (again.state.nodes[N1].state, again.state.nodes[N1].health) == (
+        NodeState.ONLINE,
+        NodeHealth(failures_total=2),
+    )
 
 
 @pytest.mark.parametrize(
     ("before", "action", "after", "said"),
     [
-        (Lists(), "deny", Lists(deny_users=("ann", "bob")), "No new job of ann, bob starts on it; what runs goes on."),
-        (Lists(deny_users=("ann", "bob")), "deny", Lists(deny_users=("ann", "bob")), "They are denied already."),
-        (Lists(deny_users=("bob", "eve")), "allow", Lists(deny_users=("eve",)), "ann, bob may use it from now on."),
+        (
+            Lists(),
+            "deny",
+            Lists(deny_users=("ann", "bob")),
+            "No new job of ann, bob starts on it; what runs goes on.",
+        ),
+        (
+            Lists(deny_users=("ann", "bob")),
+            "deny",
+            Lists(deny_users=("ann", "bob")),
+            "They are denied already.",
+        ),
+        (
+            Lists(deny_users=("bob", "eve")),
+            "allow",
+            Lists(deny_users=("eve",)),
+            "ann, bob may use it from now on.",
+        ),
         (
             Lists(),
             "allow",
@@ -114,7 +153,12 @@ def test_orders_outlive_connections_and_restarts():
             "Everybody may use it already; to let in only some, write mgpu node allow n1 --only --user NAME.",
         ),
         (Lists(deny_users=("eve",)), "allow", Lists(deny_users=("eve",)), "They may use it already."),
-        (Lists(allow_users=("eve", "ann")), "allow", Lists(allow_users=("eve", "ann", "bob")), "ann, bob may use it from now on."),
+        (
+            Lists(allow_users=("eve", "ann")),
+            "allow",
+            Lists(allow_users=("eve", "ann", "bob")),
+            "ann, bob may use it from now on.",
+        ),
         (
             Lists(allow_accounts=("lab",), deny_users=("ann",)),
             "allow",
@@ -122,7 +166,12 @@ def test_orders_outlive_connections_and_restarts():
             "ann, bob may use it from now on.",
         ),
         (Lists(allow_users=("ann",)), "deny", Lists(allow_users=("ann",), deny_users=("ann", "bob")), None),
-        (Lists(deny_users=("ann",)), "only", Lists(allow_users=("ann", "bob")), "Only ann, bob may use it from now on; what runs goes on."),
+        (
+            Lists(deny_users=("ann",)),
+            "only",
+            Lists(allow_users=("ann", "bob")),
+            "Only ann, bob may use it from now on; what runs goes on.",
+        ),
         (Lists(allow_users=("ann", "bob")), "only", Lists(allow_users=("ann", "bob")), "So it is already."),
     ],
 )
@@ -131,20 +180,29 @@ def test_who_may_use_a_node(before, action, after, said):
     node = cluster.state.nodes[N1]
     node.orders = NodeOrders(lists=before)
 
-    assert order(cluster, action, users=("ann", "bob")) == (said or "No new job of ann, bob starts on it; what runs goes on.")
+    assert order(cluster, action, users=("ann", "bob")) == (
+        said or "No new job of ann, bob starts on it; what runs goes on."
+    )
     assert node.lists == after
 
 
 def test_accounts_go_the_same_way_and_all_lists_can_be_cleared():
     cluster = Cluster(("n1", 4))
     node = cluster.state.nodes[N1]
-    assert order(cluster, "deny", accounts=("guests",)) == "No new job of account guests starts on it; what runs goes on."
-    assert order(cluster, "only", users=("ann",), accounts=("lab",)) == "Only ann, account lab may use it from now on; what runs goes on."
+    assert (
+        order(cluster, "deny", accounts=("guests",))
+        == "No new job of account guests starts on it; what runs goes on."
+    )
+    assert (
+        order(cluster, "only", users=("ann",), accounts=("lab",))
+        == "Only ann, account lab may use it from now on; what runs goes on."
+    )
     assert node.lists == Lists(allow_users=("ann",), allow_accounts=("lab",))
     assert order(cluster, "clear-lists") == "Everybody may use it from now on."
     assert node.lists == Lists()
     assert (
-        order(cluster, "clear-lists") == "Everybody may use it already; to let in only some, write mgpu node allow n1 --only --user NAME."
+        order(cluster, "clear-lists")
+        == "Everybody may use it already; to let in only some, write mgpu node allow n1 --only --user NAME."
     )
 
 
@@ -173,7 +231,10 @@ def test_only_a_node_that_is_away_and_holds_nothing_is_removed():
     revoke = "give up what it runs with `mgpu node revoke n1`; then remove it."
     assert refused(cluster, "remove") == ("node-connected", f"Node n1 is online: stop its agent, or {revoke}")
     cluster.tell(NodeSilent(at=1.0, node_id=N1, reason="gone"))
-    assert refused(cluster, "remove") == ("node-connected", f"Node n1 is suspect: stop its agent, or {revoke}")
+    assert refused(cluster, "remove") == (
+        "node-connected",
+        f"Node n1 is suspect: stop its agent, or {revoke}",
+    )
     cluster.join("n1", at=2.0)
     first = cluster.started(nodelist=("n1",))
     cluster.tell(NodeLeft(at=3.0, node_id=N1, reason="stopped"))
@@ -240,11 +301,22 @@ def test_labels_of_operators_stand_beside_the_nodes_own_and_decide_about_constra
     cluster.schedule()
     assert cluster.job(waiting).state == JobState.QUEUED
 
-    assert order(cluster, "label", labels={"room": "B2", "fast": ""}, reason="moved") == "It is labelled fast, old, room=B2."
+    assert (
+        order(cluster, "label", labels={"room": "B2", "fast": ""}, reason="moved")
+        == "It is labelled fast, old, room=B2."
+    )
     cluster.schedule()
-    assert (cluster.job(waiting).state, cluster.job(running.id).state) == (JobState.STARTING, JobState.STARTING)
+    assert (cluster.job(waiting).state, cluster.job(running.id).state) == (
+        JobState.STARTING,
+        JobState.STARTING,
+    )
     orders = cluster.state.nodes[N1].orders
-    assert (orders.labels, orders.labels_reason, orders.labels_by, orders.labels_at) == ({"room": "B2", "fast": ""}, "moved", "root", 5.0)
+    assert (orders.labels, orders.labels_reason, orders.labels_by, orders.labels_at) == (
+        {"room": "B2", "fast": ""},
+        "moved",
+        "root",
+        5.0,
+    )
 
     assert order(cluster, "label", labels={"room": None, "fast": None}) == "It is labelled old, room=A."
     assert cluster.state.nodes[N1].labels == {"room": "A", "old": ""}

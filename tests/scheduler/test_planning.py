@@ -1,4 +1,6 @@
-"""Who starts, who is promised a start, and who may overtake: small histories with all numbers worked out by hand."""
+"""Who starts, who is promised a start, and who may overtake: small histories with all numbers worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def over(cluster: Cluster, job: Job, at: float) -> None:
 
 
 def promises(cluster: Cluster) -> list[tuple[str, float, list[str]]]:
-    return [(one.job_id, one.at, [slot.id for slot, _ in one.units]) for one in cluster.state.planner.promises]
+    return [
+        (one.job_id, one.at, [slot.id for slot, _ in one.units]) for one in cluster.state.planner.promises
+    ]
 
 
 def test_the_head_is_promised_the_moment_at_which_enough_ends_and_only_short_jobs_overtake_it():
@@ -47,12 +51,19 @@ def test_the_head_is_promised_the_moment_at_which_enough_ends_and_only_short_job
 
     assert promises(cluster) == [(head, 102.0, ["n1"])]
     assert running(cluster, head, long, short) == [short]
-    text = f"It would fit now, but delay job {head}, which is promised to start in 1.67 min: a shorter -t may help."
+    text = (
+        f"It would fit now, but delay job {head}, which is promised to start in 1 m 40 s: a shorter -t "
+        f"may help."
+    )
     cluster.tell(CancelRequested(at=2.0, job_id=short, by="ann"))
-    assert waiting(cluster.state, long, 2.0) == Waiting(2, Reason("busy", "Waits for 1 GPU free on one node: n1 has 0."))
+    assert waiting(cluster.state, long, 2.0) == Waiting(
+        2, Reason("busy", "Waits for 1 GPU free on one node: n1 has 0.")
+    )
     over(cluster, cluster.job(short), 3.0)
     cluster.schedule(3.0)
-    assert waiting(cluster.state, long, 3.0) == Waiting(2, Reason("promised", text.replace("1.67", "1.65")))
+    assert waiting(cluster.state, long, 3.0) == Waiting(
+        2, Reason("promised", text.replace("1 m 40 s", "1 m 39 s"))
+    )
 
 
 def test_a_longer_job_may_overtake_on_gpus_that_the_head_will_not_need():
@@ -120,7 +131,9 @@ def test_nobody_overtakes_under_fifo_but_who_can_never_run_blocks_nobody():
     urgent = cluster.submit(gpus=1, priority=5)
     cluster.schedule()
     assert running(cluster, head, small, late, urgent) == [urgent]
-    assert waiting(cluster.state, small, 2.0) == Waiting(3, Reason("busy", "Waits for 1 GPU free on one node: n1 has 0."))
+    assert waiting(cluster.state, small, 2.0) == Waiting(
+        3, Reason("busy", "Waits for 1 GPU free on one node: n1 has 0.")
+    )
 
 
 def test_under_fifo_one_who_would_fit_says_whom_it_waits_for():
@@ -131,7 +144,9 @@ def test_under_fifo_one_who_would_fit_says_whom_it_waits_for():
 
     cluster.schedule()
 
-    assert waiting(cluster.state, small, 2.0) == Waiting(2, Reason("ahead", "It waits for those ahead of it in the queue."))
+    assert waiting(cluster.state, small, 2.0) == Waiting(
+        2, Reason("ahead", "It waits for those ahead of it in the queue.")
+    )
 
 
 def test_without_reservations_everyone_who_fits_starts():
@@ -156,7 +171,8 @@ def test_several_promises_are_kept_beside_each_other():
 
     cluster.schedule()
 
-    # The third fits before the first begins, so it starts; the fourth takes the third promise, beside the second.
+    # The third fits before the first begins, so it starts; the fourth takes the third promise, beside the
+    # second.
     assert running(cluster, first, second, third, fourth, late) == [third]
     assert promises(cluster) == [(first, 102.0, ["n1"]), (second, 152.0, ["n1"]), (fourth, 152.0, ["n1"])]
 
@@ -211,7 +227,9 @@ def test_unlike_parts_take_unlike_nodes_all_or_none():
         ("n2", (0, 1, 2, 3), 0),
         ("n3", (0,), 1),
     ]
-    head = cluster.submit(nodes=2, parts=msgspec.convert(({"gpus": 1}, {"gpus": 4}), tuple[Part, ...]), time_limit_s=5.0)
+    head = cluster.submit(
+        nodes=2, parts=msgspec.convert(({"gpus": 1}, {"gpus": 4}), tuple[Part, ...]), time_limit_s=5.0
+    )
     cluster.schedule()
     assert promises(cluster) == [(head, 3602.0, ["n1", "n2"])]
     assert cluster.state.pool.slots["n3"].free == 1
@@ -346,73 +364,11 @@ def test_look_ahead_finds_what_is_free_now():
 def test_a_blocked_gpu_is_promised_to_nobody():
     cluster = a_cluster(("n1", 2))
     cluster.started(gpus=2, time_limit_s=100.0)
-    cluster.tell(GpusChanged(at=3.0, node_id=NodeId("n1"), troubles={"GPU-n1-1": GpuTrouble("outside", "In use.")}))
+    cluster.tell(
+        GpusChanged(at=3.0, node_id=NodeId("n1"), troubles={"GPU-n1-1": GpuTrouble("outside", "In use.")})
+    )
     cluster.submit(gpus=2)
 
     cluster.schedule(3.0)
 
     assert promises(cluster) == []
-
-
-# --- many nodes that are all alike ---------------------------------------------------------------------
-
-
-def a_pool(nodes: int = 20) -> Cluster:
-    cluster = a_cluster(*((f"n{number:02d}", 1) for number in range(nodes)))
-    cluster.started(nodes=10, time_limit_s=100.0)
-    return cluster
-
-
-def test_many_nodes_that_are_alike_are_promised_by_number():
-    cluster = a_pool()
-    head = cluster.submit(nodes=17, time_limit_s=10.0)
-    long = [cluster.submit(nodes=2, time_limit_s=1000.0), cluster.submit(nodes=2, time_limit_s=1000.0)]
-    short, tiny = cluster.submit(nodes=6, time_limit_s=100.0), cluster.submit(nodes=1, time_limit_s=1000.0)
-    cluster.state.wants_pass = True
-
-    cluster.schedule()
-
-    # Twenty are free at 102, the head needs seventeen: three are left to whoever is still there then.
-    assert promises(cluster) == [(head, 102.0, [])]
-    assert running(cluster, head, *long, short, tiny) == [long[0], short, tiny]
-    late = cluster.submit(nodes=1, time_limit_s=1000.0)
-    cluster.schedule()
-    assert running(cluster, late) == []
-    text = f"It would fit now, but delay job {head}, which is promised to start in 1.67 min: a shorter -t may help."
-    assert waiting(cluster.state, late, 2.0) == Waiting(3, Reason("promised", text))
-
-
-def test_a_copy_keeps_such_a_promise_to_itself():
-    cluster = a_pool()
-    cluster.submit(nodes=17, time_limit_s=10.0)
-    cluster.schedule()
-
-    copy = cluster.state.pool.copy()
-    copy.take("JOB00099", 2.0, 5000.0, [])
-    copy.counted.spare -= 1
-
-    assert (cluster.state.pool.counted.spare, copy.counted.spare, copy.is_uniform) == (3, 2, True)
-
-
-def test_such_a_promise_may_be_for_now_or_never():
-    cluster = a_pool()
-    shapes = [cluster.state.queue.entry(cluster.submit(nodes=nodes)).lane.shape for nodes in (20, 21)]
-    pool = cluster.state.pool
-    pool.expect_end("JOB00001", 1.0)
-
-    assert look_ahead(pool, "JOB00002", shapes[0], 2.0, 5.0).at == 2.0
-    pool.give("JOB00001")
-    assert look_ahead(pool, "JOB00002", shapes[0], 2.0, 5.0).at == 2.0
-    assert look_ahead(pool, "JOB00003", shapes[1], 2.0, 5.0) is None
-
-
-def test_small_shares_move_nobody():
-    cluster = Cluster(("n1", 2))
-    cluster.started(user="ann", gpus=2, time_limit_s=1e6)
-    jobs = [cluster.submit(user=user, gpus=2) for user in ("ann", "bob")]
-
-    cluster.state.queue.reorder(lambda user, account: 12.1)
-    assert list(cluster.state.queue) == jobs
-    cluster.state.queue.reorder(lambda user, account: 12.0 if user == "ann" else 13.0)
-    assert list(cluster.state.queue) == jobs[::-1]
-    assert [lane.in_order()[0].job_id for lane in cluster.state.queue.lanes.values()] == [jobs[1]]

@@ -108,7 +108,11 @@ def test_what_is_given_and_taken_again_leaves_promises_as_they_were():
 
 
 def _spare(pool):
-    return pool.counted.spare if pool.counted is not None else [promised.spare_gpus for slot in pool.promised for promised in slot.promises]
+    return (
+        pool.counted.spare
+        if pool.counted is not None
+        else [promised.spare_gpus for slot in pool.promised for promised in slot.promises]
+    )
 
 
 def test_a_job_of_a_node_that_nobody_knows_is_counted_all_the_same():
@@ -128,8 +132,8 @@ def test_what_is_free_now_needs_no_look_at_ends():
     cluster.started(time_limit_s=10.0)
     slot = cluster.state.pool.slots[NodeId("n1")]
 
-    assert free_at(cluster.state.pool, slot, 2.0, 2.0) == (1, 8, facts().memory_bytes)
-    assert free_at(cluster.state.pool, slot, 12.0, 2.0) == (2, 8, facts().memory_bytes)
+    assert free_at(cluster.state.pool, slot, 2.0, 2.0) == (1, 8, facts().memory_bytes, slots.SEATS - 1)
+    assert free_at(cluster.state.pool, slot, 12.0, 2.0) == (2, 8, facts().memory_bytes, slots.SEATS)
 
 
 def test_nodes_of_one_kind_are_looked_at_once_and_names_are_taken_off():
@@ -142,7 +146,10 @@ def test_nodes_of_one_kind_are_looked_at_once_and_names_are_taken_off():
 
     assert len(pool._by_kind()) == 3
     assert (capable(gpus=3), capable(gpus=8), capable(gpus=9)) == (["a1", "a2", "c1"], ["c1"], [])
-    assert (capable(gpus=3, exclude=("a2",)), capable(nodelist=("a2", "b1"), gpus_per_node=3)) == (["a1", "c1"], ["a2"])
+    assert (capable(gpus=3, exclude=("a2",)), capable(nodelist=("a2", "b1"), gpus_per_node=3)) == (
+        ["a1", "c1"],
+        ["a2"],
+    )
 
 
 def test_what_is_remembered_of_requests_is_bounded():

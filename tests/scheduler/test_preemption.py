@@ -50,7 +50,9 @@ def test_a_job_of_a_preemptible_qos_is_ended_for_one_that_goes_before_and_runs_a
     assert stops(commands) == [(victim.id, 60.0)]
     stopping = cluster.job(victim.id)
     assert (stopping.state, stopping.stop) == (JobState.STOPPING, StopCause.PREEMPTED)
-    assert stopping.reason == Reason("preempted", f"Ended for job {head}, which goes before it; it waits in its old place.")
+    assert stopping.reason == Reason(
+        "preempted", f"Ended for job {head}, which goes before it; it waits in its old place."
+    )
     assert cluster.state.pool.held[victim.id].end == 81.0
     # The promise now is at the end of the grace, and protects the node from those who come later.
     small = cluster.submit(at=22.0, qos="spare", time_limit_s=1000.0)
@@ -122,7 +124,9 @@ def test_no_second_round_while_the_gpus_of_the_first_come_back():
     cluster.submit(at=20.0, qos="urgent")
     assert stops(cluster.schedule(21.0)) == [(first.id, 60.0)]
     (gpu,) = first.placements[0].gpus
-    cluster.tell(GpusChanged(at=22.0, node_id=NodeId("n2"), troubles={gpu: GpuTrouble(Trouble.MEMORY, "Not back.")}))
+    cluster.tell(
+        GpusChanged(at=22.0, node_id=NodeId("n2"), troubles={gpu: GpuTrouble(Trouble.MEMORY, "Not back.")})
+    )
     end(cluster, first, 23.0)
     assert stops(cluster.schedule(24.0)) == []
     # It never comes back: after the time that it may take, another is ended.
@@ -154,7 +158,9 @@ def test_a_victim_whose_node_is_lost_meanwhile_waits_again_all_the_same():
 def test_several_promises_are_kept_while_victims_are_looked_for():
     planning = Scheduling().planning
     policy = Policy(
-        scheduling=Scheduling(preemption=True, qos=QOS, planning=type(planning)(reservations=3, weights=planning.weights)),
+        scheduling=Scheduling(
+            preemption=True, qos=QOS, planning=type(planning)(reservations=3, weights=planning.weights)
+        ),
     )
     cluster = Cluster(("n1", 1), ("n2", 1), policy=policy)
     run(cluster, qos=""), run(cluster, qos="")
@@ -203,17 +209,33 @@ def chosen(cluster, jobs, **spec):
         # One large one costs less than four small ones, though each of these costs less than it.
         (
             {"a": 4, "b": 4},
-            {"a1": ({"a": 1}, 10), "a2": ({"a": 1}, 10), "a3": ({"a": 1}, 10), "a4": ({"a": 1}, 10), "b1": ({"b": 4}, 15)},
+            {
+                "a1": ({"a": 1}, 10),
+                "a2": ({"a": 1}, 10),
+                "a3": ({"a": 1}, 10),
+                "a4": ({"a": 1}, 10),
+                "b1": ({"b": 4}, 15),
+            },
             {"gpus": 4},
             ["b1"],
         ),
         # A job on two nodes counts once.
-        ({"a": 1, "b": 1, "c": 1}, {"ab": ({"a": 1, "b": 1}, 15), "c1": ({"c": 1}, 10)}, {"nodes": 2, "gpus_per_node": 1}, ["ab"]),
+        (
+            {"a": 1, "b": 1, "c": 1},
+            {"ab": ({"a": 1, "b": 1}, 15), "c1": ({"c": 1}, 10)},
+            {"nodes": 2, "gpus_per_node": 1},
+            ["ab"],
+        ),
         # What is free already is used.
         ({"a": 4}, {"a1": ({"a": 1}, 5), "a2": ({"a": 2}, 9)}, {"gpus": 2}, ["a1"]),
         # Nothing helps: another architecture of things.
         ({"a": 2}, {"a1": ({"a": 1}, 5)}, {"gpus": 3}, []),
-        ({"a": 2, "b": 2}, {"a1": ({"a": 2}, 5), "b1": ({"b": 2}, 6)}, {"gpus": 2, "nodelist": ("b",)}, ["b1"]),
+        (
+            {"a": 2, "b": 2},
+            {"a1": ({"a": 2}, 5), "b1": ({"b": 2}, 6)},
+            {"gpus": 2, "nodelist": ("b",)},
+            ["b1"],
+        ),
     ],
 )
 def test_the_cheapest_are_chosen(nodes, jobs, spec, ends):
@@ -222,7 +244,9 @@ def test_the_cheapest_are_chosen(nodes, jobs, spec, ends):
 
 def test_a_node_that_cannot_be_freed_enough_is_left_alone():
     """Beside the victim on it there is one that may not be ended."""
-    pool, victims = a_pool({"a": 4, "b": 4}, {"keep": ({"a": 3}, 0.0), "a1": ({"a": 1}, 1.0), "b1": ({"b": 4}, 50.0)})
+    pool, victims = a_pool(
+        {"a": 4, "b": 4}, {"keep": ({"a": 3}, 0.0), "a1": ({"a": 1}, 1.0), "b1": ({"b": 4}, 50.0)}
+    )
     found = choose(pool, Finder(pool, {}), shape_of(a_spec(gpus=4)), victims=victims[1:], ending=())
     assert found == ["b1"]
 
@@ -255,7 +279,9 @@ def test_for_one_node_no_other_choice_costs_less(data):
     def enough(those):
         return any(free[node] + sum(jobs[one][0].get(node, 0) for one in those) >= gpus for node in nodes)
 
-    ways = [those for size in range(len(jobs) + 1) for those in combinations(sorted(jobs), size) if enough(those)]
+    ways = [
+        those for size in range(len(jobs) + 1) for those in combinations(sorted(jobs), size) if enough(those)
+    ]
     found = chosen(nodes, jobs, gpus=gpus)
 
     if not ways:

@@ -9,7 +9,7 @@ from mgpu_jupyter.model.settings import Account, Planning, Scheduling, Weights
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.events import CancelRequested, TaskReported
 from mgpu_jupyter.scheduler.model import Job
-from mgpu_jupyter.scheduler.planning.priority import Facts, base, terms
+from mgpu_jupyter.scheduler.planning.priority import PriorityFacts, base, terms
 from mgpu_jupyter.scheduler.planning.shares import Shares, Use
 from tests.builders import Cluster, ended, status
 
@@ -23,10 +23,19 @@ def over(cluster: Cluster, job: Job, at: float) -> None:
 
 def test_what_jobs_of_this_user_name_and_size_took_is_expected_of_the_next():
     cluster = Cluster(("n1", 4))
-    for seconds, name, gpus in ((100.0, "train", 1), (300.0, "train", 1), (5000.0, "train", 1), (700.0, "eval", 2)):
+    for seconds, name, gpus in (
+        (100.0, "train", 1),
+        (300.0, "train", 1),
+        (5000.0, "train", 1),
+        (700.0, "eval", 2),
+    ):
         job = cluster.started(name=name, gpus=gpus)
         cluster.tell(TaskReported(at=3.0, status=status(job, started_at=3.0)))
-        cluster.tell(TaskReported(at=3.0 + seconds, status=ended(cluster.job(job.id), at=3.0 + seconds, started_at=3.0)))
+        cluster.tell(
+            TaskReported(
+                at=3.0 + seconds, status=ended(cluster.job(job.id), at=3.0 + seconds, started_at=3.0)
+            )
+        )
 
     def expected(**spec: object) -> tuple[float, float]:
         job = cluster.job(cluster.submit(**spec))
@@ -44,7 +53,9 @@ def test_after_some_jobs_their_mean_says_something_about_strangers():
     cluster = Cluster(("n1", 4))
     for seconds in (100.0, 200.0, 300.0, 400.0, 0.5):
         job, begun = cluster.started(), cluster.state.now + 1
-        cluster.tell(TaskReported(at=begun + seconds, status=ended(job, started_at=begun, at=begun + seconds)))
+        cluster.tell(
+            TaskReported(at=begun + seconds, status=ended(job, started_at=begun, at=begun + seconds))
+        )
 
     assert cluster.state.estimates.expect("bob", "x", 1) == pytest.approx(200.1)
     assert cluster.state.estimates.expect("ann", "x", 7) == 300.0
@@ -64,7 +75,7 @@ def test_a_cancelled_job_teaches_nothing():
 
 def test_a_priority_is_a_sum_of_terms_in_hours_of_waiting():
     weights = Weights(duration=3.0, work=0.5, size=0.25, fair_share=12.0, priority=1000.0, qos=2.0)
-    facts = Facts(submitted_at=3600.0, expected_s=30 * 3600.0, gpus=4, priority=-1, qos_priority=5.0)
+    facts = PriorityFacts(submitted_at=3600.0, expected_s=30 * 3600.0, gpus=4, priority=-1, qos_priority=5.0)
 
     assert terms(weights, facts, 5 * 3600.0, 0.5) == (
         Term(name="age", amount=4.0, points=4.0),
@@ -119,7 +130,9 @@ def test_what_was_used_halves_every_half_life_and_what_is_held_grows_it():
 
 
 def test_the_factor_compares_use_with_share():
-    settings = Scheduling(shares={"ann": 3.0}, accounts={"lab": Account(shares=1.0), "other": Account(shares=1.0)})
+    settings = Scheduling(
+        shares={"ann": 3.0}, accounts={"lab": Account(shares=1.0), "other": Account(shares=1.0)}
+    )
     shares = Shares(settings)
     assert shares.factor("ann", "", 0.0) == 1.0
     shares.hold("ann", "lab", 3, 0.0)

@@ -27,7 +27,14 @@ def test_a_submitted_job_is_saved_and_nothing_else_happens_before_the_pass():
 
 def test_the_pass_saves_before_it_launches_and_names_all_that_the_node_needs():
     cluster = Cluster(("n1", 2))
-    new = cluster.submit(gpus=2, env={"A": "b"}, cwd="/data", python="/opt/python", kernel_python="/k", kernel_python_version="3.11")
+    new = cluster.submit(
+        gpus=2,
+        env={"A": "b"},
+        cwd="/data",
+        python="/opt/python",
+        kernel_python="/k",
+        kernel_python_version="3.11",
+    )
 
     commands = cluster.schedule()
 
@@ -73,7 +80,9 @@ def test_a_gang_takes_one_unit_on_each_of_its_nodes_with_one_epoch():
 
 @pytest.mark.parametrize("failing", [0, 1, 2, 3])
 def test_when_the_kth_unit_fails_nothing_is_held(failing):
-    """Four units, and only `failing` nodes are large enough at the moment: the view is as before, for every k."""
+    """Four units, and only `failing` nodes are large enough at the moment: the view is as before, for every
+    k.
+    """
     cluster = Cluster(*((f"n{number}", 2) for number in range(4)))
     for number in range(failing, 4):
         cluster.started(gpus=1, nodelist=(f"n{number}",))
@@ -94,7 +103,11 @@ def test_jobs_start_by_priority_then_by_age():
 
     assert list(cluster.state.queue) == [urgent, first, second]
     cluster.schedule()
-    assert [cluster.job(new).state for new in (first, urgent, second)] == [JobState.QUEUED, JobState.STARTING, JobState.QUEUED]
+    assert [cluster.job(new).state for new in (first, urgent, second)] == [
+        JobState.QUEUED,
+        JobState.STARTING,
+        JobState.QUEUED,
+    ]
     assert [cluster.state.queue.place_of(new) for new in (first, second)] == [1, 2]
 
 
@@ -123,11 +136,20 @@ def test_one_refusal_answers_for_all_jobs_of_a_shape():
 
 
 REASONS = [
-    ({}, [], Reason("no-nodes", "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.")),
+    (
+        {},
+        [],
+        Reason(
+            "no-nodes",
+            "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.",
+        ),
+    ),
     (
         {"nodelist": ("n9",)},
         [("n1", 4)],
-        Reason("unknown-node", "Waits for n9 to join: no such node is known yet; see `mgpu nodes`.", never=True),
+        Reason(
+            "unknown-node", "Waits for n9 to join: no such node is known yet; see `mgpu nodes`.", never=True
+        ),
     ),
     (
         {"nodes": 3},
@@ -137,26 +159,45 @@ REASONS = [
     (
         {"exclude": ("n1",)},
         [("n1", 4)],
-        Reason("too-few-nodes", "Needs 1 node, but only 0 may be used: ask for fewer --nodes.", never=True),
+        Reason("too-few-nodes", "Needs 1 node, but none may be used: ask for fewer --nodes.", never=True),
     ),
     (
         {"gpus": 9},
         [("n1", 8), ("n2", 4)],
         Reason(
-            "too-large", "Needs 9 GPUs on one node, but the largest, n1, has 8 GPUs and 8 CPUs: ask for less, or use --nodes.", never=True
+            "too-large",
+            "Needs 9 GPUs on one node, but the largest, n1, has 8 GPUs and 8 CPUs: ask for less, or use "
+            "--nodes.",
+            never=True,
         ),
     ),
     (
         {"gpus": 0, "cpus": 99},
         [("n1", 1)],
         Reason(
-            "too-large", "Needs 99 CPUs on one node, but the largest, n1, has 1 GPU and 8 CPUs: ask for less, or use --nodes.", never=True
+            "too-large",
+            "Needs 99 CPUs on one node, but the largest, n1, has 1 GPU and 8 CPUs: ask for less, or use "
+            "--nodes.",
+            never=True,
         ),
     ),
     (
         {"nodes": 2, "gpus_per_node": 4},
         [("n1", 4), ("n2", 2)],
-        Reason("too-large", "Needs 4 GPUs on each of 2 nodes, but only 1 are that large: ask for less, or add a machine.", never=True),
+        Reason(
+            "too-large",
+            "Needs 4 GPUs on each of 2 nodes, but only 1 is that large: ask for less, or add a machine.",
+            never=True,
+        ),
+    ),
+    (
+        {"gpu_ids": (2, 9)},
+        [("n1", 4), ("n2", 2)],
+        Reason(
+            "too-large",
+            "There is no GPU 9: n1 has 4 GPUs, numbered from 0; name others, see `mgpu nodes`.",
+            never=True,
+        ),
     ),
 ]
 

@@ -1,4 +1,6 @@
-"""Warnings before a time limit: once for each deadline, moved with it, and said again where they may have been missed."""
+"""Warnings before a time limit: once for each deadline, moved with it, and said again where they may have
+been missed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_a_job_is_warned_once_so_long_before_its_end():
 
     assert books.next_due_at(cluster.state) == deadline - 60.0
     assert warnings(cluster.tell(TimePassed(at=deadline - 61.0))) == []
-    assert warnings(cluster.tell(TimePassed(at=deadline - 60.0))) == [WarnTask(N1, job.attempt_key, 10, deadline)]
+    assert warnings(cluster.tell(TimePassed(at=deadline - 60.0))) == [
+        WarnTask(N1, job.attempt_key, 10, deadline)
+    ]
     assert warnings(cluster.tell(TimePassed(at=deadline - 59.0))) == []
 
 
@@ -46,7 +50,9 @@ def test_another_limit_is_another_warning():
     cluster.tell(JobChanged(at=20.0, job_id=job.id, by="ada", time_limit_s=500.0))
 
     assert warnings(cluster.tell(TimePassed(at=60.0))) == []
-    assert [warning.serial for warning in warnings(cluster.tell(TimePassed(at=460.0)))] == [job.started_at + 500.0]
+    assert [warning.serial for warning in warnings(cluster.tell(TimePassed(at=460.0)))] == [
+        job.started_at + 500.0
+    ]
 
 
 def test_a_node_that_comes_back_is_told_again_and_an_ended_job_is_not():

@@ -1,4 +1,6 @@
-"""A real Jupyter server with the extension, its master and one agent's worth of simulated GPUs told over a real link."""
+"""A real Jupyter server with the extension, its master and one agent's worth of simulated GPUs told over a
+real link.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,11 @@ import msgspec
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.client.login import read_line
+from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
+from tests.builders import a_spec, facts, status
 from tests.processes import free_port
 
 LIMIT_S = 60.0
@@ -35,7 +40,10 @@ def mgpu_config():
 
 @pytest.fixture
 def jp_server_config(jp_server_config, state_dir, mgpu_config):
-    return {"ServerApp": {"jpserver_extensions": {"mgpu_jupyter": True}}, "MgpuApp": {"link_port": free_port(), **mgpu_config}}
+    return {
+        "ServerApp": {"jpserver_extensions": {"mgpu_jupyter": True}},
+        "MgpuApp": {"link_port": free_port(), **mgpu_config},
+    }
 
 
 @pytest.fixture
@@ -65,7 +73,9 @@ def api(jp_fetch):
         if method == "POST" and data is None:
             data = b""
         try:
-            answer = await jp_fetch(PREFIX, *path.split("/"), method=method, body=data, params=query, **options)
+            answer = await jp_fetch(
+                PREFIX, *path.split("/"), method=method, body=data, params=query, **options
+            )
         except HTTPClientError as error:
             return error.code, json.loads(error.response.body)
         is_json = answer.headers["Content-Type"].startswith("application/json")
@@ -111,8 +121,35 @@ def ask(http_server_client, jp_base_url):
 @pytest.fixture
 def add(app, ask):
     async def add(name, **more):
-        status, answer = await ask("users", app.service.token, "POST", {"name": name, **more})
-        assert status == 201, answer
+        code, answer = await ask("users", app.service.token, "POST", {"name": name, **more})
+        assert code == 201, answer
         return read_line(answer["line"]).token
 
     return add
+
+
+async def submit(api, **spec):
+    code, body = await api("jobs", "POST", a_spec(**spec))
+    assert code == 201
+    return body["job_id"]
+
+
+@pytest.fixture
+def run_job(api, tell, app):
+    """Submit a job and let it start on n1."""
+
+    async def run(**spec):
+        await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
+        job_id = await submit(api, **spec)
+        job = app.service.saved_job(job_id).job
+        await tell(TaskReported(at=2.0, status=status(job)))
+        return app.service.saved_job(job_id).job
+
+    return run
+
+
+async def read_until(socket, condition):
+    frames = []
+    while not (frames and condition(frames[-1])):
+        frames.append(json.loads(await asyncio.wait_for(socket.read_message(), LIMIT_S)))
+    return frames

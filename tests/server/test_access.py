@@ -1,4 +1,6 @@
-"""Every route and WebSocket of the application, asked without a token, with a bad one, and by someone else."""
+"""Every route and WebSocket of the application, asked without a token, with a bad one, and by someone
+else.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
-from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
+from mgpu_jupyter.api.route import PREFIX, Kind
+from mgpu_jupyter.api.routes import ROUTES
 from mgpu_jupyter.server.access import Person, new_token, token_row
 from mgpu_jupyter.server.handlers import ALL, Guarded
 from tests.builders import a_spec
@@ -24,7 +27,9 @@ def routes_of_the_application(app):
         if issubclass(handler, Guarded) and handler.path != ".*":
             assert pattern.startswith(f"/{PREFIX}/")
             found += [
-                (verb.upper(), handler.path) for verb in VERBS if verb in vars(handler) or (verb == "get" and hasattr(handler, "frames"))
+                (verb.upper(), handler.path)
+                for verb in VERBS
+                if verb in vars(handler) or (verb == "get" and hasattr(handler, "frames"))
             ]
     return found
 
@@ -53,7 +58,12 @@ async def test_every_route_refuses_those_it_does_not_know(app, http_server_clien
         url = f"{jp_base_url}{PREFIX}/{filled(path)}"
         body = b"{}" if method in ("POST", "PUT", "PATCH") else None
         response = await http_server_client.fetch(
-            url, method=method, headers=CREDENTIALS[credentials], body=body, raise_error=False, follow_redirects=False
+            url,
+            method=method,
+            headers=CREDENTIALS[credentials],
+            body=body,
+            raise_error=False,
+            follow_redirects=False,
         )
         assert response.code in (401, 403), (method, path, response.code)
         answer = json.loads(response.body)
@@ -61,7 +71,9 @@ async def test_every_route_refuses_those_it_does_not_know(app, http_server_clien
 
 
 @pytest.mark.parametrize("credentials", CREDENTIALS)
-async def test_every_websocket_refuses_those_it_does_not_know(app, http_server_client, jp_http_port, jp_base_url, credentials):
+async def test_every_websocket_refuses_those_it_does_not_know(
+    app, http_server_client, jp_http_port, jp_base_url, credentials
+):
     sockets = [route for route in ROUTES if route.kind is Kind.WEBSOCKET]
     assert len(sockets) == 2
     for route in sockets:
@@ -71,7 +83,9 @@ async def test_every_websocket_refuses_those_it_does_not_know(app, http_server_c
         assert caught.value.code in (401, 403), route.path
 
 
-async def test_a_websocket_from_a_foreign_page_is_refused(app, http_server_client, jp_http_port, jp_base_url, jp_auth_header):
+async def test_a_websocket_from_a_foreign_page_is_refused(
+    app, http_server_client, jp_http_port, jp_base_url, jp_auth_header
+):
     url = f"ws://localhost:{jp_http_port}{jp_base_url}{PREFIX}/events"
     with pytest.raises(HTTPClientError) as caught:
         await websocket_connect(HTTPRequest(url, headers={**jp_auth_header, "Origin": "http://evil.example"}))
@@ -89,7 +103,9 @@ async def test_ten_requests_with_the_same_token_belong_to_one_user(jp_fetch, os_
     assert names == {os_user}
 
 
-async def test_an_mgpu_token_works_for_mgpu_and_for_nothing_else(app, http_server_client, jp_base_url, os_user):
+async def test_an_mgpu_token_works_for_mgpu_and_for_nothing_else(
+    app, http_server_client, jp_base_url, os_user
+):
     header = {"Authorization": f"mgpu {app.service.token}"}
 
     mine = await http_server_client.fetch(f"{jp_base_url}{PREFIX}/cluster", headers=header)
@@ -103,7 +119,9 @@ async def test_an_mgpu_token_needs_no_xsrf_cookie(app, http_server_client, jp_ba
     header = {"Authorization": f"mgpu {app.service.token}"}
     body = msgspec.json.encode(a_spec())
 
-    response = await http_server_client.fetch(f"{jp_base_url}{PREFIX}/jobs", method="POST", headers=header, body=body)
+    response = await http_server_client.fetch(
+        f"{jp_base_url}{PREFIX}/jobs", method="POST", headers=header, body=body
+    )
 
     assert response.code == 201
 
@@ -120,7 +138,9 @@ async def test_an_expired_token_is_refused(app, http_server_client, jp_base_url)
     assert (response.code, json.loads(response.body)["code"]) == (401, "bad-token")
 
 
-async def test_users_see_the_queue_but_read_and_cancel_only_their_own_jobs(app, http_server_client, jp_http_port, jp_base_url, jp_fetch):
+async def test_users_see_the_queue_but_read_and_cancel_only_their_own_jobs(
+    app, http_server_client, jp_http_port, jp_base_url, jp_fetch
+):
     token = new_token()
     app.service.master.store.add_token(token_row(token, "ann"))
     header = {"Authorization": f"mgpu {token}"}
@@ -129,7 +149,9 @@ async def test_users_see_the_queue_but_read_and_cancel_only_their_own_jobs(app, 
 
     async def ask(path, method="GET", body=None):
         url = f"{jp_base_url}{PREFIX}/{path}"
-        response = await http_server_client.fetch(url, method=method, headers=header, body=body, raise_error=False)
+        response = await http_server_client.fetch(
+            url, method=method, headers=header, body=body, raise_error=False
+        )
         return response.code, json.loads(response.body).get("code")
 
     assert await ask("jobs") == (200, None)
@@ -139,7 +161,11 @@ async def test_users_see_the_queue_but_read_and_cancel_only_their_own_jobs(app, 
     assert await ask(f"jobs/{job_id}", "PATCH", b'{"hold": true}') == (403, "not-yours")
     assert await ask(f"jobs/{job_id}/requeue", "POST", b"") == (403, "not-yours")
     with pytest.raises(HTTPClientError) as caught:
-        await websocket_connect(HTTPRequest(f"ws://localhost:{jp_http_port}{jp_base_url}{PREFIX}/jobs/{job_id}/stream", headers=header))
+        await websocket_connect(
+            HTTPRequest(
+                f"ws://localhost:{jp_http_port}{jp_base_url}{PREFIX}/jobs/{job_id}/stream", headers=header
+            )
+        )
     assert caught.value.code == 403
     cancelled = await jp_fetch(PREFIX, "jobs", job_id, "cancel", method="POST", body=b"")
     assert cancelled.code == 202
@@ -172,7 +198,11 @@ def test_a_configured_identity_provider_names_the_user(app, os_user):
 
 
 async def test_what_is_not_there_is_said_in_json(jp_fetch):
-    for path, code in (("nothing", "not-found"), ("jobs/NOSUCH00", "no-such-job"), ("nodes/n9", "no-such-node")):
+    for path, code in (
+        ("nothing", "not-found"),
+        ("jobs/NOSUCH00", "no-such-job"),
+        ("nodes/n9", "no-such-node"),
+    ):
         with pytest.raises(HTTPClientError) as caught:
             await jp_fetch(PREFIX, *path.split("/"))
         assert caught.value.code == 404

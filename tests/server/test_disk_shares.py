@@ -16,7 +16,11 @@ from tests.builders import a_spec
 
 @pytest.fixture
 def mgpu_config():
-    return {"local_agent": False, "folders_cap": 24 * PIECE_BYTES, "limits": {"folder_bytes": 8 * PIECE_BYTES, "user_queued_bytes": 20_000}}
+    return {
+        "local_agent": False,
+        "folders_cap": 24 * PIECE_BYTES,
+        "limits": {"folder_bytes": 8 * PIECE_BYTES, "user_queued_bytes": 20_000},
+    }
 
 
 @pytest.fixture
@@ -32,7 +36,9 @@ async def test_one_piece_that_is_named_many_times_is_not_admitted(app, ask, add,
     token = await add("mallory")
     piece = b"x" * PIECE_BYTES
     digest = digest_of(piece)
-    bomb = encode_folder(Folder(tuple(Entry(f"f{n}", size=120 * PIECE_BYTES, pieces=(digest,) * 120) for n in range(1000))))
+    bomb = encode_folder(
+        Folder(tuple(Entry(f"f{n}", size=120 * PIECE_BYTES, pieces=(digest,) * 120) for n in range(1000)))
+    )
     small = encode_folder(Folder((Entry("a", size=8 * PIECE_BYTES, pieces=(digest,) * 8),)))
     status, answer = await send(token, piece, bomb, small)
     assert status == 201, answer
@@ -41,7 +47,8 @@ async def test_one_piece_that_is_named_many_times_is_not_admitted(app, ask, add,
         400,
         "folder-too-large",
         (
-            "The folder has 125829120000 bytes when it is laid out, and 8388608 are allowed: leave files out with .mgpuignore, "
+            "The folder has 125829120000 bytes when it is laid out, and 8388608 are allowed: leave files "
+            "out with .mgpuignore, "
             "or ask an administrator (limits.folder_bytes)."
         ),
     )
@@ -52,12 +59,21 @@ async def test_one_piece_that_is_named_many_times_is_not_admitted(app, ask, add,
 async def test_a_list_that_says_less_than_its_pieces_have_is_not_admitted(app, ask, add, send):
     token = await add("mallory")
     piece = b"x" * PIECE_BYTES
-    lies = encode_folder(Folder((Entry("a", size=1, pieces=(digest_of(piece),)), Entry("b", size=2, pieces=(digest_of(piece),)))))
-    below = encode_folder(Folder((Entry("a", size=PIECE_BYTES, pieces=(digest_of(piece),)), Entry("b", size=-PIECE_BYTES + 1))))
+    lies = encode_folder(
+        Folder(
+            (Entry("a", size=1, pieces=(digest_of(piece),)), Entry("b", size=2, pieces=(digest_of(piece),)))
+        )
+    )
+    below = encode_folder(
+        Folder((Entry("a", size=PIECE_BYTES, pieces=(digest_of(piece),)), Entry("b", size=-PIECE_BYTES + 1)))
+    )
     await send(token, piece, lies, below)
     for name, file in ((lies, "a"), (below, "b")):
         status, answer = await ask("jobs", token, "POST", a_spec(gpus=0, sync=digest_of(name)))
-        assert (status, answer["message"]) == (400, f"'{file}' has other content than its size says: send the folder again.")
+        assert (status, answer["message"]) == (
+            400,
+            f"'{file}' has other content than its size says: send the folder again.",
+        )
 
 
 async def test_one_user_cannot_fill_the_cap_of_folders_for_all(app, ask, add, send):
@@ -76,7 +92,9 @@ async def test_requests_that_wait_have_a_bound_for_each_user(app, ask, add):
     long = a_spec(gpus=0, env={"A": "x" * 9_000}, hold=True)
     answers = [await ask("jobs", mallory, "POST", long) for _ in range(3)]
     assert [status for status, _ in answers] == [201, 201, 429]
-    assert answers[-1][1]["message"].startswith("Your requests that wait may have 20000 bytes together and have 18")
+    assert answers[-1][1]["message"].startswith(
+        "Your requests that wait may have 20000 bytes together and have 18"
+    )
     bulk = {"jobs": [{"spec": long, "key": None}] * 3}
     status, answer = await ask("jobs/bulk", ann, "POST", bulk)
     assert (status, answer["details"]["index"]) == (429, 2)

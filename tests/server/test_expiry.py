@@ -10,7 +10,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
-from mgpu_jupyter.api.routes import NDJSON, PREFIX
+from mgpu_jupyter.api.route import NDJSON, PREFIX
 from mgpu_jupyter.server.access import new_token, token_row
 from tests.builders import a_spec
 
@@ -57,10 +57,14 @@ async def open_all(base, token, job_id):
 
     async def follow(accept):
         path = f"http://{base}/jobs/{job_id}/output?follow=1"
-        await AsyncHTTPClient().fetch(path, headers={**headers, "Accept": accept}, request_timeout=30, streaming_callback=lambda _: None)
+        await AsyncHTTPClient().fetch(
+            path, headers={**headers, "Accept": accept}, request_timeout=30, streaming_callback=lambda _: None
+        )
         return False
 
-    waits = [lambda socket=socket: read(socket) for socket in sockets] + [lambda kind=kind: follow(kind) for kind in (NDJSON, "*/*")]
+    waits = [lambda socket=socket: read(socket) for socket in sockets] + [
+        lambda kind=kind: follow(kind) for kind in (NDJSON, "*/*")
+    ]
     return sockets, [asyncio.ensure_future(ended(wait)) for wait in waits]
 
 
@@ -71,7 +75,9 @@ async def test_streams_of_every_kind_end_with_their_token(app, ask, token_for, b
     times = await asyncio.wait_for(asyncio.gather(*waiting), 20)
 
     assert [round(at - expires_at, 2) for at in times if not 0 <= at - expires_at < LATE_S] == []
-    assert [(one.close_code, one.close_reason) for one in sockets] == [(1008, "Your login has expired: log in again.")] * 3
+    assert [(one.close_code, one.close_reason) for one in sockets] == [
+        (1008, "Your login has expired: log in again.")
+    ] * 3
     for one in sockets:
         one.close()
 
@@ -89,7 +95,9 @@ async def test_streams_of_every_kind_end_when_their_token_is_taken_away(app, ask
     times = await asyncio.wait_for(asyncio.gather(*waiting), 20)
 
     assert [round(at - removed_at, 2) for at in times if not at - removed_at < LATE_S] == []
-    assert {(one.close_code, one.close_reason) for one in sockets} == {(1008, "You were logged out by an administrator.")}
+    assert {(one.close_code, one.close_reason) for one in sockets} == {
+        (1008, "You were logged out by an administrator.")
+    }
     assert json.loads(await bobs.read_message())
     for one in (*sockets, bobs):
         one.close()
@@ -99,8 +107,19 @@ async def test_who_does_not_answer_the_goodbye_is_cut_off(app, token_for, base, 
     expires_at = time.time() + LIVES_S
     token = await token_for("ann", expires_at)
     reader, writer = await asyncio.open_connection("localhost", jp_http_port)
-    head = [f"GET {jp_base_url}{PREFIX}/events HTTP/1.1", f"Host: localhost:{jp_http_port}", "Connection: Upgrade", "Upgrade: websocket"]
-    head += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", f"Authorization: mgpu {token}", "", ""]
+    head = [
+        f"GET {jp_base_url}{PREFIX}/events HTTP/1.1",
+        f"Host: localhost:{jp_http_port}",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+    ]
+    head += [
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        f"Authorization: mgpu {token}",
+        "",
+        "",
+    ]
     writer.write("\r\n".join(head).encode())
     while await asyncio.wait_for(reader.read(65536), 20):
         pass

@@ -1,4 +1,6 @@
-"""Explain and dry run over REST: whole answers, offers that work when they are taken, and answers that outlive the job and the server."""
+"""Explain and dry run over REST: whole answers, offers that work when they are taken, and answers that
+outlive the job and the server.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import time
 import pytest
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
+from mgpu_jupyter.scheduler.events import LaunchWasRefused, NodeJoined, TaskReported
 from tests.builders import a_spec, ended, facts, status
 
 
@@ -19,7 +21,9 @@ def fill(api, tell):
         for name in ("n1", "n2"):
             await tell(NodeJoined(at=1.0, node_id=NodeId(name), facts=facts(name, 4)))
         for name, gpus in (("n1", 1), ("n2", 3)):
-            assert (await api("jobs", "POST", a_spec(gpus=gpus, nodelist=(name,), time_limit_s=1000.0)))[0] == 201
+            assert (await api("jobs", "POST", a_spec(gpus=gpus, nodelist=(name,), time_limit_s=1000.0)))[
+                0
+            ] == 201
 
     return fill
 
@@ -43,7 +47,15 @@ async def test_a_waiting_job_is_explained_and_its_offer_starts(api, fill, app):
         ("gpus", "1 GPU free, 4 needed.", ["n2"]),
     ]
     assert told["expected"]["promised"] is True
-    assert [term["name"] for term in told["terms"]] == ["age", "duration", "work", "size", "fair share", "priority", "qos"]
+    assert [term["name"] for term in told["terms"]] == [
+        "age",
+        "duration",
+        "work",
+        "size",
+        "fair share",
+        "priority",
+        "qos",
+    ]
     assert [record["code"] for record in told["history"]] == ["promised-start", "busy"]
     assert told["offers"] == [
         {
@@ -76,9 +88,53 @@ async def test_what_a_job_was_told_outlives_it(api, fill, tell, app):
     await run_to_its_end(tell, job)
     code, told = await api(f"jobs/{submitted['job_id']}/explain")
 
-    assert (code, told["verdict"], told["code"], told["text"]) == (200, "over", "completed", "It is over; it completed on n1.")
+    assert (code, told["verdict"], told["code"], told["text"]) == (
+        200,
+        "over",
+        "completed",
+        "It is over; it completed on n1.",
+    )
     assert told["history"][: len(first["history"])] == first["history"]
     assert told["history"][1]["units"][0]["excluded"][0]["passed"][0] == "named"
+
+
+async def test_a_job_that_started_at_once_has_no_history_of_others(api, fill, tell, app):
+    """One of its shape waited before it and was cancelled; another waits behind it."""
+    await fill()
+    busy = a_spec(gpus=3, nodelist=("n1",), time_limit_s=1000.0)
+    _, running = await api("jobs", "POST", busy)
+    _, gone = await api("jobs", "POST", busy)
+    assert (await api(f"jobs/{gone['job_id']}/explain"))[1]["history"] != []
+    await api(f"jobs/{gone['job_id']}/cancel", "POST")
+    await run_to_its_end(tell, app.service.master.state.jobs[running["job_id"]])
+
+    _, at_once = await api("jobs", "POST", busy)
+    _, behind = await api("jobs", "POST", busy)
+
+    assert (await api(f"jobs/{behind['job_id']}/explain"))[1]["history"] != []
+    _, told = await api(f"jobs/{at_once['job_id']}/explain")
+    assert (told["verdict"], told["history"]) == ("started", [])
+
+
+async def test_a_failed_start_names_its_node_and_the_rank_has_its_end(api, tell, app):
+    await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
+    _, made = await api("jobs", "POST", a_spec(gpus=1))
+    job = app.service.master.state.jobs[made["job_id"]]
+    at = time.time()
+    why = {"code": "no-program", "message": "There is no program nix.", "fault": "request", "exit_code": 127}
+    await tell(LaunchWasRefused(at=at, node_id=NodeId("n1"), key=job.attempt_key, **why))
+
+    _, told = await api(f"jobs/{job.id}")
+    assert (told["state"], told["reason"]) == (
+        "failed",
+        "It could not be started on n1: There is no program nix.",
+    )
+    _, trace = await api(f"jobs/{job.id}/trace")
+    (attempt,) = trace["attempts"]
+    assert [(one["step"], one["text"]) for one in attempt["steps"] if one["step"] == "ended"] == [
+        ("ended", "not started on n1: There is no program nix.")
+    ]
+    assert [(one["rank"], one["ended_at"], one["started_at"]) for one in attempt["ranks"]] == [(0, at, None)]
 
 
 @pytest.mark.parametrize(

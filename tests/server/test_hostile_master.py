@@ -1,12 +1,11 @@
-"""A master elsewhere that means harm: what it sends must not become a page, a cookie, a redirect or a load of this server's origin."""
+"""A master elsewhere that means harm: what it sends must not become a page, a cookie, a redirect or a load of
+this server's origin.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import gzip
-import hashlib
 import json
 import os
 import struct
@@ -15,96 +14,12 @@ import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.client.login import Login, store_login
 from mgpu_jupyter.server import foreign, relay
+from tests.server.hostile_server import GUARD, JSON, NASTY, NOT_OURS, SCRIPT, SENTENCE, Hostile, answer, frame
 
 pytestmark = pytest.mark.slow
-
-SCRIPT = b"<!doctype html><script>fetch('/api/contents')</script>"
-GUARD = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox"}
-SENTENCE = "The master answered something that is not mgpu's: check where you are logged in (`mgpu login`)."
-NOT_OURS = {"code": "not-mgpu", "message": SENTENCE, "details": {}}
-JSON = "Content-Type: application/json"
-MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-NASTY = (
-    "Set-Cookie: _xsrf=theirs",
-    "Access-Control-Allow-Origin: *",
-    "Access-Control-Allow-Credentials: true",
-    "Refresh: 0; url=https://evil.example/",
-    "Link: <https://evil.example/x.js>; rel=preload; as=script",
-    "Service-Worker-Allowed: /",
-    'Clear-Site-Data: "*"',
-    "Content-Security-Policy: default-src *",
-    "Content-Security-Policy-Report-Only: default-src *",
-    "Strict-Transport-Security: max-age=99999999",
-    "Public-Key-Pins: x",
-    "X-Content-Type-Options: sniff",
-    "Content-Disposition: inline; filename=x.html",
-    "Cache-Control: public, max-age=31536000, immutable",
-    "Last-Modified: Mon, 01 Jan 2001 00:00:00 GMT",
-    "SourceMap: https://evil.example/",
-    'NEL: {"report_to":"x"}',
-    'Report-To: {"group":"x"}',
-    "Alt-Svc: h2=evil.example:443",
-    "WWW-Authenticate: Basic realm=x",
-    "Server: evil",
-    "Retry-After: Mon, 01 Jan 2035 00:00:00 GMT",
-    'Etag: "a b"',
-    "X-Mgpu-Odd: <script>",
-    "X-Mgpu-Next-Offset: 7",
-)
-
-
-def answer(status: str, *headers: str, body: bytes = b"", length: str | None = None) -> bytes:
-    head = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body) if length is None else length}", "", ""]
-    return "\r\n".join(head).encode() + body
-
-
-def frame(kind: int, data: bytes) -> bytes:
-    assert len(data) < 1 << 16
-    return bytes([0x80 | kind, 126]) + struct.pack(">H", len(data)) + data
-
-
-class Hostile:
-    """Answers each connection with the bytes that a test wants; `said` follow a WebSocket's handshake."""
-
-    def __init__(self):
-        self.bytes = b""
-        self.said: list[bytes] = []
-        self.wrote = 0
-        self.writers = []
-
-    async def end(self):
-        for writer in self.writers:
-            writer.transport.abort()
-        for writer in self.writers:
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    async def serve(self, reader, writer):
-        self.writers.append(writer)
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            if self.said:
-                (sent,) = (line[19:] for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key: "))
-                key = base64.b64encode(hashlib.sha1(sent.encode() + MAGIC).digest()).decode()
-                head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
-                writer.write(f"{head}{key}\r\n\r\n".encode())
-                for one in self.said:
-                    writer.write(one)
-                await reader.read()
-            else:
-                for start in range(0, len(self.bytes), 1 << 20):
-                    writer.write(self.bytes[start : start + (1 << 20)])
-                    await writer.drain()
-                    if writer.is_closing():
-                        break
-                    self.wrote += 1 << 20
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
 
 
 @pytest.fixture
@@ -130,7 +45,9 @@ def get(app, jp_fetch, jp_base_url):
 
     async def get(**headers):
         try:
-            told = await jp_fetch(PREFIX, "jobs", "AB12CD34", follow_redirects=False, headers=headers, decompress_response=False)
+            told = await jp_fetch(
+                PREFIX, "jobs", "AB12CD34", follow_redirects=False, headers=headers, decompress_response=False
+            )
         except HTTPClientError as error:
             told = error.response
             if told is None:
@@ -195,7 +112,9 @@ async def test_a_status_that_is_none_of_ours_does_not_pass(hostile, get):
 
 
 async def test_early_hints_before_an_answer_do_not_pass(hostile, get):
-    hostile.bytes = b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n" * 3 + answer("200 OK", JSON, body=b"{}")
+    hostile.bytes = b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n" * 3 + answer(
+        "200 OK", JSON, body=b"{}"
+    )
     await refused(get)
 
 
@@ -205,13 +124,25 @@ async def test_unchanged_is_for_those_who_have_it(hostile, get):
 
 
 async def test_no_header_passes_that_is_not_ours(hostile, get):
-    hostile.bytes = answer("200 OK", "Content-Type: application/json; charset=utf-7", *NASTY, "Location: javascript:alert(1)", body=b"{}")
+    hostile.bytes = answer(
+        "200 OK",
+        "Content-Type: application/json; charset=utf-7",
+        *NASTY,
+        "Location: javascript:alert(1)",
+        body=b"{}",
+    )
     expected = {**GUARD, "Content-Type": "application/json", "Content-Length": "2", "X-Mgpu-Next-Offset": "7"}
     assert await get() == (200, expected, b"{}")
 
 
 async def test_headers_of_ours_pass(hostile, get, jp_base_url):
-    told = {"Retry-After": "3", "Cache-Control": "no-store", "Etag": '"abc"', "X-Mgpu-Complete": "true", "X-Mgpu-Sha256": "ab" * 32}
+    told = {
+        "Retry-After": "3",
+        "Cache-Control": "no-store",
+        "Etag": '"abc"',
+        "X-Mgpu-Complete": "true",
+        "X-Mgpu-Sha256": "ab" * 32,
+    }
     lines = [f"{name}: {value}" for name, value in told.items()]
     hostile.bytes = answer("201 Created", JSON, *lines, f"Location: /far/{PREFIX}/jobs/AB12CD34", body=b"{}")
     expected = {
@@ -242,13 +173,23 @@ async def test_no_location_leads_elsewhere(hostile, get):
         "",
     ]:
         hostile.bytes = answer("201 Created", JSON, f"Location: {location}", body=b"{}")
-        assert await get() == (201, {**GUARD, "Content-Type": "application/json", "Content-Length": "2"}, b"{}")
+        assert await get() == (
+            201,
+            {**GUARD, "Content-Type": "application/json", "Content-Length": "2"},
+            b"{}",
+        )
 
 
 async def test_what_jobs_wrote_is_saved_and_not_shown(hostile, get):
     for kind in ["application/octet-stream", "application/x-ndjson; charset=utf-7"]:
-        hostile.bytes = answer("200 OK", f"Content-Type: {kind}", "Content-Disposition: inline; filename=x.html", body=SCRIPT)
-        told = {"Content-Type": kind.partition(";")[0], "Content-Disposition": "attachment", "X-Accel-Buffering": "no"}
+        hostile.bytes = answer(
+            "200 OK", f"Content-Type: {kind}", "Content-Disposition: inline; filename=x.html", body=SCRIPT
+        )
+        told = {
+            "Content-Type": kind.partition(";")[0],
+            "Content-Disposition": "attachment",
+            "X-Accel-Buffering": "no",
+        }
         assert await get() == (200, {**GUARD, **told, "Content-Length": str(len(SCRIPT))}, SCRIPT)
 
 
@@ -268,11 +209,15 @@ async def test_a_wrong_length_does_not_pass(hostile, get):
 async def test_a_length_that_is_too_long_does_not_look_whole(hostile, app, http_server_client, jp_base_url):
     hostile.bytes = answer("200 OK", JSON, body=b"{}", length="200")
     with pytest.raises(Exception, match=r"(?i)closed"):
-        await http_server_client.fetch(f"{jp_base_url}{PREFIX}/jobs", headers={"Authorization": f"mgpu {app.own_token}"})
+        await http_server_client.fetch(
+            f"{jp_base_url}{PREFIX}/jobs", headers={"Authorization": f"mgpu {app.own_token}"}
+        )
 
 
 async def test_a_length_that_is_too_short_cuts_the_rest_off(hostile, get):
-    hostile.bytes = answer("200 OK", JSON, body=b"{}" + answer("200 OK", "Content-Type: text/html", body=SCRIPT), length="2")
+    hostile.bytes = answer(
+        "200 OK", JSON, body=b"{}" + answer("200 OK", "Content-Type: text/html", body=SCRIPT), length="2"
+    )
     assert (await get())[2] == b"{}"
 
 
@@ -286,25 +231,32 @@ async def test_huge_headers_cost_no_more_than_their_limit(hostile, get):
 async def test_json_without_an_end_is_cut(hostile, app, http_server_client, jp_base_url, monkeypatch):
     monkeypatch.setattr(relay, "MAX_JSON_BYTES", 1 << 20)
     chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-    hostile.bytes = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 64
+    hostile.bytes = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + chunk * 64
+    )
     with pytest.raises(Exception, match=r"(?i)closed"):
-        await http_server_client.fetch(f"{jp_base_url}{PREFIX}/jobs", headers={"Authorization": f"mgpu {app.own_token}"})
+        await http_server_client.fetch(
+            f"{jp_base_url}{PREFIX}/jobs", headers={"Authorization": f"mgpu {app.own_token}"}
+        )
 
 
 async def test_health_without_an_end_is_a_sentence(hostile, app, jp_fetch):
     chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-    hostile.bytes = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 64
+    hostile.bytes = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + chunk * 64
+    )
     health = json.loads((await jp_fetch(PREFIX, "health")).body)
     assert (health["status"], health["message"]) == ("degraded", SENTENCE)
-
-
-# --- WebSockets ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def connect(app, jp_http_port, jp_base_url, jp_auth_header, http_server_client):
     async def connect():
-        return await websocket_connect(HTTPRequest(f"ws://localhost:{jp_http_port}{jp_base_url}{PREFIX}/events", headers=jp_auth_header))
+        return await websocket_connect(
+            HTTPRequest(f"ws://localhost:{jp_http_port}{jp_base_url}{PREFIX}/events", headers=jp_auth_header)
+        )
 
     return connect
 
@@ -346,7 +298,11 @@ async def test_a_socket_that_is_refused_with_a_page_is_refused_in_our_words(host
         answer("302 Found", "Location: https://evil.example/", body=SCRIPT),
         answer("200 OK", "Content-Type: text/html", body=SCRIPT),
         answer("403 Forbidden", "Content-Type: text/html", body=SCRIPT),
-        answer("403 Forbidden", "Content-Encoding: gzip", body=gzip.compress(b'{"code":"a","message":"' + bytes(1 << 24) + b'"}')),
+        answer(
+            "403 Forbidden",
+            "Content-Encoding: gzip",
+            body=gzip.compress(b'{"code":"a","message":"' + bytes(1 << 24) + b'"}'),
+        ),
         answer("403 Forbidden", JSON, body=b'{"code":"a","message":"' + b"x" * (1 << 20) + b'"}'),
     ]:
         hostile.bytes = told

@@ -1,4 +1,6 @@
-"""The WebSocket of a job as the way in: what is typed reaches its process with its offsets, what breaks the rules is cut off."""
+"""The WebSocket of a job as the way in: what is typed reaches its process with its offsets, what breaks the
+rules is cut off.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,12 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from mgpu_agent.protocol.messages import Input, InputAck, Resize
-from mgpu_jupyter.api.input import INPUT_WINDOW_BYTES, MAX_INPUT_BYTES
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.frames import INPUT_WINDOW_BYTES, MAX_INPUT_BYTES
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.master.node_link import PassInput
 from mgpu_jupyter.scheduler.events import TaskReported
 from mgpu_jupyter.server.presence import Presence
 from tests.builders import ended
-from tests.server.test_jobs import run_job as run_job  # noqa: PLC0414 - a fixture
 
 LIMIT_S = 60.0
 WRITER = "writer01"
@@ -88,7 +89,9 @@ def packed(data):
     return base64.b64encode(data).decode()
 
 
-async def test_what_is_typed_goes_to_the_first_process_and_what_is_read_comes_back(app, connect, run_job, handed_on, tell):
+async def test_what_is_typed_goes_to_the_first_process_and_what_is_read_comes_back(
+    app, connect, run_job, handed_on, tell
+):
     job = await run_job(stdin=True)
     socket = await connect(job, input=WRITER)
     key = job.attempt_key
@@ -96,11 +99,16 @@ async def test_what_is_typed_goes_to_the_first_process_and_what_is_read_comes_ba
     app.service.hub.typed([InputAck(key=key, rank=0, writer=WRITER, offset=7)])
     assert await next_of(socket, "stdin_ack") == {"type": "stdin_ack", "offset": 7}
     await socket.write_message(frame("stdin", offset=7, data=packed(b"\x00\xff"), eof=True))
-    assert await take(handed_on) == Input(key=key, rank=0, writer=WRITER, offset=7, data=b"\x00\xff", eof=True)
+    assert await take(handed_on) == Input(
+        key=key, rank=0, writer=WRITER, offset=7, data=b"\x00\xff", eof=True
+    )
     await socket.write_message(frame("resize", rows=10, columns=20))
     assert await take(handed_on) == Resize(key=key, rank=0, rows=10, columns=20)
     app.service.hub.typed(
-        [InputAck(key=key, rank=0, writer="another1", offset=99), InputAck(key=key, rank=0, writer=WRITER, offset=9, closed=True)]
+        [
+            InputAck(key=key, rank=0, writer="another1", offset=99),
+            InputAck(key=key, rank=0, writer=WRITER, offset=9, closed=True),
+        ]
     )
     assert await next_of(socket, "stdin_ack") == {"type": "stdin_ack", "offset": 9, "closed": True}
     await tell(TaskReported(at=3.0, status=ended(job)))
@@ -148,7 +156,9 @@ async def test_one_who_only_looks_types_nothing_and_a_writer_needs_a_name(connec
 
 async def test_one_who_may_only_read_does_not_type(app, jp_serverapp, connect, run_job, monkeypatch):
     job = await run_job(stdin=True)
-    monkeypatch.setattr(jp_serverapp.authorizer, "is_authorized", lambda _handler, _user, action, _resource: action == "read")
+    monkeypatch.setattr(
+        jp_serverapp.authorizer, "is_authorized", lambda _handler, _user, action, _resource: action == "read"
+    )
     with pytest.raises(HTTPClientError) as caught:
         await connect(job, input=WRITER)
     assert caught.value.code == 403

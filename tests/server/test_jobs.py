@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 from tornado.httpclient import HTTPClientError
 
-from mgpu_agent.protocol.ids import AttemptKey, NodeId
-from mgpu_agent.protocol.model import STDERR, STDOUT
-from mgpu_jupyter.api.models import MAX_BODY_BYTES, BulkItem, BulkSubmit
+from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.api.models import MAX_BODY_BYTES
 from mgpu_jupyter.api.openapi import document
-from mgpu_jupyter.api.routes import NDJSON, PREFIX, ROUTES
-from mgpu_jupyter.master.ports import LogKey
-from mgpu_jupyter.model.origin import Origin
-from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
-from mgpu_jupyter.store.logs import LogWriter, cut_marker
-from tests.builders import a_spec, ended, facts, status
-
-LIMIT_S = 60.0
-
-
-async def submit(api, **spec):
-    code, body = await api("jobs", "POST", a_spec(**spec))
-    assert code == 201
-    return body["job_id"]
-
-
-@pytest.fixture
-def run_job(api, tell, app):
-    """Submit a job and let it start on n1."""
-
-    async def run(**spec):
-        await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
-        job_id = await submit(api, **spec)
-        job = app.service.saved_job(job_id).job
-        await tell(TaskReported(at=2.0, status=status(job)))
-        return app.service.saved_job(job_id).job
-
-    return run
+from mgpu_jupyter.api.requests import BulkItem, BulkSubmit
+from mgpu_jupyter.api.route import PREFIX
+from mgpu_jupyter.api.routes import ROUTES
+from mgpu_jupyter.model.job import Origin
+from mgpu_jupyter.scheduler.events import NodeJoined
+from tests.builders import a_spec, facts
+from tests.server.conftest import LIMIT_S, read_until, submit
 
 
 async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fetch, os_user):
-    answer = await jp_fetch(PREFIX, "jobs", method="POST", body=msgspec.json.encode(a_spec(name="first", gpus=2)))
+    answer = await jp_fetch(
+        PREFIX, "jobs", method="POST", body=msgspec.json.encode(a_spec(name="first", gpus=2))
+    )
     submitted = json.loads(answer.body)
     code, job = await api(f"jobs/{submitted['job_id']}")
 
@@ -66,6 +44,8 @@ async def test_a_submitted_job_can_be_looked_at_where_the_answer_says(api, jp_fe
         "attempt": 0,
         "started_at": None,
         "ended_at": None,
+        "distributed": False,
+        "master_node": None,
         "kill_at": None,
         "reason": "No node has joined yet: start JupyterLab's own agent or run mgpu_node on a GPU machine.",
         "reason_code": "no-nodes",
@@ -170,7 +150,9 @@ async def test_a_notebook_finds_its_own_jobs(api):
     found = await submit(api, origin=Origin(notebook=notebook, source="f" * 32))
     await submit(api)
     _, listed = await api("jobs", params={"notebook": notebook})
-    assert [(job["id"], job["origin"]) for job in listed["jobs"]] == [(found, {"notebook": notebook, "source": "f" * 32})]
+    assert [(job["id"], job["origin"]) for job in listed["jobs"]] == [
+        (found, {"notebook": notebook, "source": "f" * 32})
+    ]
     assert (await api("jobs", params={"notebook": notebook, "user": "nobody"}))[1]["jobs"] == []
     assert (await api("jobs", params={"notebook": "f" * 32}))[1]["jobs"] == []
 
@@ -178,7 +160,10 @@ async def test_a_notebook_finds_its_own_jobs(api):
 async def test_a_job_of_a_sweep_tells_its_values(api):
     _, first = await api("jobs", "POST", a_spec(sweep={"lr": ("0.1", "0.01"), "seed": ("1",)}, array="0-1"))
     _, listed = await api("jobs", params={"array": first["array_id"]})
-    assert [job["sweep"] for job in listed["jobs"]] == [{"lr": "0.01", "seed": "1"}, {"lr": "0.1", "seed": "1"}]
+    assert [job["sweep"] for job in listed["jobs"]] == [
+        {"lr": "0.01", "seed": "1"},
+        {"lr": "0.1", "seed": "1"},
+    ]
 
 
 async def test_cancelling_twice_is_no_error(api):
@@ -202,7 +187,9 @@ async def test_nodes_and_cluster_show_who_holds_what(api, run_job, os_user):
         (2, None, None, True),
         (3, None, None, True),
     ]
-    assert {name: cluster[name] for name in ("nodes", "nodes_online", "gpus", "gpus_free", "simulated", "admin")} == {
+    assert {
+        name: cluster[name] for name in ("nodes", "nodes_online", "gpus", "gpus_free", "simulated", "admin")
+    } == {
         "nodes": 1,
         "nodes_online": 1,
         "gpus": 4,
@@ -211,48 +198,6 @@ async def test_nodes_and_cluster_show_who_holds_what(api, run_job, os_user):
         "admin": True,
     }
     assert cluster["jobs"] == {"queued": 0, "running": 1, "starting": 0, "stopping": 0}
-
-
-# --- output and streams -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def writer(app):
-    writer = LogWriter(app.service.log_root)
-    yield writer
-    writer.close()
-
-
-async def test_output_as_bytes_has_offsets_and_says_when_it_is_complete(api, jp_fetch, run_job, writer, tell):
-    job = await run_job()
-    key = LogKey(job.id, 1, 0)
-    writer.append(key, STDOUT, 0, b"hello ")
-    writer.append(key, STDERR, 0, b"world")
-
-    answer = await jp_fetch(PREFIX, "jobs", job.id, "output")
-    assert answer.body == b"hello world"
-    assert (answer.headers["X-Mgpu-Next-Offset"], answer.headers["X-Mgpu-Complete"]) == ("11", "false")
-    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=6, stderr_bytes=5)))
-    answer = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"offset": 6})
-    assert (answer.body, answer.headers["X-Mgpu-Complete"]) == (b"world", "true")
-    for params in ({"offset": "-1"}, {"limit": "0"}, {"rank": "-5"}):
-        assert (await api(f"jobs/{job.id}/output", params=params))[0] == 400
-    code, body = await api(f"jobs/{job.id}/output", params={"offsets": "x"}, headers={"Accept": NDJSON})
-    assert (code, body["code"]) == (400, "bad-offsets")
-
-
-async def test_output_that_was_cut_is_complete_where_it_was_cut(app, jp_fetch, run_job, tell):
-    job = await run_job()
-    cut = LogWriter(app.service.log_root, cap_bytes=4)
-    cut.append(LogKey(job.id, 1, 0), STDOUT, 0, b"0123456789")
-    cut.close()
-    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=1_000)))
-
-    answer = await jp_fetch(PREFIX, "jobs", job.id, "output")
-    frames = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1"}, headers={"Accept": NDJSON})
-
-    assert (answer.body, answer.headers["X-Mgpu-Complete"]) == (b"0123" + cut_marker(4), "true")
-    assert [json.loads(line).get("stream") for line in frames.body.splitlines()] == [None, "stdout", "stderr", None]
 
 
 async def test_whole_numbers_may_have_a_point(api):
@@ -288,89 +233,6 @@ async def test_a_key_that_is_known_is_answered_although_the_nodes_have_changed(a
     assert (await api("jobs", "POST", a_spec(gpus=9)))[0] == 409
 
 
-async def test_frames_that_are_there_now(jp_fetch, run_job, writer):
-    job = await run_job()
-    writer.append(LogKey(job.id, 1, 0), STDOUT, 0, b"out")
-    writer.append(LogKey(job.id, 1, 0), STDERR, 0, b"err")
-
-    answer = await jp_fetch(PREFIX, "jobs", job.id, "output", headers={"Accept": NDJSON}, params={"offsets": "0:1"})
-
-    assert [json.loads(line) for line in answer.body.splitlines()] == [
-        {"type": "output", "rank": 0, "stream": "stdout", "offset": 1, "data": "dXQ=", "attempt": 1},
-        {"type": "output", "rank": 0, "stream": "stderr", "offset": 3, "data": "ZXJy", "attempt": 1},
-    ]
-
-
-async def read_until(socket, condition):
-    frames = []
-    while not (frames and condition(frames[-1])):
-        frames.append(json.loads(await asyncio.wait_for(socket.read_message(), LIMIT_S)))
-    return frames
-
-
-async def test_a_stream_replays_follows_and_ends_when_all_output_is_there(app, jp_ws_fetch, run_job, writer, tell):
-    job = await run_job()
-    key = LogKey(job.id, 1, 0)
-    writer.append(key, STDOUT, 0, b"before ")
-    socket = await jp_ws_fetch(PREFIX, "jobs", job.id, "stream")
-    first = await read_until(socket, lambda frame: frame["type"] == "output")
-    assert [frame["type"] for frame in first] == ["job", "output"]
-
-    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=12)))
-    running = await read_until(socket, lambda frame: frame["type"] == "job")
-    assert running[-1]["job"]["state"] == "completed"
-    writer.append(key, STDOUT, 7, b"after")
-    app.service.hub.publish([], [], {job.id})
-    last = await read_until(socket, lambda frame: frame["type"] == "end")
-    assert [frame.get("data") for frame in last] == ["YWZ0ZXI=", None]
-    assert await asyncio.wait_for(socket.read_message(), LIMIT_S) is None
-    socket.close()
-
-
-async def test_following_over_http_sends_bytes_or_frames_until_the_end(jp_fetch, run_job, writer, tell):
-    job = await run_job()
-    writer.append(LogKey(job.id, 1, 0), STDOUT, 0, b"hello")
-    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=5)))
-
-    plain = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1"})
-    frames = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "true"}, headers={"Accept": NDJSON})
-    other_rank = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1", "rank": "10000"}, headers={"Accept": NDJSON})
-
-    assert plain.body == b"hello"
-    assert [json.loads(line)["type"] for line in frames.body.splitlines()] == ["job", "output", "end"]
-    assert [json.loads(line)["type"] for line in other_rank.body.splitlines()] == ["job", "end"]
-
-
-async def test_a_new_attempt_is_sent_from_its_start(app, jp_fetch, run_job, writer, tell):
-    job = await run_job()
-    writer.append(LogKey(job.id, 1, 0), STDOUT, 0, b"first attempt")
-    await tell(TaskReported(at=3.0, status=ended(job, exit_code=None, signal=9, lost=True, reason="gone")))
-    again = app.service.saved_job(job.id).job
-    assert again.attempt_key == AttemptKey(job.id, 2, 2)
-    writer.append(LogKey(job.id, 2, 0), STDOUT, 0, b"second")
-    await tell(TaskReported(at=4.0, status=replace(ended(again), stdout_bytes=6)))
-
-    answer = await jp_fetch(
-        PREFIX, "jobs", job.id, "output", params={"follow": "1", "offsets": "0:13", "attempt": "1"}, headers={"Accept": NDJSON}
-    )
-
-    frames = [json.loads(line) for line in answer.body.splitlines()]
-    assert [(frame["offset"], frame["attempt"]) for frame in frames if frame["type"] == "output"] == [(0, 2)]
-
-
-async def test_output_of_a_node_that_is_away_becomes_a_gap(app, jp_fetch, run_job, tell, monkeypatch):
-    monkeypatch.setattr("mgpu_jupyter.server.follow.OUTPUT_PATIENCE_S", 0.01)
-    monkeypatch.setattr("mgpu_jupyter.server.follow.WHY_S", 0.02)
-    job = await run_job()
-    await tell(TaskReported(at=3.0, status=replace(ended(job), stdout_bytes=5)))
-    app.service.master._nodes.clear()
-
-    answer = await jp_fetch(PREFIX, "jobs", job.id, "output", params={"follow": "1"}, headers={"Accept": NDJSON})
-
-    frames = [json.loads(line) for line in answer.body.splitlines()]
-    assert [frame["type"] for frame in frames if frame["type"] != "ping"] == ["job", "gap", "end"]
-
-
 async def test_events_resume_from_a_sequence_number(api, jp_ws_fetch, tell):
     first = await submit(api)
     socket = await jp_ws_fetch(PREFIX, "events", params={"since": "0"})
@@ -393,9 +255,6 @@ async def test_events_resume_from_a_sequence_number(api, jp_ws_fetch, tell):
     again.close()
 
 
-# --- health and the document ------------------------------------------------------------------------
-
-
 async def test_health_and_what_kernels_get(api, app, jp_serverapp, state_dir):
     import os
 
@@ -405,7 +264,10 @@ async def test_health_and_what_kernels_get(api, app, jp_serverapp, state_dir):
     assert health["link_address"] == app.service.link_address
     assert os.environ["MGPU_TOKEN"] == app.service.token
     assert os.environ["MGPU_URL"] == f"http://localhost:{jp_serverapp.port}{jp_serverapp.base_url}"
-    assert [oct(path.stat().st_mode)[-3:] for path in (state_dir / "keys", state_dir / "mgpu.db", state_dir / "keys" / "token")] == [
+    assert [
+        oct(path.stat().st_mode)[-3:]
+        for path in (state_dir / "keys", state_dir / "mgpu.db", state_dir / "keys" / "token")
+    ] == [
         "700",
         "600",
         "600",
@@ -420,23 +282,38 @@ async def test_the_document_covers_every_route_and_every_type_is_defined(api):
     assert paths == {(route.method, f"/{PREFIX}/{route.path}") for route in ROUTES}
     used = set(__import__("re").findall(r'"#/components/schemas/([^"]+)"', json.dumps(body)))
     assert used <= set(body["components"]["schemas"])
-    operations = [operation["operationId"] for methods in body["paths"].values() for operation in methods.values()]
+    operations = [
+        operation["operationId"] for methods in body["paths"].values() for operation in methods.values()
+    ]
     assert len(operations) == len(set(operations)) == len(ROUTES)
     for route in (route for route in ROUTES if route.request is not None):
         assert msgspec.convert(route.example, route.request, strict=True) is not None
 
 
-NOT_UTF8 = ["jobs?name=%d6", "jobs?%d6=1", "jobs?name=%25%d6%25s", "jobs?limit=1&key=%d6secret", "jobs?x=%ff%fe", "openapi.json?x=%d6"]
+NOT_UTF8 = [
+    "jobs?name=%d6",
+    "jobs?%d6=1",
+    "jobs?name=%25%d6%25s",
+    "jobs?limit=1&key=%d6secret",
+    "jobs?x=%ff%fe",
+    "openapi.json?x=%d6",
+]
 
 
-async def test_a_query_that_is_not_utf8_is_refused_in_one_sentence(http_server_client, jp_base_url, jp_auth_header, caplog, capsys):
+async def test_a_query_that_is_not_utf8_is_refused_in_one_sentence(
+    http_server_client, jp_base_url, jp_auth_header, caplog, capsys
+):
     sentence = "The query string is not UTF-8: encode its text as UTF-8 and send it again."
     seen = []
     for tail in [*NOT_UTF8, "jobs/%d6?name=secret"]:
         with pytest.raises(HTTPClientError) as refused:
-            await http_server_client.fetch(f"{jp_base_url}{PREFIX}/{tail}", headers=jp_auth_header, request_timeout=LIMIT_S)
+            await http_server_client.fetch(
+                f"{jp_base_url}{PREFIX}/{tail}", headers=jp_auth_header, request_timeout=LIMIT_S
+            )
         seen.append((refused.value.code, json.loads(refused.value.response.body)))
-    good = await http_server_client.fetch(f"{jp_base_url}{PREFIX}/jobs?name=%C3%96", headers=jp_auth_header, request_timeout=LIMIT_S)
+    good = await http_server_client.fetch(
+        f"{jp_base_url}{PREFIX}/jobs?name=%C3%96", headers=jp_auth_header, request_timeout=LIMIT_S
+    )
 
     assert seen[:-1] == [(400, {"code": "not-utf8", "message": sentence, "details": {}})] * len(NOT_UTF8)
     assert (seen[-1][0], seen[-1][1]["code"], good.code) == (400, "bad-request", 200)

@@ -10,7 +10,7 @@ from tornado.httpclient import HTTPClientError
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.join import read_join
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.master.ports import Batch
 from mgpu_jupyter.server.access import new_token, token_row
 from mgpu_jupyter.server.joining import Listening
@@ -19,7 +19,9 @@ from tests.processes import wait_until
 
 async def ask(jp_fetch, body, *path, method="POST", headers=None):
     options = {} if headers is None else {"headers": headers}
-    response = await jp_fetch(PREFIX, *(path or ("join-tokens",)), method=method, body=msgspec.json.encode(body), **options)
+    response = await jp_fetch(
+        PREFIX, *(path or ("join-tokens",)), method=method, body=msgspec.json.encode(body), **options
+    )
     return response.code, json.loads(response.body)
 
 
@@ -39,15 +41,25 @@ async def test_a_line_names_the_address_and_says_once_that_the_link_listens_ther
     assert (join.addresses, join.node_id, join.cluster) == ((f"tcp://127.0.0.2:{port}",), "gpu-1", "mgpu")
     assert (
         first["message"]
-        == f"The link now listens on tcp://127.0.0.2:{port} too, after every restart as well; only machines with a key get in."
+        == f"The link now listens on tcp://127.0.0.2:{port} too, after every restart as well; only machines "
+        f"with a key get in."
     )
     assert (second["message"], second["command"]) == ("", f"mgpu_node --join {second['line']}")
-    kept = [(key.public_key, key.created_by, key.node_id) for key in app.service.master.store.recover().join_keys]
-    assert kept == [(join.public_key, os_user, "gpu-1"), (read_join(second["line"]).public_key, os_user, None)]
-    assert join.secret_key.encode() not in b"".join(path.read_bytes() for path in app.service.place.path.glob("mgpu.db*"))
+    kept = [
+        (key.public_key, key.created_by, key.node_id) for key in app.service.master.store.recover().join_keys
+    ]
+    assert kept == [
+        (join.public_key, os_user, "gpu-1"),
+        (read_join(second["line"]).public_key, os_user, None),
+    ]
+    assert join.secret_key.encode() not in b"".join(
+        path.read_bytes() for path in app.service.place.path.glob("mgpu.db*")
+    )
 
 
-async def test_addresses_are_bound_again_at_each_start_and_one_that_is_gone_is_a_warning(app, jp_serverapp, jp_fetch):
+async def test_addresses_are_bound_again_at_each_start_and_one_that_is_gone_is_a_warning(
+    app, jp_serverapp, jp_fetch
+):
     await ask(jp_fetch, {"listen": ["127.0.0.3"]})
     app.service.master.store.set_setting("link_addresses", '["127.0.0.3", "192.0.2.77"]')
     port = app.service.listening.port
@@ -58,12 +70,17 @@ async def test_addresses_are_bound_again_at_each_start_and_one_that_is_gone_is_a
 
     assert (health["status"], health["link_addresses"]) == ("ok", [f"tcp://127.0.0.3:{port}"])
     (warning,) = health["warnings"]
-    assert warning.startswith("Nodes that joined by 192.0.2.77 cannot connect: 192.0.2.77 is no address of this machine")
+    assert warning.startswith(
+        "Nodes that joined by 192.0.2.77 cannot connect: 192.0.2.77 is no address of this machine"
+    )
 
 
 async def test_a_restart_keeps_who_is_revoked_and_which_lines_still_work(app, jp_serverapp, jp_fetch):
     store = app.service.master.store
-    lines = [read_join((await ask(jp_fetch, {"ttl_s": ttl_s, "listen": ["127.0.0.4"]}))[1]["line"]) for ttl_s in (600, 600, 60)]
+    lines = [
+        read_join((await ask(jp_fetch, {"ttl_s": ttl_s, "listen": ["127.0.0.4"]}))[1]["line"])
+        for ttl_s in (600, 600, 60)
+    ]
     store.bind_node_key(NodeId("n1"), lines[0].server_key)
     store.bind_node_key(NodeId("n2"), "k" * 40, lines[1].public_key)
     store.commit(Batch(revoked={NodeId("n1"): "Revoked by root."}))
@@ -74,7 +91,10 @@ async def test_a_restart_keeps_who_is_revoked_and_which_lines_still_work(app, jp
     app.service.clock._offset += 61.0
     app.service.master.link.wake()
     wait_until(lambda: not enrolment.knows(f":join:{lines[2].public_key}"), "the third line is refused")
-    known = [enrolment.knows(name) for name in ("n1", "n2", f":join:{lines[0].public_key}", f":join:{lines[1].public_key}")]
+    known = [
+        enrolment.knows(name)
+        for name in ("n1", "n2", f":join:{lines[0].public_key}", f":join:{lines[1].public_key}")
+    ]
     assert known == [False, True, True, False]
 
 
@@ -96,9 +116,14 @@ async def test_wishes_that_cannot_be_are_refused_and_leave_nothing(app, jp_fetch
 
 
 async def test_nodes_are_administered_by_a_closed_set_of_actions(app, jp_fetch):
-    assert await refused(jp_fetch, {"action": "revoke"}, "nodes", "n9", method="PATCH") == (404, "no-such-node")
+    assert await refused(jp_fetch, {"action": "revoke"}, "nodes", "n9", method="PATCH") == (
+        404,
+        "no-such-node",
+    )
     assert await refused(jp_fetch, {"action": "melt"}, "nodes", "n9", method="PATCH") == (400, "invalid")
-    assert await refused(jp_fetch, {"action": "revoke", "reason": "x" * 501}, "nodes", "n9", method="PATCH") == (400, "invalid")
+    assert await refused(
+        jp_fetch, {"action": "revoke", "reason": "x" * 501}, "nodes", "n9", method="PATCH"
+    ) == (400, "invalid")
 
 
 async def test_only_administrators_let_machines_in_or_out(app, http_server_client, jp_base_url):
@@ -106,7 +131,11 @@ async def test_only_administrators_let_machines_in_or_out(app, http_server_clien
     app.service.master.store.add_token(token_row(token, "ann"))
     for method, path in (("POST", "join-tokens"), ("PATCH", "nodes/n1")):
         response = await http_server_client.fetch(
-            f"{jp_base_url}{PREFIX}/{path}", method=method, headers={"Authorization": f"mgpu {token}"}, body=b"{}", raise_error=False
+            f"{jp_base_url}{PREFIX}/{path}",
+            method=method,
+            headers={"Authorization": f"mgpu {token}"},
+            body=b"{}",
+            raise_error=False,
         )
         assert (response.code, json.loads(response.body)["code"]) == (403, "not-admin")
 

@@ -1,4 +1,6 @@
-"""One user's flood is that user's own trouble: turns, rates, streams and bodies, and what is said to whoever passes them."""
+"""One user's flood is that user's own trouble: turns, rates, streams and bodies, and what is said to whoever
+passes them.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from mgpu_agent.protocol.errors import Unavailable
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.model.cluster_file import Limits
-from mgpu_jupyter.server.limits import MIB, Cost, Shares, Turns
+from mgpu_jupyter.server.limits import MIB, Cost, RequestShares, Turns
 from tests.builders import a_spec
 
 LIMIT_S = 20.0
@@ -29,8 +31,13 @@ def send(http_server_client, jp_http_port, jp_base_url):
     client = AsyncHTTPClient(force_instance=True, max_clients=2000)
 
     async def send(path, token, method="GET", body=None):
-        url, headers = f"http://localhost:{jp_http_port}{jp_base_url}{PREFIX}/{path}", {"Authorization": f"mgpu {token}"}
-        told = await client.fetch(url, method=method, body=body, headers=headers, raise_error=False, request_timeout=LIMIT_S)
+        url, headers = (
+            f"http://localhost:{jp_http_port}{jp_base_url}{PREFIX}/{path}",
+            {"Authorization": f"mgpu {token}"},
+        )
+        told = await client.fetch(
+            url, method=method, body=body, headers=headers, raise_error=False, request_timeout=LIMIT_S
+        )
         return told.code, told.headers.get("Retry-After"), told.body
 
     yield send
@@ -108,7 +115,7 @@ async def test_too_many_who_wait_are_refused():
 
 def test_permits_come_back_with_time():
     now = [0.0]
-    shares = Shares(Limits(requests_per_s=2.0, burst_s=2.0), lambda: now[0])
+    shares = RequestShares(Limits(requests_per_s=2.0, burst_s=2.0), lambda: now[0])
     for _ in range(4):
         shares.ask("ann", Cost.LIGHT)
     with pytest.raises(Unavailable) as caught:
@@ -119,11 +126,14 @@ def test_permits_come_back_with_time():
     shares.ask("ann", Cost.LIGHT)
 
     assert (caught.value.code, caught.value.details) == ("too-many-requests", {"retry_after_s": 1})
-    assert caught.value.message == "That is too much at once (you may send 2 requests a second): try again in 1 s."
+    assert (
+        caught.value.message
+        == "That is too much at once (you may send 2 requests a second): try again in 1 s."
+    )
 
 
 def test_bodies_under_way_are_counted():
-    shares = Shares(Limits(body_mb=1))
+    shares = RequestShares(Limits(body_mb=1))
     shares.begin_bytes("ann", 5 * MIB)  # one alone is always taken
     with pytest.raises(Unavailable, match="more than 1 MiB at once"):
         shares.begin_bytes("ann", 1)
@@ -167,11 +177,16 @@ async def test_heavy_requests_are_refused_with_a_sentence_and_a_time(app, add, s
 
     assert [status for status, *_ in statuses] == [200, 200, 200, 429]
     sentence = b"That is too much at once (you may send 0.5 heavy requests a second): try again in 2 s."
-    assert statuses[3][1:] == ("2", b'{"code":"too-many-requests","message":"' + sentence + b'","details":{"retry_after_s":2}}')
+    assert statuses[3][1:] == (
+        "2",
+        b'{"code":"too-many-requests","message":"' + sentence + b'","details":{"retry_after_s":2}}',
+    )
     assert (await send("jobs/dry-run", bob, "POST", body))[0] == 200
     assert (await send("pythons", ann, "POST", b"{}"))[0] == 429
     assert (await send("jobs", ann))[0] == 200  # what is cheap goes on
-    assert [(await send("jobs/dry-run", app.service.token, "POST", body))[0] for _ in range(6)] == [200] * 6  # an administrator
+    assert [(await send("jobs/dry-run", app.service.token, "POST", body))[0] for _ in range(6)] == [
+        200
+    ] * 6  # an administrator
 
 
 async def test_streams_are_counted_and_given_back(app, add, ask, jp_http_port, jp_base_url, send):
@@ -180,7 +195,9 @@ async def test_streams_are_counted_and_given_back(app, add, ask, jp_http_port, j
     base = f"ws://localhost:{jp_http_port}{jp_base_url}{PREFIX}"
 
     async def connect(token, path="events"):
-        return await websocket_connect(HTTPRequest(f"{base}/{path}", headers={"Authorization": f"mgpu {token}"}))
+        return await websocket_connect(
+            HTTPRequest(f"{base}/{path}", headers={"Authorization": f"mgpu {token}"})
+        )
 
     first, second, other = await connect(ann), await connect(ann, f"jobs/{job_id}/stream"), await connect(bob)
     with pytest.raises(HTTPClientError) as caught:
@@ -198,7 +215,10 @@ async def test_streams_are_counted_and_given_back(app, add, ask, jp_http_port, j
 
 async def test_bodies_under_way_are_refused_before_they_are_read(app, add, jp_http_port, jp_base_url, send):
     ann = await add("ann")
-    head = f"POST {jp_base_url}{PREFIX}/jobs HTTP/1.1\r\nHost: localhost:{jp_http_port}\r\nAuthorization: mgpu {ann}\r\n"
+    head = (
+        f"POST {jp_base_url}{PREFIX}/jobs HTTP/1.1\r\nHost: localhost:{jp_http_port}\r\nAuthorization: "
+        f"mgpu {ann}\r\n"
+    )
     _, writer = await asyncio.open_connection("localhost", jp_http_port)
     writer.write(f"{head}Content-Length: {2 * MIB}\r\n\r\n{{".encode())
     async with asyncio.timeout(LIMIT_S):

@@ -1,4 +1,6 @@
-"""`POST jobs/parse`: what a front end shows is what is run; nothing of the server's own process enters a request."""
+"""`POST jobs/parse`: what a front end shows is what is run; nothing of the server's own process enters a
+request.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,24 @@ import pytest
         ("--gpus 2 -- python train.py", None, {"spec": {"command": ["python", "train.py"], "gpus": 2}}),
         ("mgpu_srun -- a && b", None, {"spec": {"command": ["bash", "-lc", "a && b"]}}),
         ("%mgpu_srun --background -- a", None, {"spec": {"command": ["a"]}, "background": True}),
-        ("%%mgpu_srun --in x --out y", "y = x", {"spec": {"script": "y = x", "outputs": ["y"]}, "inputs": ["x"]}),
+        (
+            "%%mgpu_srun --in x --out y",
+            "y = x",
+            {"spec": {"script": "y = x", "name": "y = x", "outputs": ["y"]}, "inputs": ["x"]},
+        ),
         ("-- echo $HOME $MGPU_TOKEN", None, {"spec": {"command": ["bash", "-lc", "echo $HOME $MGPU_TOKEN"]}}),
-        ("--gpu-ids 0 --chdir /data -- {1+1}", None, {"spec": {"command": ["{1+1}"], "gpu_ids": [0], "cwd": "/data"}}),
+        (
+            "--gpu-ids 0 --chdir /data -- {1+1}",
+            None,
+            {"spec": {"command": ["{1+1}"], "gpu_ids": [0], "cwd": "/data"}},
+        ),
     ],
 )
 async def test_a_line_becomes_a_request(api, line, cell, answer):
-    assert await api("jobs/parse", "POST", {"line": line, "cell": cell}) == (200, {"inputs": [], "background": False} | answer)
+    assert await api("jobs/parse", "POST", {"line": line, "cell": cell}) == (
+        200,
+        {"inputs": [], "background": False} | answer,
+    )
     assert (await api("cluster"))[1]["jobs"]["queued"] == 0
 
 
@@ -29,9 +42,17 @@ async def test_a_line_becomes_a_request(api, line, cell, answer):
         ("--gpu 1 -- x", None, "There is no flag --gpu: use --gpus, or see mgpu_srun --help."),
         ("%%mgpu_srun", " ", "The cell has no body: write what is to run below the first line."),
         ("--help", None, "Take --help out: a line that is to be submitted cannot ask for help."),
-        ("--sync /etc -- x", None, "--sync sends a folder of the machine that you sit at: use mgpu_srun there, or a notebook."),
+        (
+            "--sync /etc -- x",
+            None,
+            "--sync sends a folder of the machine that you sit at: use mgpu_srun there, or a notebook.",
+        ),
         ("--chdir ~ -- x", None, "~: write the whole path, from / on; this request comes from no directory."),
-        ("--export HOME -- x", None, "--export HOME: it is not set here; set it, or give its value by --env HOME=…"),
+        (
+            "--export HOME -- x",
+            None,
+            "--export HOME: it is not set here; set it, or give its value by --env HOME=…",
+        ),
         ("-- 'x", None, "The quotation mark at 'x is never closed: close it, or write \\'"),
     ],
 )

@@ -13,7 +13,7 @@ from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.messages import Heartbeat, Hello
 from mgpu_agent.protocol.model import GpuSample
 from mgpu_agent.protocol.places import find_runtime_file
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.scheduler.events import NodeJoined, NodeLeft, TaskReported
 from tests.builders import ended, facts, status
@@ -42,7 +42,9 @@ class Agent:
     def __init__(self, service, node_id, gpus):
         self._service, self._id, self._facts = service, NodeId(node_id), facts(node_id, gpus)
         runtime = find_runtime_file(service.place.path)
-        self._link = Connection(runtime.link_address, enrol(runtime, node_id), runtime.link_public_key.encode())
+        self._link = Connection(
+            runtime.link_address, enrol(runtime, node_id), runtime.link_public_key.encode()
+        )
 
     async def join(self):
         self._link.send(Hello(node_id=self._id, facts=self._facts))
@@ -51,11 +53,19 @@ class Agent:
     async def read(self, busy, cpu=10.0):
         """Tell of one reading, and wait until the master has it."""
         samples = tuple(
-            GpuSample(uuid=gpu.uuid, utilisation_percent=busy[gpu.index], memory_used_bytes=2**30, temperature_c=50.0, power_w=100.0)
+            GpuSample(
+                uuid=gpu.uuid,
+                utilisation_percent=busy[gpu.index],
+                memory_used_bytes=2**30,
+                temperature_c=50.0,
+                power_w=100.0,
+            )
             for gpu in self._facts.gpus
         )
         before = self._service.master.node(self._id).samples
-        self._link.send(Heartbeat(at=time.time(), samples=samples, cpu_percent=cpu, memory_available_bytes=2**30))
+        self._link.send(
+            Heartbeat(at=time.time(), samples=samples, cpu_percent=cpu, memory_available_bytes=2**30)
+        )
         await self._until(lambda node: node.samples == samples and node.samples is not before)
 
     async def _until(self, holds):
@@ -104,7 +114,11 @@ async def test_readings_come_as_differences_and_nodes_only_when_more_changed(api
 
     assert [frame["type"] for frame in first] == ["samples", "ready"]
     assert first[0]["nodes"] == {
-        "n1": {"cpu": 10, "memory_available_mib": 1024, "gpus": {"0": [0, 1024, 50, 100], "1": [0, 1024, 50, 100]}},
+        "n1": {
+            "cpu": 10,
+            "memory_available_mib": 1024,
+            "gpus": {"0": [0, 1024, 50, 100], "1": [0, 1024, 50, 100]},
+        },
         "n2": {},
     }
     assert changed["nodes"] == {"n1": {"gpus": {"0": [50, 1024, 50, 100]}}}
@@ -141,8 +155,16 @@ async def test_the_queue_comes_whole_and_then_as_differences(api, jp_ws_fetch, t
         "base": whole["version"],
         "removed": [waiting[0]],
     }
-    assert (moved["base"], moved["removed"], moved["inserted"]) == (less["version"], [waiting[4]], [[0, [waiting[4]]]])
-    assert (resumed["base"], resumed["removed"], resumed["inserted"]) == (less["version"], [waiting[4]], [[0, [waiting[4]]]])
+    assert (moved["base"], moved["removed"], moved["inserted"]) == (
+        less["version"],
+        [waiting[4]],
+        [[0, [waiting[4]]]],
+    )
+    assert (resumed["base"], resumed["removed"], resumed["inserted"]) == (
+        less["version"],
+        [waiting[4]],
+        [[0, [waiting[4]]]],
+    )
     assert ("base" in anew, anew["inserted"]) == (False, [[0, [waiting[4], *waiting[1:4]]]])
 
 
@@ -197,10 +219,20 @@ async def test_histories_of_nodes_jobs_and_the_cluster(app, api, tell, joined):
     _, over = await api(f"jobs/{job_id}/usage", params={"points": "3"})
     _, cluster = await api("cluster/history", params={"span": "600", "points": "4"})
 
-    assert (running["asked"], running["used"], running["hint"]) == (4, 1.3, "GPUs 2 and 3 are idle so far. --gpus 2 would do.")
-    assert (running["energy_wh"], over["energy_wh"]) == (2.0, 2.0)  # 4 GPUs with 100 W, from the first to the last reading
+    assert (running["asked"], running["used"], running["hint"]) == (
+        4,
+        1.3,
+        "GPUs 2 and 3 are idle so far. --gpus 2 would do.",
+    )
+    assert (running["energy_wh"], over["energy_wh"]) == (
+        2.0,
+        2.0,
+    )  # 4 GPUs with 100 W, from the first to the last reading
     assert (over["used"], over["hint"]) == (1.3, "GPUs 2 and 3 were idle. --gpus 2 would have done.")
-    assert [(gpu["index"], gpu["rank"], gpu["busy_mean"], gpu["memory_peak_mib"], gpu["idle"]) for gpu in over["gpus"]] == [
+    assert [
+        (gpu["index"], gpu["rank"], gpu["busy_mean"], gpu["memory_peak_mib"], gpu["idle"])
+        for gpu in over["gpus"]
+    ] == [
         (0, 0, 90.0, 1024, False),
         (1, 0, 40.0, 1024, False),
         (2, 0, 0.0, 1024, True),
@@ -209,12 +241,22 @@ async def test_histories_of_nodes_jobs_and_the_cluster(app, api, tell, joined):
     assert len(over["times"]) <= 3
     assert over["gpus"][1]["busy"] == [40] * len(over["times"])
     assert 1 <= len(past["times"]) <= 5
-    assert (set(past["cpu"]), set(past["gpus"][0]["busy"]), set(past["gpus"][1]["power"])) == ({10}, {90}, {100})
-    assert cluster["ended"] == {"cancelled": [0] * 4, "completed": [0, 0, 0, 1], "failed": [0] * 4, "timeout": [0] * 4}
+    assert (set(past["cpu"]), set(past["gpus"][0]["busy"]), set(past["gpus"][1]["power"])) == (
+        {10},
+        {90},
+        {100},
+    )
+    assert cluster["ended"] == {
+        "cancelled": [0] * 4,
+        "completed": [0, 0, 0, 1],
+        "failed": [0] * 4,
+        "timeout": [0] * 4,
+    }
     assert (cluster["succeeded_percent"], cluster["ended_total"]) == (100.0, 1)
     assert 0 < cluster["gpus"][-1] <= 4
     assert cluster["in_use"][-1] > 0
     assert cluster["mine"] == cluster["in_use"]
+    assert 0 < cluster["busy"][-1] <= 1.3, "90 and 40 percent of two GPUs, and nothing before"
     assert [(box["gpus"], box["jobs"]) for box in cluster["waits"]] == [("3-4", 1)]
 
 

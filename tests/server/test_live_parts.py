@@ -2,141 +2,32 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 
 import pytest
 
-from mgpu_agent.protocol.ids import GpuUuid, JobId, NodeId
+from mgpu_agent.protocol.ids import GpuUuid, NodeId
 from mgpu_agent.protocol.model import GpuSample
-from mgpu_jupyter.api import live
-from mgpu_jupyter.client.live_view import LiveState, Model
+from mgpu_jupyter.api import frames, histories
 from mgpu_jupyter.master.node_views import NodeView
-from mgpu_jupyter.master.queue_snapshot import QueueSnapshot, queue_snapshot
 from mgpu_jupyter.model.job import JobState
-from mgpu_jupyter.model.settings import Quota, Scheduling
-from mgpu_jupyter.scheduler.explain.waiting import waiting
-from mgpu_jupyter.scheduler.model import Load, Policy, Reason
+from mgpu_jupyter.scheduler.model import Load
 from mgpu_jupyter.server.live.chronicle import Chronicle, Life, curves_of, quantile, size_of, waits_of
 from mgpu_jupyter.server.live.hints import hint_of, is_idle
 from mgpu_jupyter.server.live.live import cluster_history
-from mgpu_jupyter.server.live.queue_versions import Numbers, Version, difference, whole
 from mgpu_jupyter.server.live.readings import Rounding, Told, whole_number
 from mgpu_jupyter.server.live.rings import Growing, Points, Tiers
-from mgpu_jupyter.server.live.usage import Record
+from mgpu_jupyter.server.live.usage import UsageRecord
 from tests.builders import Cluster, facts
-
-NUMBERS = Numbers()
-IDS = [JobId(f"JOB{number:05}") for number in range(5_000)]
-
-
-# --- the queue --------------------------------------------------------------------------------------
-
-
-def version(number, order, group=lambda job_id: "busy", words=None, expected=None, numbers=NUMBERS):
-    keys = [group(job_id) for job_id in order]
-    reasons = {key: Reason("busy", (words or {}).get(key, f"Waits for {key}.")) for key in keys}
-    return numbers.version(number, QueueSnapshot(list(order), keys, reasons, expected or {}))
-
-
-def applied(model, frame):
-    """Send a frame over the wire to a reader."""
-    model.take(live.QueueFrame(**{name: getattr(frame, name) for name in frame.__struct_fields__}))
-    return model.view(LiveState.LIVE)
-
-
-def same(view, wanted: Version):
-    told = {job_id: view.waiting(job_id) for job_id in wanted.order}
-    return (
-        view.queue == wanted.order
-        and {job_id: one.place for job_id, one in told.items()} == {job_id: place for place, job_id in enumerate(wanted.order, 1)}
-        and {job_id: one.reason for job_id, one in told.items()}
-        == {job_id: wanted.reasons[number].text for job_id, number in wanted.why.items()}
-        and {job_id: one.expected_at for job_id, one in told.items() if one.expected_at} == dict(wanted.expected)
-    )
-
-
-def test_when_the_first_of_five_thousand_starts_one_line_is_sent():
-    old, new = version(2, IDS), version(3, IDS[1:])
-    frame = difference(old, new)
-
-    assert frame == live.QueueFrame(version=3, base=2, removed=(IDS[0],))
-
-
-def test_other_words_for_all_are_one_line():
-    old = version(2, IDS, words={"busy": "n1 has 3 free."})
-    new = version(3, IDS, words={"busy": "n1 has 2 free."})
-    frame = difference(old, new)
-
-    (number,) = frame.reasons
-    assert frame == live.QueueFrame(version=3, base=2, reasons={number: live.Why("busy", "n1 has 2 free.")})
-
-
-def test_who_moves_to_the_front_moves_alone():
-    old, new = version(2, IDS), version(3, [IDS[-1], *IDS[:-1]])
-
-    assert difference(old, new) == live.QueueFrame(version=3, base=2, removed=(IDS[-1],), inserted=((0, (IDS[-1],)),))
-
-
-def test_expected_starts_come_and_go():
-    old = version(2, IDS[:3], expected={IDS[0]: 10.0, IDS[1]: 20.2})
-    new = version(3, IDS[1:3], expected={IDS[2]: 30.0})
-
-    assert difference(old, new) == live.QueueFrame(version=3, base=2, removed=(IDS[0],), expected={IDS[2]: 30.0, IDS[1]: None})
-
-
-def test_a_reader_that_applies_differences_has_the_queue():
-    draw = random.Random(8)
-    model, numbers, order = Model(), Numbers(), []
-    last = None
-    for number in range(2, 120):
-        new = [job_id for job_id in draw.sample(IDS, 6) if job_id not in order]
-        for job_id in draw.sample(order, min(len(order), draw.randrange(4))):
-            order.remove(job_id)
-        for job_id in new:
-            order.insert(draw.randrange(len(order) + 1), job_id)
-        if draw.random() < 0.3:
-            draw.shuffle(order)
-        groups = {job_id: draw.choice("abc") for job_id in order}
-        expected = {job_id: float(draw.randrange(1, 1000)) for job_id in draw.sample(order, min(2, len(order)))}
-        words = {key: f"Waits for {key}, {draw.randrange(3)} missing." for key in "abc"}
-        now = version(number, order, groups.__getitem__, words, expected, numbers)
-        view = applied(model, whole(now) if last is None or draw.random() < 0.05 else difference(last, now))
-        assert same(view, now), number
-        last = now
-
-
-def test_the_snapshot_of_the_queue_says_what_each_job_is_told():
-    """One look at all says the same as a question about each."""
-    policy = Policy(scheduling=Scheduling(quotas={"max": Quota(running=0)}))
-    cluster = Cluster(("n1", 4), policy=policy)
-    cluster.started(gpus=3, time_limit_s=1000.0)
-    cluster.submit(gpus=4, user="bob", time_limit_s=500.0)
-    for _ in range(3):
-        cluster.submit(gpus=2, user="ann")
-    cluster.submit(gpus=1, user="max")
-    cluster.submit(gpus=1, user="ann", time_limit_s=50_000.0)
-    cluster.schedule(3.0)
-    fresh = cluster.submit(gpus=1, user="zoe")
-    state = cluster.state
-    snapshot = queue_snapshot(state, 3.0)
-
-    told = {job_id: snapshot.reasons[key] for job_id, key in zip(snapshot.order, snapshot.keys, strict=True)}
-    assert list(snapshot.order) == list(state.queue)
-    assert told == {job_id: waiting(state, job_id, 3.0).reason for job_id in snapshot.order}
-    assert sorted(reason.code for reason in told.values()) == ["busy", "busy", "busy", "busy", "new", "promised", "quota"]
-    assert told[fresh].code == "new"
-    assert snapshot.expected == {
-        job_id: start for job_id in snapshot.order if (start := waiting(state, job_id, 3.0).expected_at) is not None
-    }
-    assert list(snapshot.expected) == [snapshot.order[0]]
-
-
-# --- readings ---------------------------------------------------------------------------------------
+from tests.server.test_queue_versions import IDS
 
 
 def a_view(seq, busy=0.0, cpu=5.0):
-    samples = (GpuSample(uuid=GpuUuid("GPU-n1-0"), utilisation_percent=busy, memory_used_bytes=3 << 20, temperature_c=40.0),)
+    samples = (
+        GpuSample(
+            uuid=GpuUuid("GPU-n1-0"), utilisation_percent=busy, memory_used_bytes=3 << 20, temperature_c=40.0
+        ),
+    )
     return NodeView(
         seq=seq,
         id=NodeId("n1"),
@@ -154,18 +45,19 @@ def a_view(seq, busy=0.0, cpu=5.0):
 def test_a_reader_hears_only_what_people_would_see():
     told = Told(Rounding())
 
-    assert told.news([a_view(1)]) == {"n1": live.NodeReading(cpu=5, memory_available_mib=7, gpus={"0": (0, 3, 40, None)})}
+    assert told.news([a_view(1)]) == {
+        "n1": frames.NodeReading(cpu=5, memory_available_mib=7, gpus={"0": (0, 3, 40, None)})
+    }
     assert told.news([a_view(1)]) == {}
     assert told.news([a_view(2, busy=0.4)]) == {}
-    assert told.news([a_view(3, busy=0.6, cpu=7.0)]) == {"n1": live.NodeReading(cpu=7, gpus={"0": (1, 3, 40, None)})}
+    assert told.news([a_view(3, busy=0.6, cpu=7.0)]) == {
+        "n1": frames.NodeReading(cpu=7, gpus={"0": (1, 3, 40, None)})
+    }
 
 
 @pytest.mark.parametrize("value", [None, float("inf"), float("nan"), -float("inf"), 1e300])
 def test_what_is_no_reading_is_not_told(value):
     assert whole_number(value) is None
-
-
-# --- rings ------------------------------------------------------------------------------------------
 
 
 def test_rings_keep_means_and_a_bound():
@@ -180,8 +72,15 @@ def test_rings_keep_means_and_a_bound():
     assert fine.columns[1] == [1.0, None] * 5
     assert (coarse.step_s, coarse.times) == (10.0, [140.0, 150.0, 160.0, 170.0, 180.0, 190.0])
     assert coarse.columns == [[144.5, 154.5, 164.5, 174.5, 184.5, 194.5], [1.0] * 6]
-    assert (thin.step_s, thin.times, thin.columns[0]) == (3.0, [190.0, 193.0, 196.0, 199.0], [191.0, 194.0, 197.0, 199.0])
+    assert (thin.step_s, thin.times, thin.columns[0]) == (
+        3.0,
+        [190.0, 193.0, 196.0, 199.0],
+        [191.0, 194.0, 197.0, 199.0],
+    )
     assert Tiers(((1.0, 10),), 1).read(0.0, 10.0, 5) == Points(1.0, [], [[]])
+    assert tiers.read(199.0, 200.0, 5) == Points(1.0, [199.0], [[199.0], [None]]), (
+        "the step that is under way"
+    )
 
 
 def test_a_growing_record_keeps_the_whole_run_in_few_points():
@@ -199,16 +98,14 @@ def test_a_growing_record_keeps_the_whole_run_in_few_points():
     assert len(record.read(7).times) <= 7
 
 
-# --- energy -----------------------------------------------------------------------------------------
-
-
 def drawn(*told):
     job = Cluster(("n1", 2)).started(gpus=2)
     gpus = list(job.placements[0].gpus)
-    record = Record(job, {}, at=0.0)
+    record = UsageRecord(job, {}, at=0.0)
     for at, first, second in told:
         samples = tuple(
-            GpuSample(uuid=uuid, utilisation_percent=50.0, power_w=watts) for uuid, watts in zip(gpus, (first, second), strict=True)
+            GpuSample(uuid=uuid, utilisation_percent=50.0, power_w=watts)
+            for uuid, watts in zip(gpus, (first, second), strict=True)
         )
         record.take(SimpleNamespace(samples=samples), gpus, at)
     return record.usage(job, 10).energy_wh
@@ -224,23 +121,35 @@ def drawn(*told):
         ([(10.0, 0.0, 360.0), (20.0, 360.0, 360.0)], 1.5),
         ([(10.0, 360.0, 0.0), (20.0, 360.0, 0.0), (120.0, 360.0, 0.0), (130.0, 360.0, 0.0)], 2.0),
     ],
-    ids=["nothing read", "nobody tells", "one reading", "what was read before it settled", "in the mean", "a gap is not known"],
+    ids=[
+        "nothing read",
+        "nobody tells",
+        "one reading",
+        "what was read before it settled",
+        "in the mean",
+        "a gap is not known",
+    ],
 )
 def test_energy_is_power_over_the_time_between_readings(told, wh):
     assert drawn(*told) == wh
 
 
-# --- hints ------------------------------------------------------------------------------------------
-
-
 def usage(*gpus, state=JobState.COMPLETED, readings=50):
     told = tuple(
-        live.GpuUsage(
-            node=NodeId(node), index=index, uuid=GpuUuid(f"{node}-{index}"), rank=rank, busy_mean=mean, idle=mean == 0.0, memory_mib=1
+        histories.GpuUsage(
+            node=NodeId(node),
+            index=index,
+            uuid=GpuUuid(f"{node}-{index}"),
+            rank=rank,
+            busy_mean=mean,
+            idle=mean == 0.0,
+            memory_mib=1,
         )
         for node, index, rank, mean in gpus
     )
-    return live.JobUsage(job_id=IDS[0], state=state, attempt=1, asked=len(gpus), gpus=told, readings=readings)
+    return histories.JobUsage(
+        job_id=IDS[0], state=state, attempt=1, asked=len(gpus), gpus=told, readings=readings
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,11 +160,17 @@ def usage(*gpus, state=JobState.COMPLETED, readings=50):
             usage(("a", 0, 0, 90.0), ("a", 1, 0, 40.0), ("a", 2, 0, 0.0), ("a", 3, 0, 0.0)),
             "GPUs 2 and 3 were idle. --gpus 2 would have done.",
         ),
-        (usage(("a", 0, 0, 9.0), ("a", 1, 0, 0.0), state=JobState.RUNNING), "GPU 1 is idle so far. --gpus 1 would do."),
+        (
+            usage(("a", 0, 0, 9.0), ("a", 1, 0, 0.0), state=JobState.RUNNING),
+            "GPU 1 is idle so far. --gpus 1 would do.",
+        ),
         (usage(("a", 0, 0, 0.0)), "Its GPU was idle. --gpus 0 would have done."),
         (usage(("a", 0, 0, 0.0), ("b", 0, 1, 0.0)), "All 2 GPUs were idle. --gpus 0 would have done."),
         (usage(("a", 0, 0, 80.0), ("b", 5, 1, 0.0)), "GPU 5 on b was idle. --nodes 1 would have done."),
-        (usage(("a", 0, 0, 80.0), ("a", 1, 0, 80.0), ("b", 4, 1, 80.0), ("b", 5, 1, 0.0)), "GPU 5 on b was idle."),
+        (
+            usage(("a", 0, 0, 80.0), ("a", 1, 0, 80.0), ("b", 4, 1, 80.0), ("b", 5, 1, 0.0)),
+            "GPU 5 on b was idle.",
+        ),
         (
             usage(
                 *(("gpu-01", index, index, 95.0) for index in range(4)),
@@ -264,7 +179,10 @@ def usage(*gpus, state=JobState.COMPLETED, readings=50):
             ),
             "GPU 2 on gpu-02 (rank 6) is busy 58 % of the time and holds up the other seven.",
         ),
-        (usage(("a", 0, None, 30.0), ("a", 1, None, 90.0)), "GPU 0 on a was busy 30 % of the time and held up the other."),
+        (
+            usage(("a", 0, None, 30.0), ("a", 1, None, 90.0)),
+            "GPU 0 on a was busy 30 % of the time and held up the other.",
+        ),
         (usage(("a", 0, None, 10.0), ("a", 1, None, 30.0)), ""),
         (usage(("a", 0, 0, 80.0)), ""),
         (usage(("a", 0, 0, 0.0), readings=4), ""),
@@ -275,10 +193,13 @@ def test_what_is_said_about_a_job(told, hint):
 
 
 def test_a_gpu_is_idle_when_it_was_read_often_and_never_busy():
-    assert [is_idle(0.0, 50), is_idle(4.9, 50), is_idle(5.0, 50), is_idle(0.0, 4), is_idle(None, 50)] == [True, True, False, False, False]
-
-
-# --- the chronicle ----------------------------------------------------------------------------------
+    assert [is_idle(0.0, 50), is_idle(4.9, 50), is_idle(5.0, 50), is_idle(0.0, 4), is_idle(None, 50)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def life(user="ann", gpus=1, state=JobState.COMPLETED, submitted=0.0, started=None, ended=None):
@@ -299,7 +220,12 @@ def test_curves_are_means_over_each_step():
     assert found.mine == [2.0, 4.0, 2.0, 0.0]
     assert found.waiting == [0.5, 0.6, 0.0, 0.5]
     assert found.wanted == [2.0, 1.1, 0.0, 4.0]
-    assert found.ended == {"cancelled": [0, 1, 0, 0], "completed": [0, 0, 1, 0], "failed": [0] * 4, "timeout": [0] * 4}
+    assert found.ended == {
+        "cancelled": [0, 1, 0, 0],
+        "completed": [0, 0, 1, 0],
+        "failed": [0] * 4,
+        "timeout": [0] * 4,
+    }
 
 
 def test_waits_by_size():
@@ -309,12 +235,25 @@ def test_waits_by_size():
     boxes, median, p95 = waits_of(lives, 0.0)
 
     assert boxes == (
-        live.Waits(gpus="3-4", jobs=5, least_s=10.0, quarter_s=20.0, median_s=30.0, three_quarters_s=40.0, p95_s=48.0),
-        live.Waits(gpus="32+", jobs=1, least_s=7.0, quarter_s=7.0, median_s=7.0, three_quarters_s=7.0, p95_s=7.0),
+        histories.Waits(
+            gpus="3-4", jobs=5, least_s=10.0, quarter_s=20.0, median_s=30.0, three_quarters_s=40.0, p95_s=48.0
+        ),
+        histories.Waits(
+            gpus="32+", jobs=1, least_s=7.0, quarter_s=7.0, median_s=7.0, three_quarters_s=7.0, p95_s=7.0
+        ),
     )
     assert (median, p95) == (25.0, 47.5)
     assert waits_of([], 0.0) == ((), None, None)
-    assert [size_of(gpus) for gpus in (0, 1, 2, 3, 8, 9, 17, 32)] == ["0", "1", "2", "3-4", "5-8", "9-16", "17-31", "32+"]
+    assert [size_of(gpus) for gpus in (0, 1, 2, 3, 8, 9, 17, 32)] == [
+        "0",
+        "1",
+        "2",
+        "3-4",
+        "5-8",
+        "9-16",
+        "17-31",
+        "32+",
+    ]
     assert quantile([1.0], 0.95) == 1.0
 
 

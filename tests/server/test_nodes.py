@@ -8,7 +8,7 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.scheduler.events import Event, NodeJoined, NodeLeft
 from mgpu_jupyter.server.access import new_token, token_row
 from tests.builders import facts
@@ -16,7 +16,9 @@ from tests.builders import facts
 
 def tell(app, event: Event) -> None:
     """Let the master take in an event, as if its engine had told it."""
-    app.service.master.post(lambda master, turn: master.apply(turn, event), lambda error: pytest.fail(str(error)))
+    app.service.master.post(
+        lambda master, turn: master.apply(turn, event), lambda error: pytest.fail(str(error))
+    )
 
 
 async def shown(jp_fetch):
@@ -25,7 +27,9 @@ async def shown(jp_fetch):
 
 async def ask(jp_fetch, method, **body):
     try:
-        response = await jp_fetch(PREFIX, "nodes", "n1", method=method, body=json.dumps(body) if body else None)
+        response = await jp_fetch(
+            PREFIX, "nodes", "n1", method=method, body=json.dumps(body) if body else None
+        )
     except HTTPClientError as error:
         return error.code, json.loads(error.response.body)["code"]
     answer = json.loads(response.body)
@@ -36,7 +40,10 @@ async def ask(jp_fetch, method, **body):
 async def test_an_administrator_drains_resumes_lists_and_removes(app, jp_fetch, os_user):
     app.service.master.store.bind_node_key(NodeId("n1"), "k" * 40)
     tell(app, NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts()))
-    assert await ask(jp_fetch, "PATCH", action="drain", reason="dust") == (200, "It takes no new jobs; nothing runs on it.")
+    assert await ask(jp_fetch, "PATCH", action="drain", reason="dust") == (
+        200,
+        "It takes no new jobs; nothing runs on it.",
+    )
     assert await ask(jp_fetch, "PATCH", action="only", users=["ann"], accounts=["lab"]) == (
         200,
         "Only ann, account lab may use it from now on; what runs goes on.",
@@ -44,7 +51,12 @@ async def test_an_administrator_drains_resumes_lists_and_removes(app, jp_fetch, 
     node = await shown(jp_fetch)
     orders = node["orders"]
     assert (node["state"], node["reason"]) == ("draining", f"Drained by {os_user}: dust.")
-    assert (orders["state"], orders["reason"], orders["by"], orders["lists_by"]) == ("draining", "dust", os_user, os_user)
+    assert (orders["state"], orders["reason"], orders["by"], orders["lists_by"]) == (
+        "draining",
+        "dust",
+        os_user,
+        os_user,
+    )
     assert orders["lists"] == {"allow_users": ["ann"], "allow_accounts": ["lab"]}
     assert await ask(jp_fetch, "PATCH", action="resume") == (200, "It takes jobs again.")
     assert (await shown(jp_fetch))["state"] == "online"

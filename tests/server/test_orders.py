@@ -7,7 +7,7 @@ import pytest
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.scheduler.events import NodeJoined, TaskReported
 from tests.builders import a_spec, ended, facts, status
-from tests.server.test_jobs import submit
+from tests.server.conftest import submit
 
 
 async def patch(api, job_id, **body):
@@ -22,13 +22,18 @@ async def test_an_array_is_submitted_listed_and_cancelled_by_its_id(api, app):
 
     _, page = await api("jobs", params={"array": first["array_id"]})
     assert [(job["id"], job["array_id"], job["array_index"]) for job in page["jobs"]] == [
-        (job_id, first["array_id"], index) for job_id, index in zip(reversed(first["job_ids"]), (5, 4, 3), strict=True)
+        (job_id, first["array_id"], index)
+        for job_id, index in zip(reversed(first["job_ids"]), (5, 4, 3), strict=True)
     ]
     answer = {"job_id": first["array_id"], "state": "cancelled", "job_ids": first["job_ids"]}
     assert await api(f"jobs/{first['array_id']}/cancel", "POST") == (202, answer)
     assert await api("jobs/ZZZZ9999/cancel", "POST") == (
         404,
-        {"code": "no-such-job", "message": "There is no job ZZZZ9999: see `mgpu_queue --all`.", "details": {}},
+        {
+            "code": "no-such-job",
+            "message": "There is no job ZZZZ9999: see `mgpu_queue --all`.",
+            "details": {},
+        },
     )
 
 
@@ -85,7 +90,10 @@ async def test_dependencies_over_rest(api, app):
     parent = await submit(api, hold=True)
     child = await submit(api, dependency=f"afterok:{parent}")
     _, job = await api(f"jobs/{child}")
-    assert (job["reason_code"], job["reason"]) == ("dependency", f"It waits for other jobs: afterok:{parent}.")
+    assert (job["reason_code"], job["reason"]) == (
+        "dependency",
+        f"It waits for other jobs: afterok:{parent}.",
+    )
     code, error = await api("jobs", "POST", a_spec(dependency="afterok:ZZZZ9999"))
     assert (code, error["code"]) == (404, "no-such-job")
     await api(f"jobs/{parent}/cancel", "POST")

@@ -1,4 +1,6 @@
-"""Which Python a cell would find: only nodes that the asker may use are asked, and one that does not answer is not an error."""
+"""Which Python a cell would find: only nodes that the asker may use are asked, and one that does not answer
+is not an error.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,18 @@ QUESTION = {"python": "/home/ann/trap", "kernel_python_version": "3.11"}
 
 @pytest.fixture
 def mgpu_config():
-    partitions = {"open": {"nodes": ["n1", "n2", "n3"], "default": True}, "own": {"nodes": ["n4"], "allow_users": ["bob"]}}
+    partitions = {
+        "open": {"nodes": ["n1", "n2", "n3"], "default": True},
+        "own": {"nodes": ["n4"], "allow_users": ["bob"]},
+    }
     return {"local_agent": False, "partitions": partitions}
 
 
 async def test_nodes_that_the_asker_may_not_use_are_not_asked(app, ask, add, tell, monkeypatch):
     ann, bob = await add("ann"), await add("bob")
-    await tell(*(NodeJoined(at=1.0, node_id=NodeId(name), facts=facts()) for name in ("n1", "n2", "n3", "n4")))
+    await tell(
+        *(NodeJoined(at=1.0, node_id=NodeId(name), facts=facts()) for name in ("n1", "n2", "n3", "n4"))
+    )
     order = {"action": "only", "users": ["bob"], "accounts": []}
     assert (await ask("nodes/n2", app.service.token, "PATCH", order))[0] == 200
     asked = []

@@ -1,4 +1,6 @@
-"""A server that relays: to a scripted master, so that everything it passes on (and does not) is seen byte by byte."""
+"""A server that relays: to a scripted master, so that everything it passes on (and does not) is seen byte by
+byte.
+"""
 
 from __future__ import annotations
 
@@ -10,105 +12,17 @@ import ssl
 import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.httpserver import HTTPServer
-from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
-from tornado.web import Application, RequestHandler
-from tornado.websocket import WebSocketHandler, websocket_connect
+from tornado.web import Application
+from tornado.websocket import websocket_connect
 
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
+from mgpu_jupyter.client.connecting import pin_of_file
 from mgpu_jupyter.client.login import Login, store_login
-from mgpu_jupyter.client.pin import pin_of_file
 from mgpu_jupyter.server.access import Person
 from mgpu_jupyter.server.certificate import load_certificate
 from mgpu_jupyter.server.relay import target_below
-
-TOKEN = "upstream-token"
-CHUNK = b"x" * 65536
-ERROR = b'{"code":"odd","message":"As the master said it.","details":{"n":1}}'
-
-
-class Far:
-    """The master elsewhere: what it saw, and how much it could send."""
-
-    def __init__(self):
-        self.seen = []
-        self.sent = 0
-        self.closed = asyncio.Event()
-
-
-class Echo(RequestHandler):
-    def initialize(self, far):
-        self.far = far
-
-    async def prepare(self):
-        request = self.request
-        self.far.seen.append((request.method, request.uri, request.headers.get("Authorization"), request.body, dict(request.headers)))
-
-    def get(self, path):
-        if path == "health":
-            self.finish({"status": "ok", "version": "9", "cluster": "far", "master_epoch": 4})
-        else:
-            self.set_header("X-Mgpu-Next-Offset", "7")
-            self.finish({"path": path})
-
-    def post(self, path):
-        if path == "bad":
-            self.set_status(418)
-            self.set_header("Content-Type", "application/json")
-            self.finish(ERROR)
-        else:
-            self.set_status(201)
-            self.set_header("Location", f"/far/{PREFIX}/jobs/AB12CD34")
-            self.set_header("Set-Cookie", "theirs=1")
-            self.finish({})
-
-    delete = get
-
-
-class Flood(RequestHandler):
-    def initialize(self, far):
-        self.far = far
-
-    async def get(self):
-        self.set_header("Content-Type", "application/octet-stream")
-        try:
-            while self.far.sent < 400 * len(CHUNK):
-                self.write(CHUNK)
-                await self.flush()
-                self.far.sent += len(CHUNK)
-        except StreamClosedError:
-            pass
-
-    def on_connection_close(self):
-        self.far.closed.set()
-
-
-class Torn(RequestHandler):
-    async def get(self):
-        self.set_header("Content-Type", "application/octet-stream")
-        self.write(b"half")
-        await self.flush()
-        self.request.connection.stream.close()
-
-
-class Socket(WebSocketHandler):
-    def initialize(self, far):
-        self.far = far
-
-    def prepare(self):
-        self.far.seen.append((self.request.method, self.request.uri, self.request.headers.get("Authorization"), b"", {}))
-        if "OTHERS00" in self.request.path:
-            self.set_status(403)
-            self.finish(ERROR)
-
-    async def on_message(self, message):
-        if message == "bye":
-            self.close(4001, "done")
-        else:
-            await self.write_message({"far": message})
-
-    def on_close(self):
-        self.far.closed.set()
+from tests.server.far_server import CHUNK, ERROR, TOKEN, Echo, Far, Flood, Socket, Torn
 
 
 @pytest.fixture
@@ -179,24 +93,50 @@ async def test_no_master_and_no_agent_are_started_here(far, app, state_dir, jp_f
     health = json.loads((await jp_fetch(PREFIX, "health")).body)
 
     assert (app.service, app._agents, (state_dir / "mgpu.db").exists()) == (None, [], False)
-    assert (health["status"], health["cluster"], health["relays_to"]) == ("ok", "far", f"https://127.0.0.1:{far.port}/far/")
+    assert (health["status"], health["cluster"], health["relays_to"]) == (
+        "ok",
+        "far",
+        f"https://127.0.0.1:{far.port}/far/",
+    )
 
 
-async def test_a_request_goes_out_with_the_logins_token_and_nothing_of_the_askers(far, jp_fetch, jp_base_url, jp_auth_header):
+async def test_a_request_goes_out_with_the_logins_token_and_nothing_of_the_askers(
+    far, jp_fetch, jp_base_url, jp_auth_header
+):
     own = jp_auth_header["Authorization"].split()[1]
     headers = {"Idempotency-Key": "k1", "Cookie": "mine=1", "X-Odd": "1", "Content-Type": "application/json"}
-    answer = await jp_fetch(PREFIX, "jobs", method="POST", body=b'{"command":["true"]}', headers=headers, params={"a": "1&2", "token": own})
+    answer = await jp_fetch(
+        PREFIX,
+        "jobs",
+        method="POST",
+        body=b'{"command":["true"]}',
+        headers=headers,
+        params={"a": "1&2", "token": own},
+    )
     method, uri, authorization, body, sent = far.seen[-1]
 
-    assert (method, uri, authorization, body) == ("POST", f"/far/{PREFIX}/jobs?a=1%262", f"mgpu {TOKEN}", b'{"command":["true"]}')
-    assert (sent["Idempotency-Key"], sent["Host"], "Cookie" in sent, "X-Odd" in sent) == ("k1", f"127.0.0.1:{far.port}", False, False)
+    assert (method, uri, authorization, body) == (
+        "POST",
+        f"/far/{PREFIX}/jobs?a=1%262",
+        f"mgpu {TOKEN}",
+        b'{"command":["true"]}',
+    )
+    assert (sent["Idempotency-Key"], sent["Host"], "Cookie" in sent, "X-Odd" in sent) == (
+        "k1",
+        f"127.0.0.1:{far.port}",
+        False,
+        False,
+    )
     assert (answer.code, answer.headers["Location"]) == (201, f"{jp_base_url}{PREFIX}/jobs/AB12CD34")
     assert "theirs" not in str(answer.headers.get_list("Set-Cookie"))
 
 
 async def test_answers_and_errors_pass_unaltered(far, jp_fetch):
     answer = await jp_fetch(PREFIX, "jobs", "AB12CD34", "output")
-    assert (json.loads(answer.body), answer.headers["X-Mgpu-Next-Offset"]) == ({"path": "jobs/AB12CD34/output"}, "7")
+    assert (json.loads(answer.body), answer.headers["X-Mgpu-Next-Offset"]) == (
+        {"path": "jobs/AB12CD34/output"},
+        "7",
+    )
     with pytest.raises(HTTPClientError) as caught:
         await jp_fetch(PREFIX, "bad", method="POST", body=b"{}")
     assert (caught.value.code, caught.value.response.body) == (418, ERROR)
@@ -221,10 +161,19 @@ async def test_routes_that_only_a_newer_master_knows_are_relayed_too(far, jp_fet
     assert json.loads((await jp_fetch(PREFIX, "users", "ann", method="DELETE")).body) == {"path": "users/ann"}
 
 
-async def test_strangers_are_refused_here_and_the_master_hears_nothing(far, app, http_server_client, jp_base_url, base):
-    for headers in ({}, {"Authorization": "mgpu wrong"}, {"Authorization": f"mgpu {TOKEN}"}, {"Authorization": "token wrong"}):
+async def test_strangers_are_refused_here_and_the_master_hears_nothing(
+    far, app, http_server_client, jp_base_url, base
+):
+    for headers in (
+        {},
+        {"Authorization": "mgpu wrong"},
+        {"Authorization": f"mgpu {TOKEN}"},
+        {"Authorization": "token wrong"},
+    ):
         for path in ("jobs", "health", "things/new"):
-            response = await http_server_client.fetch(f"{jp_base_url}{PREFIX}/{path}", headers=headers, raise_error=False)
+            response = await http_server_client.fetch(
+                f"{jp_base_url}{PREFIX}/{path}", headers=headers, raise_error=False
+            )
             assert response.code in (401, 403), (headers, path)
         with pytest.raises(HTTPClientError) as caught:
             await websocket_connect(HTTPRequest(f"ws://{base}/events", headers=headers))
@@ -232,29 +181,44 @@ async def test_strangers_are_refused_here_and_the_master_hears_nothing(far, app,
     assert far.seen == []
 
 
-async def test_kernels_have_a_token_of_this_server_that_stays_over_a_restart(far, app, jp_serverapp, http_server_client, jp_base_url):
+async def test_kernels_have_a_token_of_this_server_that_stays_over_a_restart(
+    far, app, jp_serverapp, http_server_client, jp_base_url
+):
     token = os.environ["MGPU_TOKEN"]
     assert token != TOKEN
     await app.stop_extension()
     await app._start_jupyter_server_extension(jp_serverapp)
 
     assert os.environ["MGPU_TOKEN"] == token
-    response = await http_server_client.fetch(f"{jp_base_url}{PREFIX}/jobs", headers={"Authorization": f"mgpu {token}"})
+    response = await http_server_client.fetch(
+        f"{jp_base_url}{PREFIX}/jobs", headers={"Authorization": f"mgpu {token}"}
+    )
     assert response.code == 200
-    elsewhere = await http_server_client.fetch(f"{jp_base_url}api/contents", headers={"Authorization": f"mgpu {token}"}, raise_error=False)
+    elsewhere = await http_server_client.fetch(
+        f"{jp_base_url}api/contents", headers={"Authorization": f"mgpu {token}"}, raise_error=False
+    )
     assert elsewhere.code == 403
 
 
-async def test_another_user_of_this_server_does_not_act_under_its_owners_login(far, app, jp_fetch, monkeypatch):
+async def test_another_user_of_this_server_does_not_act_under_its_owners_login(
+    far, app, jp_fetch, monkeypatch
+):
     monkeypatch.setattr(app.access, "by_identity", lambda provider, name: Person("eve"))
     with pytest.raises(HTTPClientError) as caught:
         await jp_fetch(PREFIX, "jobs")
-    assert (caught.value.code, json.loads(caught.value.response.body)["code"], far.seen) == (403, "not-your-login", [])
+    assert (caught.value.code, json.loads(caught.value.response.body)["code"], far.seen) == (
+        403,
+        "not-your-login",
+        [],
+    )
 
 
 async def test_a_slow_reader_holds_the_master_back(far, app, base, jp_http_port, jp_base_url):
     reader, writer = await asyncio.open_connection("localhost", jp_http_port, limit=1024)
-    request = f"GET {jp_base_url}{PREFIX}/flood HTTP/1.1\r\nHost: localhost:{jp_http_port}\r\nAuthorization: mgpu {app.own_token}\r\n\r\n"
+    request = (
+        f"GET {jp_base_url}{PREFIX}/flood HTTP/1.1\r\nHost: "
+        f"localhost:{jp_http_port}\r\nAuthorization: mgpu {app.own_token}\r\n\r\n"
+    )
     writer.write(request.encode())
     assert b"200 OK" in await reader.readline()
     before = 0
@@ -278,7 +242,9 @@ async def test_a_flood_arrives_whole(far, jp_fetch):
 
 async def test_an_answer_that_tears_does_not_look_whole(far, http_server_client, jp_base_url, app):
     with pytest.raises(Exception, match=r"(?i)closed"):
-        await http_server_client.fetch(f"{jp_base_url}{PREFIX}/torn", headers={"Authorization": f"mgpu {app.own_token}"})
+        await http_server_client.fetch(
+            f"{jp_base_url}{PREFIX}/torn", headers={"Authorization": f"mgpu {app.own_token}"}
+        )
 
 
 async def test_sockets_speak_both_ways_and_close_as_the_master_does(far, base, jp_auth_header):
@@ -304,7 +270,9 @@ async def test_a_refused_socket_is_refused_in_the_masters_words(far, base, jp_au
     assert (caught.value.code, caught.value.response.body) == (403, ERROR)
 
 
-async def test_a_master_that_is_away_is_one_sentence_and_comes_back_by_itself(far, jp_fetch, base, jp_auth_header):
+async def test_a_master_that_is_away_is_one_sentence_and_comes_back_by_itself(
+    far, jp_fetch, base, jp_auth_header
+):
     far.server.stop()
     await far.server.close_all_connections()
     url = f"https://127.0.0.1:{far.port}/far/"
@@ -315,7 +283,10 @@ async def test_a_master_that_is_away_is_one_sentence_and_comes_back_by_itself(fa
         await websocket_connect(HTTPRequest(f"ws://{base}/events", headers=jp_auth_header))
     health = json.loads((await jp_fetch(PREFIX, "health")).body)
 
-    sentence = f"The master at {url} does not answer (connection refused): this server tries again with every request."
+    sentence = (
+        f"The master at {url} does not answer (connection refused): this server tries again with "
+        f"every request."
+    )
     assert (caught.value.code, body["code"], body["message"]) == (503, "master-unreachable", sentence)
     assert (by_socket.value.code, json.loads(by_socket.value.response.body)["message"]) == (503, sentence)
     assert (health["status"], health["message"], health["relays_to"]) == ("degraded", sentence, url)
@@ -332,7 +303,10 @@ async def test_a_master_with_another_certificate_gets_not_one_byte(far, jp_fetch
         await websocket_connect(HTTPRequest(f"ws://{base}/events", headers=jp_auth_header))
 
     assert (caught.value.code, json.loads(caught.value.response.body)["code"]) == (503, "wrong-certificate")
-    assert (by_socket.value.code, json.loads(by_socket.value.response.body)["code"]) == (503, "wrong-certificate")
+    assert (by_socket.value.code, json.loads(by_socket.value.response.body)["code"]) == (
+        503,
+        "wrong-certificate",
+    )
     assert far.seen == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu_jupyter.store.logs import log_files
 from tests.builders import a_spec
-from tests.server.test_jobs import submit
+from tests.server.conftest import submit
 
 
 async def cancelled(api, **spec):
@@ -15,13 +15,21 @@ async def cancelled(api, **spec):
 
 async def test_a_job_is_submitted_again_without_its_old_waits(api, app):
     first = await submit(api)
-    job_id = await cancelled(api, name="again", env={"A": "1"}, hold=True, dependency=f"afterany:{first}", begin_at=4_000_000_000.0)
+    job_id = await cancelled(
+        api, name="again", env={"A": "1"}, hold=True, dependency=f"afterany:{first}", begin_at=4_000_000_000.0
+    )
     headers = {"Idempotency-Key": "once"}
     code, body = await api(f"jobs/{job_id}/rerun", "POST", headers=headers)
     assert (code, body["state"]) == (201, "queued")
     assert await api(f"jobs/{job_id}/rerun", "POST", headers=headers) == (201, body)
     spec = app.service.saved_job(body["job_id"]).job.spec
-    assert (spec.name, spec.env, spec.hold, spec.dependency, spec.begin_at) == ("again", {"A": "1"}, False, "", 0.0)
+    assert (spec.name, spec.env, spec.hold, spec.dependency, spec.begin_at) == (
+        "again",
+        {"A": "1"},
+        False,
+        "",
+        0.0,
+    )
     assert (await api("jobs/ZZZZ9999/rerun", "POST"))[1]["code"] == "no-such-job"
 
 
@@ -30,7 +38,9 @@ async def test_a_job_that_waits_gives_way_to_a_changed_one(api, app):
     assert (await api(f"jobs/{job_id}/replace", "POST", {"patch": {"gpus": -3}}))[1]["code"] == "invalid"
     assert (await api(f"jobs/{job_id}/replace", "POST", {"patch": {"no_such_field": 1}}))[0] == 400
     assert app.service.saved_job(job_id).job.state == "queued"
-    code, body = await api(f"jobs/{job_id}/replace", "POST", {"patch": {"name": "changed", "time_limit_s": None}})
+    code, body = await api(
+        f"jobs/{job_id}/replace", "POST", {"patch": {"name": "changed", "time_limit_s": None}}
+    )
     assert (code, app.service.saved_job(body["job_id"]).job.spec.name) == (201, "changed")
     assert app.service.saved_job(job_id).job.state == "cancelled"
     assert (await api(f"jobs/{job_id}/replace", "POST", {"patch": {}}))[1]["code"] == "not-waiting"
@@ -64,7 +74,10 @@ async def test_what_is_over_is_forgotten_with_its_output_and_what_waits_is_not(a
         {"jobs": 1, "output_bytes": 1000, "dry_run": True},
     )
     assert path.exists()
-    assert await api("jobs/purge", "POST", {"older_than_s": 0}) == (200, {"jobs": 1, "output_bytes": 1000, "dry_run": False})
+    assert await api("jobs/purge", "POST", {"older_than_s": 0}) == (
+        200,
+        {"jobs": 1, "output_bytes": 1000, "dry_run": False},
+    )
     assert log_files(app.service.log_root, over) == []
     _, page = await api("jobs")
     assert [job["id"] for job in page["jobs"]] == [waits]
@@ -74,20 +87,32 @@ async def test_what_is_over_is_forgotten_with_its_output_and_what_waits_is_not(a
 async def test_others_are_rerun_and_purged_by_administrators_only(api, app, ask, add):
     ann, bob = await add("ann"), await add("bob", role="admin")
     theirs = await cancelled(api)
-    for path, body in ((f"jobs/{theirs}/rerun", {}), ("jobs/purge", {"everybody": True}), ("jobs/purge", {"user": "bob"})):
+    for path, body in (
+        (f"jobs/{theirs}/rerun", {}),
+        ("jobs/purge", {"everybody": True}),
+        ("jobs/purge", {"user": "bob"}),
+    ):
         status, answer = await ask(path, ann, "POST", body)
         assert (status, answer["code"]) in ((403, "not-yours"), (403, "not-admin"))
-    assert await ask("jobs/purge", ann, "POST", {"older_than_s": 0}) == (200, {"jobs": 0, "output_bytes": 0, "dry_run": False})
+    assert await ask("jobs/purge", ann, "POST", {"older_than_s": 0}) == (
+        200,
+        {"jobs": 0, "output_bytes": 0, "dry_run": False},
+    )
     status, answer = await ask("jobs/purge", bob, "POST", {"older_than_s": 0, "everybody": True})
     assert (status, answer["jobs"]) == (200, 1)
 
 
-async def test_values_of_an_environment_are_in_no_file_and_no_answer_and_are_dropped_in_time(api, app, state_dir):
+async def test_values_of_an_environment_are_in_no_file_and_no_answer_and_are_dropped_in_time(
+    api, app, state_dir
+):
     env = {"HF_TOKEN": "hf_planted_secret"}
     job_id = await cancelled(api, env=env)
     files = [path for path in state_dir.rglob("*") if path.is_file() and path.parent.name != "keys"]
     assert [path for path in files if b"hf_planted_secret" in path.read_bytes()] == []
-    answers = [await api(path) for path in (f"jobs/{job_id}", "jobs", f"jobs/{job_id}/explain", f"jobs/{job_id}/trace", "changes")]
+    answers = [
+        await api(path)
+        for path in (f"jobs/{job_id}", "jobs", f"jobs/{job_id}/explain", f"jobs/{job_id}/trace", "changes")
+    ]
     assert "hf_planted_secret" not in str(answers)
 
     headers = {"Idempotency-Key": "mine"}

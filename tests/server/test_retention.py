@@ -1,4 +1,6 @@
-"""Retention over a real server: old, superfluous and large jobs go with their output, a page at a time; what runs stays."""
+"""Retention over a real server: old, superfluous and large jobs go with their output, a page at a time; what
+runs stays.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ async def test_jobs_that_ended_long_ago_go_with_their_output(api, jobs, app):
     assert done == Round(jobs=2, output_bytes=200)
     assert await left(api) == [young, runs]
     assert [path.name[:8] for path in sorted(app.service.log_root.rglob("*.log"))] == sorted([young, runs])
-    assert [(await api(f"jobs/{job}{of}"))[1].get("code") for job in (old, older) for of in ("", "/trace")] == ["no-such-job"] * 4
+    assert [
+        (await api(f"jobs/{job}{of}"))[1].get("code") for job in (old, older) for of in ("", "/trace")
+    ] == ["no-such-job"] * 4
     assert await tidy(app.service, Retention(max_age_days=30)) == Round()
     assert await left(api) == [young, runs]
 

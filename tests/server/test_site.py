@@ -1,4 +1,6 @@
-"""A site's settings: read or refused with a sentence, shown to users, and its own strategies from an installed distribution."""
+"""A site's settings: read or refused with a sentence, shown to users, and its own strategies from an
+installed distribution.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 from tornado.httpclient import HTTPClientError
 
 from mgpu_agent.protocol.errors import InvalidRequest
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.model.policies import planning_of
 from mgpu_jupyter.model.settings import Account, Partition, Planning, Qos, Quota, Retries, Scheduling, Weights
 from mgpu_jupyter.server.site_settings import load_strategies, scheduling_of
@@ -19,12 +21,19 @@ from tests.builders import a_spec
 
 
 def read(written=None, *, strategies=(), **tables):
-    return scheduling_of({"strategy": "fill_first", "retries": {"max_failed_starts": 9}}, written or {}, tables, strategies)
+    return scheduling_of(
+        {"strategy": "fill_first", "retries": {"max_failed_starts": 9}}, written or {}, tables, strategies
+    )
 
 
 def test_settings_become_one_value():
     settings = read(
-        {"planning": {"reservations": 3, "weights": {"age": 2}}, "preemption": True, "quota": {"gpus": 8}, "retries": {"node_failures": 7}},
+        {
+            "planning": {"reservations": 3, "weights": {"age": 2}},
+            "preemption": True,
+            "quota": {"gpus": 8},
+            "retries": {"node_failures": 7},
+        },
         partitions={"gpu": {"nodes": ["g*"], "default": True, "policy": "mine", "allow_accounts": ["lab"]}},
         accounts={"lab": {"users": ["ann"], "shares": 2, "quota": {"running": 4}}},
         qos={"spare": {"priority": -1, "preemptible": True}},
@@ -48,17 +57,37 @@ def test_settings_become_one_value():
 @pytest.mark.parametrize(
     ("written", "tables", "sentence"),
     [
-        ({"preemtion": True}, {}, "MgpuApp.scheduling is wrong: there is no key preemtion; write preemption."),
-        ({"planning": {"weights": {"agee": 1}}}, {}, "MgpuApp.scheduling.planning.weights is wrong: there is no key agee; write age."),
-        ({"planning": {"reservations": -1}}, {}, "MgpuApp.scheduling.planning.reservations is wrong: expected int >= 0; write it anew."),
+        (
+            {"preemtion": True},
+            {},
+            "MgpuApp.scheduling is wrong: there is no key preemtion; write preemption.",
+        ),
+        (
+            {"planning": {"weights": {"agee": 1}}},
+            {},
+            "MgpuApp.scheduling.planning.weights is wrong: there is no key agee; write age.",
+        ),
+        (
+            {"planning": {"reservations": -1}},
+            {},
+            "MgpuApp.scheduling.planning.reservations is wrong: expected int >= 0; write it anew.",
+        ),
         ({"quota": 3}, {}, "MgpuApp.scheduling.quota is wrong: expected object, got int; write it anew."),
-        ({}, {"partitions": {"a": {"max_tme_s": 1}}}, "MgpuApp.partitions['a'] is wrong: there is no key max_tme_s; write max_time_s."),
+        (
+            {},
+            {"partitions": {"a": {"max_tme_s": 1}}},
+            "MgpuApp.partitions['a'] is wrong: there is no key max_tme_s; write max_time_s.",
+        ),
         (
             {},
             {"accounts": {"a": {"quota": {"zz": 1}}}},
             "MgpuApp.accounts['a'].quota is wrong: there is no key zz; it has gpus, running, queued.",
         ),
-        ({}, {"qos": {"a b": {}}}, "MgpuApp.qos is wrong: 'a b' cannot be a name; use letters, digits and . _ -."),
+        (
+            {},
+            {"qos": {"a b": {}}},
+            "MgpuApp.qos is wrong: 'a b' cannot be a name; use letters, digits and . _ -.",
+        ),
         ({}, {"qos": {"": {}}}, "MgpuApp.qos is wrong: '' cannot be a name; use letters, digits and . _ -."),
         (
             {},
@@ -73,7 +102,10 @@ def test_settings_become_one_value():
         (
             {"strategy": "qq"},
             {},
-            "MgpuApp.default_policy is wrong: there is no strategy qq; it is one of fill_first, spread, topology, round_robin.",
+            (
+                "MgpuApp.default_policy is wrong: there is no strategy qq; it is one of fill_first, spread, "
+                "topology, round_robin."
+            ),
         ),
         (
             {},
@@ -85,7 +117,11 @@ def test_settings_become_one_value():
             {"qos": {"a": {}}},
             "MgpuApp.qos is wrong: qos is set twice, by itself and within MgpuApp.scheduling; leave one out.",
         ),
-        ({"partitions": 3}, {}, "MgpuApp.scheduling.partitions is wrong: expected object, got int; write it anew."),
+        (
+            {"partitions": 3},
+            {},
+            "MgpuApp.scheduling.partitions is wrong: expected object, got int; write it anew.",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_name_and_the_nearest_key(written, tables, sentence):
@@ -96,16 +132,20 @@ def test_a_wrong_setting_is_refused_with_its_name_and_the_nearest_key(written, t
 
 @pytest.fixture
 def distribution(tmp_path, monkeypatch):
-    """A real installed distribution, as pip leaves it, with four strategies of which two are broken and one is not ours to name."""
+    """A real installed distribution, as pip leaves it, with four strategies of which two are broken and one
+    is not ours to name.
+    """
     info = tmp_path / "lab_strategies-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lab-strategies\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[mgpu.strategies]\nreverse = lab_strategies:reverse\nmissing = lab_strategies:nothing\nnumber = lab_strategies:NUMBER\n"
+        "[mgpu.strategies]\nreverse = lab_strategies:reverse\nmissing = lab_strategies:nothing\nnumber = "
+        "lab_strategies:NUMBER\n"
         "spread = lab_strategies:reverse\n"
     )
     (tmp_path / "lab_strategies.py").write_text(
-        "NUMBER = 3\n\n\ndef reverse(wanted, candidates):\n    return sorted((one.node_id for one in candidates), reverse=True)\n"
+        "NUMBER = 3\n\n\ndef reverse(wanted, candidates):\n    return sorted((one.node_id for one in "
+        "candidates), reverse=True)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
@@ -130,18 +170,37 @@ class TestShown:
             "default_policy": "reverse",
             "partitions": {"gpu": {"nodes": ["g*"], "max_gpus": 4}, "closed": {"allow_users": ["nobody"]}},
             "accounts": {"lab": {"users": [os_user]}, "other": {"users": ["nobody"]}},
-            "qos": {"spare": {"priority": -1, "preemptible": True, "quota": {"running": 2}}, "vip": {"allow_users": ["nobody"]}},
+            "qos": {
+                "spare": {"priority": -1, "preemptible": True, "quota": {"running": 2}},
+                "vip": {"allow_users": ["nobody"]},
+            },
             "quotas": {os_user: {"gpus": 3}},
             "scheduling": {"preemption": True},
         }
 
     async def test_what_the_site_has_is_in_cluster(self, app, jp_fetch):
         cluster = json.loads((await jp_fetch(PREFIX, "cluster")).body)
-        gpu = {"nodes": ["g*"], "default": False, "policy": "", "max_time_s": None, "max_nodes": None, "max_gpus": 4}
-        assert {name: cluster[name] for name in ("partitions", "accounts", "qos", "strategies", "strategy", "preemption", "quota")} == {
+        gpu = {
+            "nodes": ["g*"],
+            "default": False,
+            "policy": "",
+            "max_time_s": None,
+            "max_nodes": None,
+            "max_gpus": 4,
+        }
+        assert {
+            name: cluster[name]
+            for name in ("partitions", "accounts", "qos", "strategies", "strategy", "preemption", "quota")
+        } == {
             "partitions": {"gpu": gpu},
             "accounts": ["lab"],
-            "qos": {"spare": {"priority": -1.0, "preemptible": True, "quota": {"gpus": None, "running": 2, "queued": None}}},
+            "qos": {
+                "spare": {
+                    "priority": -1.0,
+                    "preemptible": True,
+                    "quota": {"gpus": None, "running": 2, "queued": None},
+                }
+            },
             "strategies": ["fill_first", "spread", "topology", "round_robin", "reverse"],
             "strategy": "reverse",
             "preemption": True,

@@ -1,4 +1,6 @@
-"""The master's life within the server: it starts, it fails without taking the server along, and a second one stays away."""
+"""The master's life within the server: it starts, it fails without taking the server along, and a second one
+stays away.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import asyncio
 import fcntl
 import json
 import os
+import socket
 import threading
 
 import msgspec
@@ -13,12 +16,13 @@ import pytest
 from jupyter_server.serverapp import ServerApp
 from tornado.httpclient import HTTPClientError
 
-from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
 from mgpu_agent.protocol.places import find_runtime_file, make_private_dir, write_private_file
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.model.policies import POLICIES
 from mgpu_jupyter.scheduler.model import Policy
 from mgpu_jupyter.server import headless
+from mgpu_jupyter.server.app import MgpuApp
 from mgpu_jupyter.server.local_agents import LocalAgent, plan
 from tests.builders import a_spec
 
@@ -42,7 +46,8 @@ async def test_a_second_master_on_one_directory_says_who_has_it(taken_lock, jp_f
 
     assert health["status"] == "failed"
     assert health["message"] == (
-        f"Another server (process 4711) runs the master of {state_dir}: use that one, or set MGPU_STATE_DIR to another directory."
+        f"Another server (process 4711) runs the master of {state_dir}: use that one, or set MGPU_STATE_DIR "
+        f"to another directory."
     )
     with pytest.raises(HTTPClientError) as caught:
         await jp_fetch(PREFIX, "jobs")
@@ -51,11 +56,17 @@ async def test_a_second_master_on_one_directory_says_who_has_it(taken_lock, jp_f
 
 
 async def test_jobs_of_ones_own_server_run_on_when_their_node_is_cut_off(app, jp_fetch):
-    """A closed laptop must not end them; under `mgpu_master` they are fenced, which a test of whole clusters shows."""
-    assert app.service.settings.policy == Policy(on_disconnect="keep", lease_s=300.0, lease_margin_s=10.0, prepare_s=15.0)
+    """A closed laptop must not end them; under `mgpu_master` they are fenced, which a test of whole clusters
+    shows.
+    """
+    assert app.service.settings.policy == Policy(
+        on_disconnect="keep", lease_s=120.0, lease_margin_s=10.0, prepare_s=15.0
+    )
 
 
-@pytest.mark.parametrize("mgpu_config", [{"local_agent": False, "on_disconnect": "fence", "lease": 4.0, "lease_margin": 0.5}])
+@pytest.mark.parametrize(
+    "mgpu_config", [{"local_agent": False, "on_disconnect": "fence", "lease": 4.0, "lease_margin": 0.5}]
+)
 async def test_a_short_lease_makes_agents_speak_often_enough(app, jp_fetch):
     settings = app.service.settings
     assert settings.policy == Policy(on_disconnect="fence", lease_s=4.0, lease_margin_s=0.5)
@@ -79,10 +90,15 @@ async def test_keys_that_others_can_read_keep_the_master_from_starting(open_keys
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "fix"), [("", 0o755, 700), ("keys", 0o750, 700), ("keys/link.key", 0o644, 600), ("mgpu.db", 0o644, 600)]
+    ("name", "mode", "fix"),
+    [("", 0o755, 700), ("keys", 0o750, 700), ("keys/link.key", 0o644, 600), ("mgpu.db", 0o644, 600)],
 )
-def test_a_headless_master_does_not_start_at_all_on_what_others_can_read(state_dir, monkeypatch, name, mode, fix):
-    monkeypatch.setattr("mgpu_jupyter.server.headless.MgpuApp.launch_instance", lambda *_: pytest.fail("it started"))
+def test_a_headless_master_does_not_start_at_all_on_what_others_can_read(
+    state_dir, monkeypatch, name, mode, fix
+):
+    monkeypatch.setattr(
+        "mgpu_jupyter.server.headless.MgpuApp.launch_instance", lambda *_: pytest.fail("it started")
+    )
     make_private_dir(state_dir)
     make_private_dir(state_dir / "keys")
     for file in ("keys/link.key", "mgpu.db"):
@@ -92,6 +108,39 @@ def test_a_headless_master_does_not_start_at_all_on_what_others_can_read(state_d
 
     with pytest.raises(InvalidRequest, match=f"run  chmod {fix} {path}$"):
         headless.run("127.0.0.1", 8080, None, [])
+
+
+def test_where_a_master_cannot_listen_is_one_sentence(state_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "mgpu_jupyter.server.headless.MgpuApp.launch_instance", lambda *_: pytest.fail("it started")
+    )
+    other = tmp_path / "cluster.conf"
+    other.write_text("cluster: {}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = []
+        for host, number, config in (
+            ("192.0.2.1", 0, None),
+            ("127.0.0.1", port, None),
+            (None, None, str(tmp_path)),
+            (None, None, str(other)),
+            (None, None, str(tmp_path / "no.yaml")),
+        ):
+            with pytest.raises(MgpuError) as refusal:
+                headless.run(host, number, config, [])
+            told.append(refusal.value.message)
+    kinds = ".yaml or .yml for a cluster's file, or in .py or .json for one of Jupyter's own"
+    advice = "stop that one, or choose another port by --port."
+    everywhere = "use 0.0.0.0 for all that it has, or leave --host out."
+    assert told == [
+        f"--host 192.0.2.1 is no address of this machine: {everywhere}",
+        f"Port {port} of 127.0.0.1 is taken by another program, perhaps a master of yours: {advice}",
+        f"--config {tmp_path} is a directory: name the file, like {tmp_path}/cluster_config.yaml.",
+        f"--config {other}: its name must end in {kinds}; rename it.",
+        f"--config {tmp_path}/no.yaml: there is no such file; look at its path.",
+    ]
 
 
 @pytest.fixture
@@ -118,11 +167,17 @@ async def test_before_the_start_and_after_a_dead_thread(app, jp_fetch):
     assert (await health_of(jp_fetch))["status"] == "degraded"
 
 
-async def test_the_runtime_file_tells_programs_of_the_same_user_how_to_reach_the_master(app, state_dir, jp_serverapp):
+async def test_the_runtime_file_tells_programs_of_the_same_user_how_to_reach_the_master(
+    app, state_dir, jp_serverapp
+):
     found = find_runtime_file(state_dir)
 
     assert found is not None
-    assert (found.port, found.token, found.link_address) == (jp_serverapp.port, app.service.token, app.service.link_address)
+    assert (found.port, found.token, found.link_address) == (
+        jp_serverapp.port,
+        app.service.token,
+        app.service.link_address,
+    )
     assert found.pid == os.getpid()
 
 
@@ -157,7 +212,12 @@ def test_a_wrong_wish_is_refused_with_an_example(simulate):
 
 @pytest.mark.parametrize(
     ("host", "tls", "secure"),
-    [("0.0.0.0", False, True), ("gpu.example.com", False, True), ("127.0.0.1", True, True), ("127.0.0.1", False, False)],
+    [
+        ("0.0.0.0", False, True),
+        ("gpu.example.com", False, True),
+        ("127.0.0.1", True, True),
+        ("127.0.0.1", False, False),
+    ],
 )
 def test_mgpu_master_serves_https_beyond_loopback(state_dir, monkeypatch, host, tls, secure):
     made = {}
@@ -179,7 +239,9 @@ async def test_the_server_answers_while_the_master_is_stuck_in_a_commit(app, jp_
         commit(batch)
 
     monkeypatch.setattr(app.service.master.store, "commit", slow_commit)
-    submit = asyncio.ensure_future(jp_fetch(PREFIX, "jobs", method="POST", body=msgspec.json.encode(a_spec())))
+    submit = asyncio.ensure_future(
+        jp_fetch(PREFIX, "jobs", method="POST", body=msgspec.json.encode(a_spec()))
+    )
     try:
         await asyncio.get_running_loop().run_in_executor(None, begun.wait, 30)
         for path in (("api", "status"), (PREFIX, "health"), (PREFIX, "nodes"), (PREFIX, "jobs")):
@@ -219,3 +281,8 @@ class TestQueuePolicy:
         names = "default, fifo, easy, easy-spare, conservative, sjf, sjf-strict, fair-share"
         sentence = f"There is no policy eazy (did you mean easy?): it is one of {names}."
         assert (health["status"], health["message"]) == ("failed", sentence)
+
+
+def test_every_setting_that_has_help_can_be_set():
+    own = MgpuApp.class_own_traits()
+    assert [name for name, trait in own.items() if trait.help and not trait.metadata.get("config")] == []

@@ -1,6 +1,8 @@
-"""Every route and socket, asked with every kind of credential; who may do what stands in the tables of `docs/security.md`, not here.
+"""Every route and socket, asked with every kind of credential; who may do what stands in the tables of
+`docs/security.md`, not here.
 
-A route without a line there fails, and so does a line without a route. What must be refused is all sent first, and changes nothing.
+A route without a line there fails, and so does a line without a route. What must be refused is all sent
+first, and changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from mgpu_agent.protocol.ids import NodeId
-from mgpu_jupyter.api.routes import PREFIX, ROUTES, Kind
+from mgpu_jupyter.api.route import PREFIX, Kind
+from mgpu_jupyter.api.routes import ROUTES
 from mgpu_jupyter.scheduler.events import NodeJoined
 from mgpu_jupyter.server.access import new_token, token_row
 from tests.builders import a_spec, facts
@@ -27,8 +30,9 @@ pytestmark = pytest.mark.slow
 
 REFUSED = (401, 403)
 BY_JUPYTER = 404  # what Jupyter's own check says to a page of another site that writes
-# What the master itself says to those who may ask: there is no such file, the node is in use, it does not answer.
-ITS_OWN_ANSWER = {"getResult": 404, "removeNode": 409, "pingNode": 503}
+# What the master itself says to those who may ask: there is no such file, the node is in use, it does not
+# answer.
+ITS_OWN_ANSWER = {"getResult": 404, "waitForJobs": 404, "removeNode": 409, "pingNode": 503}
 BODIES = {"replaceJob": {"patch": {"gpus": 2}}}
 LIMIT_S = 10.0
 FOREIGN = "http://evil.example"
@@ -46,7 +50,9 @@ def words(route):
 def test_the_document_has_a_line_for_each_route_and_no_other(app):
     listed = [row[0] for row in table_of(SECURITY, "route")]
     sockets = {route.path for route in ROUTES if route.kind is Kind.WEBSOCKET}
-    served = [f"{'WS' if path in sockets else method} {path}" for method, path in routes_of_the_application(app)]
+    served = [
+        f"{'WS' if path in sockets else method} {path}" for method, path in routes_of_the_application(app)
+    ]
     assert sorted(listed) == sorted(served)
     assert len(listed) == len(set(listed))
 
@@ -64,7 +70,9 @@ class Table:
         self.classes = dict(row[:2] for row in table_of(SECURITY, "route"))
         header = next(line for line in SECURITY.read_text().splitlines() if line.startswith("| credential |"))
         columns = [cell.strip() for cell in header.strip("|").split("|")][1:]
-        self.answers = {row[0]: dict(zip(columns, row[1:], strict=True)) for row in table_of(SECURITY, "credential")}
+        self.answers = {
+            row[0]: dict(zip(columns, row[1:], strict=True)) for row in table_of(SECURITY, "credential")
+        }
         self.credentials = {re.sub(r", (reads|writes|sockets)$", "", name) for name in self.answers}
         assert set(self.classes.values()) <= set(columns)
 
@@ -80,7 +88,13 @@ class Askers:
     """The headers and query of each kind of credential."""
 
     def __init__(self, app, http_server_client, base, port, jupyter_token):
-        self.app, self.http, self.base, self.port, self.jupyter_token = app, http_server_client, base, port, jupyter_token
+        self.app, self.http, self.base, self.port, self.jupyter_token = (
+            app,
+            http_server_client,
+            base,
+            port,
+            jupyter_token,
+        )
         self.made, self.host = 0, "127.0.0.1"
 
     def token(self, user, **more):
@@ -90,7 +104,8 @@ class Askers:
 
     async def prepare(self, add):
         self.ann, bob, carol, gone = [
-            await add(name, **more) for name, more in (("ann", {}), ("bob", {}), ("carol", {"role": "admin"}), ("gone", {}))
+            await add(name, **more)
+            for name, more in (("ann", {}), ("bob", {}), ("carol", {"role": "admin"}), ("gone", {}))
         ]
         self.admin = self.app.service.token
         assert (await self.send("users/gone", "DELETE", f"mgpu {self.admin}"))[0] == 200
@@ -102,6 +117,12 @@ class Askers:
             "an expired mgpu token": ({"Authorization": f"mgpu {self.token('ann', expires_at=1.0)}"}, ""),
             "the token of a removed user": ({"Authorization": f"mgpu {gone}"}, ""),
             "the owner's mgpu token as Bearer": ({"Authorization": f"Bearer {self.ann}"}, ""),
+            "the owner's mgpu token as token": ({"Authorization": f"token {self.ann}"}, ""),
+            "an expired mgpu token as Bearer": (
+                {"Authorization": f"Bearer {self.token('ann', expires_at=1.0)}"},
+                "",
+            ),
+            "a wrong Bearer token": ({"Authorization": f"Bearer {new_token()}"}, ""),
             "the owner's mgpu token in the query": ({}, f"token={self.ann}"),
             "a wrong Jupyter token": ({"Authorization": "token wrong"}, ""),
             "another user's mgpu token": ({"Authorization": f"mgpu {bob}"}, ""),
@@ -110,9 +131,15 @@ class Askers:
             "the server's own Jupyter token": ({"Authorization": f"token {self.jupyter_token}"}, ""),
             "a Jupyter cookie without XSRF": ({"Cookie": cookie}, ""),
             "a Jupyter cookie with XSRF": ({"Cookie": f"{cookie}; _xsrf={xsrf}", "X-XSRFToken": xsrf}, ""),
-            "a Jupyter cookie from a foreign page": ({"Cookie": f"{cookie}; _xsrf={xsrf}", "Origin": FOREIGN}, ""),
+            "a Jupyter cookie from a foreign page": (
+                {"Cookie": f"{cookie}; _xsrf={xsrf}", "Origin": FOREIGN},
+                "",
+            ),
             "the owner's mgpu token from a foreign page": ({"Authorization": mine, "Origin": FOREIGN}, ""),
-            "the owner's mgpu token under a foreign Host": ({"Authorization": mine, "Host": "evil.example"}, ""),
+            "the owner's mgpu token under a foreign Host": (
+                {"Authorization": mine, "Host": "evil.example"},
+                "",
+            ),
             "a Jupyter cookie under a foreign Host": (
                 {"Cookie": f"{cookie}; _xsrf={xsrf}", "X-XSRFToken": xsrf, "Host": "evil.example"},
                 "",
@@ -131,7 +158,9 @@ class Askers:
     async def send(self, path, method, authorization, body=None):
         url = f"{self.base}{PREFIX}/{path}"
         data = None if method in ("GET", "DELETE") else b"" if body is None else msgspec.json.encode(body)
-        answer = await self.http.fetch(url, method=method, body=data, headers={"Authorization": authorization}, raise_error=False)
+        answer = await self.http.fetch(
+            url, method=method, body=data, headers={"Authorization": authorization}, raise_error=False
+        )
         return answer.code, json.loads(answer.body)
 
     async def fill(self, path, add, *, fresh):
@@ -154,7 +183,9 @@ class Askers:
         if route.kind is Kind.WEBSOCKET:
             try:
                 socket = await websocket_connect(
-                    HTTPRequest(f"ws://{self.host}:{self.port}{self.base}{PREFIX}/{path}{question}", headers=headers)
+                    HTTPRequest(
+                        f"ws://{self.host}:{self.port}{self.base}{PREFIX}/{path}{question}", headers=headers
+                    )
                 )
             except HTTPClientError as error:
                 return error.code
@@ -162,8 +193,18 @@ class Askers:
             await asyncio.wait_for(_heard_out(socket), LIMIT_S)
             return 101
         self.made += 1
-        wanted = {"name": f"new{self.made}"} if route.operation == "addUser" else BODIES.get(route.operation, route.example)
-        body = None if route.method in ("GET", "DELETE") else b"" if wanted is None else json.dumps(wanted).encode()
+        wanted = (
+            {"name": f"new{self.made}"}
+            if route.operation == "addUser"
+            else BODIES.get(route.operation, route.example)
+        )
+        body = (
+            None
+            if route.method in ("GET", "DELETE")
+            else b""
+            if wanted is None
+            else json.dumps(wanted).encode()
+        )
         answer = await self.http.fetch(
             f"{self.base}{PREFIX}/{path}{question}",
             method=route.method,
@@ -178,7 +219,9 @@ class Askers:
 
     async def world(self):
         """Return all that refused requests could have changed."""
-        found = [(await self.send(path, "GET", f"mgpu {self.admin}"))[1] for path in ("jobs", "nodes", "users")]
+        found = [
+            (await self.send(path, "GET", f"mgpu {self.admin}"))[1] for path in ("jobs", "nodes", "users")
+        ]
         for node in found[1]["nodes"]:
             node.pop("last_seen_at")
         return found
@@ -190,7 +233,9 @@ async def test_the_whole_surface_answers_as_the_document_says(
 ):
     table, tally = Table(), collections.Counter()
     await tell(NodeJoined(at=1.0, node_id=NodeId("n1"), facts=facts("n1", 4)))
-    askers = Askers(app, http_server_client, jp_base_url, jp_http_port, jp_auth_header["Authorization"].split()[1])
+    askers = Askers(
+        app, http_server_client, jp_base_url, jp_http_port, jp_auth_header["Authorization"].split()[1]
+    )
     await askers.prepare(add)
     assert set(askers.kinds) == table.credentials
     wrong = []
@@ -205,7 +250,12 @@ async def test_the_whole_surface_answers_as_the_document_says(
         if not is_right:
             wrong.append((words(route), credential, status))
 
-    refused = [(route, credential) for route in ROUTES for credential in askers.kinds if not table.says_yes(route, credential)]
+    refused = [
+        (route, credential)
+        for route in ROUTES
+        for credential in askers.kinds
+        if not table.says_yes(route, credential)
+    ]
     await askers.fill("{job_id}", add, fresh=True)
     before = await askers.world()
     for route, credential in refused:

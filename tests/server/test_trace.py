@@ -40,9 +40,13 @@ async def test_a_job_is_traced_with_its_mismatch_and_a_node_that_is_away_is_said
     code, trace = await api(f"{path}/trace", params={"verify": "1"})
     assert (code, trace["ok"], trace["state"]) == (200, False, "running")
     assert trace["mismatches"] == (await api(path))[1]["mismatches"]
-    assert trace["mismatches"][0].endswith("ran on host other, but was assigned to n1, which said that it is host host-n1.")
+    assert trace["mismatches"][0].endswith(
+        "ran on host other, but was assigned to n1, which said that it is host host-n1."
+    )
     wrong = [check for check in trace["checks"] if not check["ok"]]
-    assert [(check["what"], check["assigned"], check["actual"]) for check in wrong] == [("host", "host-n1", "other")]
+    assert [(check["what"], check["assigned"], check["actual"]) for check in wrong] == [
+        ("host", "host-n1", "other")
+    ]
     assert "n1 is online: it is not connected" in wrong[0]["text"]
 
     assert (await api("jobs/NOSUCH00/trace"))[1]["code"] == "no-such-job"
@@ -58,12 +62,26 @@ def running():
 
 
 def seen_of(job, **changes):
-    values = {"rank": 0, "pid": 1000, "alive": True, "host": "host-n1", "node_id": "n1", "job_id": job.id, "attempt": "1", "cwd": "/"}
-    return ProcessSeen(**{**values, "user": "ann", "ports": ("0.0.0.0:5000",), "master_port": "29500", **changes})
+    values = {
+        "rank": 0,
+        "pid": 1000,
+        "alive": True,
+        "host": "host-n1",
+        "node_id": "n1",
+        "job_id": job.id,
+        "attempt": "1",
+        "cwd": "/",
+    }
+    return ProcessSeen(
+        **{**values, "user": "ann", "ports": ("0.0.0.0:5000",), "master_port": "29500", **changes}
+    )
 
 
 def found(job, told, link_port=8790):
-    return {check.what: (check.ok, check.actual, check.text) for check in checks_of(job, job.placements[0], 0, told, link_port)}
+    return {
+        check.what: (check.ok, check.actual, check.text)
+        for check in checks_of(job, job.placements[0], 0, told, link_port)
+    }
 
 
 def test_what_is_there_as_assigned_passes(running):
@@ -90,7 +108,10 @@ def test_what_is_there_otherwise_fails(running, changes, wrong):
 
 def test_another_port_and_address_fail_and_what_may_not_be_seen_passes(running):
     other = replace(PONG, link="tcp://127.0.0.1:9999", address="192.0.2.9", processes=(seen_of(running),))
-    assert [what for what, (ok, *_) in found(running, Answered(other, 0.01)).items() if not ok] == ["address", "ports"]
+    assert [what for what, (ok, *_) in found(running, Answered(other, 0.01)).items() if not ok] == [
+        "address",
+        "ports",
+    ]
     hidden = replace(PONG, processes=(seen_of(running, note="The node may not look."),))
     assert found(running, Answered(hidden, 0.01))["pid"] == (True, "1000", "The node may not look.")
 

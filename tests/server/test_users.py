@@ -9,7 +9,7 @@ import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
-from mgpu_jupyter.api.routes import PREFIX
+from mgpu_jupyter.api.route import PREFIX
 from mgpu_jupyter.client.login import read_line
 from tests.builders import a_spec
 
@@ -39,7 +39,11 @@ async def test_only_the_hash_of_a_token_is_kept(app, add, state_dir):
 async def test_roles(ask, add):
     ann, bob = await add("ann"), await add("bob", role="admin")
 
-    for path, method, body in (("users", "GET", None), ("users", "POST", {"name": "eve"}), ("users/bob", "DELETE", None)):
+    for path, method, body in (
+        ("users", "GET", None),
+        ("users", "POST", {"name": "eve"}),
+        ("users/bob", "DELETE", None),
+    ):
         status, answer = await ask(path, ann, method, body)
         assert (status, answer["code"]) == (403, "not-admin")
     assert (await ask("cluster", bob))[1]["admin"] is True
@@ -71,7 +75,9 @@ async def test_a_removed_user_is_out_at_once(app, ask, add, http_server_client, 
     assert (await ask("users/ann", app.service.token, "DELETE"))[1]["code"] == "no-such-user"
 
 
-async def test_a_follow_of_a_removed_user_breaks_off(app, ask, add, http_server_client, jp_http_port, jp_base_url):
+async def test_a_follow_of_a_removed_user_breaks_off(
+    app, ask, add, http_server_client, jp_http_port, jp_base_url
+):
     token = await add("ann")
     _, submitted = await ask("jobs", token, "POST", a_spec())
     came = []

@@ -40,7 +40,9 @@ def test_json(trace: Path, capsys: Captured) -> None:
     measured = {name: document.pop(name) for name in ("wall_s", "jobs_per_s", "passes")}
     assert code == 0
     assert all(value > 0 for value in measured.values())
-    assert {name: round(value, 6) if isinstance(value, float) else value for name, value in document.items()} == {
+    assert {
+        name: round(value, 6) if isinstance(value, float) else value for name, value in document.items()
+    } == {
         "n_jobs": 3,
         "avg_wait_s": 9.666667,
         "p95_wait_s": 19.0,
@@ -67,7 +69,10 @@ def test_text(trace: Path, capsys: Captured) -> None:
 
     lines = capsys.readouterr().out.splitlines()
     assert code == 0
-    assert lines[:2] == ["2 nodes × 1 GPUs, policy easy, estimates learned", "  jobs                              6"]
+    assert lines[:2] == [
+        "2 nodes × 1 GPUs, policy easy, estimates learned",
+        "  jobs                              6",
+    ]
     assert lines[-2:] == ["Left out: 2 jobs larger than the cluster.", "Left out: 2 jobs without a GPU."]
 
 
@@ -117,8 +122,14 @@ USAGE = "mgpu simulate TRACE --nodes N --gpus-per-node G [flags]"
             f"There is no policy eazy (did you mean easy?): it is one of {', '.join(POLICIES)}.",
         ),
         (["t.csv", *SIZE, "--plot", "out.jpg"], "--plot out.jpg: end the name with .png or .svg."),
-        (["t.csv", *SIZE, "--plot", "nowhere/out.png"], "--plot nowhere/out.png: there is no directory nowhere."),
-        (["t.csv", *SIZE, "--polcy", "easy"], "There is no flag --polcy: use --policy, or see mgpu simulate --help."),
+        (
+            ["t.csv", *SIZE, "--plot", "nowhere/out.png"],
+            "--plot nowhere/out.png: there is no directory nowhere.",
+        ),
+        (
+            ["t.csv", *SIZE, "--polcy", "easy"],
+            "There is no flag --polcy: use --policy, or see mgpu simulate --help.",
+        ),
         (["t.csv", *SIZE, "more.csv"], "There is no argument more.csv here: see mgpu simulate --help."),
     ],
 )
@@ -129,4 +140,7 @@ def test_wrong_words(words: list[str], sentence: str, capsys: Captured) -> None:
 
 def test_a_missing_file(tmp_path: Path, capsys: Captured) -> None:
     assert run([str(tmp_path / "t.csv"), *SIZE]) == 1
-    assert capsys.readouterr().err == f"There is no file {tmp_path / 't.csv'}: name a CSV file, plain or gzipped.\n"
+    assert (
+        capsys.readouterr().err
+        == f"There is no file {tmp_path / 't.csv'}: name a CSV file, plain or gzipped.\n"
+    )

@@ -10,23 +10,27 @@ from mgpu_jupyter.model.policies import planning_of
 from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.simulate.figures import Figures, figures_of
 from mgpu_jupyter.simulate.traces import read_trace
-from mgpu_jupyter.simulate.world import Cluster, Estimates, replay
+from mgpu_jupyter.simulate.world import KnownTimes, SimulatedCluster, replay
 from tests.simulate.places import folder
 
 pytestmark = [pytest.mark.references, pytest.mark.timeout(300)]
 
-KTH = ("kth_sp2_1996.csv.gz", Cluster(nodes=100, gpus_per_node=1))
-VENUS = ("helios_venus_sept.csv.gz", Cluster(nodes=80, gpus_per_node=8))
+KTH = ("kth_sp2_1996.csv.gz", SimulatedCluster(nodes=100, gpus_per_node=1))
+VENUS = ("helios_venus_sept.csv.gz", SimulatedCluster(nodes=80, gpus_per_node=8))
 
 
 @cache
-def result(trace: tuple[str, Cluster], policy: str, estimates: Estimates = Estimates.PERFECT) -> Figures:
+def result(
+    trace: tuple[str, SimulatedCluster], policy: str, estimates: KnownTimes = KnownTimes.PERFECT
+) -> Figures:
     """Replay once for all tests that ask."""
     name, cluster = trace
     place = folder()
     if place is None or not (place / name).is_file():
         pytest.skip(f"There is no {name}: set MGPU_TRACES to a folder that has it.")
-    figures = figures_of(replay(read_trace(place / name), cluster, Scheduling(planning=planning_of(policy)), estimates))
+    figures = figures_of(
+        replay(read_trace(place / name), cluster, Scheduling(planning=planning_of(policy)), estimates)
+    )
     print(f"\n{name} {policy} {estimates}: {figures}")
     return figures
 
@@ -41,7 +45,7 @@ def test_kth_easy_with_perfect_estimates() -> None:
 
 
 def test_kth_easy_with_the_users_estimates() -> None:
-    figures = result(KTH, "easy", Estimates.USER)
+    figures = result(KTH, "easy", KnownTimes.USER)
 
     assert figures.avg_bsld == pytest.approx(92.69, rel=0.02)
     assert figures.avg_jct_s == pytest.approx(15_694.5, rel=0.01)
@@ -88,12 +92,12 @@ def test_the_default_is_quick_and_starves_nobody() -> None:
 
 def test_the_default_without_estimates_is_far_from_arrival_order() -> None:
     """Nothing is known but what jobs took before; Venus has neither users nor names, KTH has users."""
-    assert result(VENUS, "default", Estimates.LEARNED).avg_jct_s <= 35_000
-    assert result(KTH, "default", Estimates.LEARNED).avg_jct_s <= 15_700
+    assert result(VENUS, "default", KnownTimes.LEARNED).avg_jct_s <= 35_000
+    assert result(KTH, "default", KnownTimes.LEARNED).avg_jct_s <= 15_700
 
 
 @pytest.mark.parametrize("trace", [KTH, VENUS], ids=["kth", "venus"])
-def test_the_head_never_starts_later_than_it_was_promised_first(trace: tuple[str, Cluster]) -> None:
+def test_the_head_never_starts_later_than_it_was_promised_first(trace: tuple[str, SimulatedCluster]) -> None:
     figures = result(trace, "easy")
 
     assert figures.promised > 1_000

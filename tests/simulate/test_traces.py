@@ -8,23 +8,30 @@ from pathlib import Path
 import pytest
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.simulate.traces import Work, read_trace, repeat_trace
+from mgpu_jupyter.simulate.traces import TraceJob, read_trace, repeat_trace
 
 HEADER = "submit_s,duration_s,gpus"
 
 
 def test_all_columns_and_any_order(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("gpus, user,submit_s,duration_s,estimate_s,job_name,job_id,queue\n2,ann,5,10.5,60,train,7,q\n\n1,,0,1,,,,\n")
+    path.write_text(
+        "gpus, "
+        "user,submit_s,duration_s,estimate_s,job_name,job_id,queue,exclusive\n"
+        "2,ann,5,10.5,60,train,7,q,1\n\n1,,0,1,,,,,\n"
+    )
 
-    assert read_trace(path) == [Work(0.0, 1.0, 1), Work(5.0, 10.5, 2, 60.0, "ann", "train")]
+    assert read_trace(path) == [
+        TraceJob(0.0, 1.0, 1),
+        TraceJob(5.0, 10.5, 2, 60.0, "ann", "train", exclusive=True),
+    ]
 
 
 def test_gzip_and_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(f"\ufeff{HEADER},name,job_name\r\n1,2,3,a,b\r\n".encode()))
 
-    assert read_trace(path) == [Work(1.0, 2.0, 3, name="a")]
+    assert read_trace(path) == [TraceJob(1.0, 2.0, 3, name="a")]
 
 
 def test_jobs_of_one_time_keep_their_order(tmp_path: Path) -> None:
@@ -39,7 +46,10 @@ def test_jobs_of_one_time_keep_their_order(tmp_path: Path) -> None:
     [
         ("", "t.csv is empty: its first line names the columns, submit_s,duration_s,gpus and others."),
         (f"{HEADER}\n", "t.csv has no jobs: each line after the first is one."),
-        ("submit_s,gpus\n1,1\n", "t.csv has no column duration_s: its first line must name submit_s, duration_s, gpus."),
+        (
+            "submit_s,gpus\n1,1\n",
+            "t.csv has no column duration_s: its first line must name submit_s, duration_s, gpus.",
+        ),
         (f"{HEADER},gpus\n1,1,1,1\n", "t.csv names the column gpus twice: name it once."),
         (f"{HEADER}\n1,2,3\n1,2\n", "Line 3 of t.csv has 2 fields where the first line names 3."),
         (f"{HEADER}\n1,soon,3\n", "Line 2 of t.csv has duration_s soon: write a number."),
@@ -47,9 +57,13 @@ def test_jobs_of_one_time_keep_their_order(tmp_path: Path) -> None:
         (f"{HEADER}\n1,-2,3\n", "Line 2 of t.csv has duration_s -2: write a number that is not negative."),
         (f"{HEADER}\nnan,2,3\n", "Line 2 of t.csv has submit_s nan: write a number that is not negative."),
         (f"{HEADER}\n1,2,1.5\n", "Line 2 of t.csv has gpus 1.5: write a whole number."),
+        (f"{HEADER},exclusive\n1,2,1,yes\n", "Line 2 of t.csv has exclusive yes: write 1 or 0."),
         (f"{HEADER}\n1,2,1e9\n", "Line 2 of t.csv has gpus 1e9: write a whole number."),
         (f"{HEADER},estimate_s\n1,2,1,long\n", "Line 2 of t.csv has estimate_s long: write a number."),
-        (f"{HEADER}\n1,2,{'1' * 200_000}\n", "Line 2 of t.csv is no CSV: field larger than field limit (131072)."),
+        (
+            f"{HEADER}\n1,2,{'1' * 200_000}\n",
+            "Line 2 of t.csv is no CSV: field larger than field limit (131072).",
+        ),
     ],
 )
 def test_bad_text(tmp_path: Path, text: str, sentence: str) -> None:
@@ -61,7 +75,12 @@ def test_bad_text(tmp_path: Path, text: str, sentence: str) -> None:
 
 def test_bad_files(tmp_path: Path) -> None:
     zipped = gzip.compress("\n".join([HEADER, *("1,2,3" for _ in range(1000))]).encode())
-    files = {"no.csv.gz": b"submit_s", "cut.csv.gz": zipped[:-20], "broken.csv.gz": zipped[:20] + b"\xff" * 20, "latin.csv": b"\xe9,\n"}
+    files = {
+        "no.csv.gz": b"submit_s",
+        "cut.csv.gz": zipped[:-20],
+        "broken.csv.gz": zipped[:20] + b"\xff" * 20,
+        "latin.csv": b"\xe9,\n",
+    }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
 
@@ -71,14 +90,29 @@ def test_bad_files(tmp_path: Path) -> None:
         "broken.csv.gz": "broken.csv.gz is no whole gzip file: unpack it, or fetch it again.",
         "latin.csv": "latin.csv is no text in UTF-8: name a CSV file, plain or gzipped as .gz.",
     }
-    assert refusal(tmp_path / "none.csv") == f"There is no file {tmp_path / 'none.csv'}: name a CSV file, plain or gzipped."
-    assert refusal(tmp_path) == f"{tmp_path} cannot be read (Is a directory): name a CSV file, plain or gzipped."
+    assert (
+        refusal(tmp_path / "none.csv")
+        == f"There is no file {tmp_path / 'none.csv'}: name a CSV file, plain or gzipped."
+    )
+    assert (
+        refusal(tmp_path) == f"{tmp_path} cannot be read (Is a directory): name a CSV file, plain or gzipped."
+    )
 
 
 def test_repeating_shifts_by_the_span_and_a_mean_gap() -> None:
-    works = [Work(10.0, 1.0, 1), Work(12.0, 2.0, 1), Work(20.0, 3.0, 1)]
+    works = [TraceJob(10.0, 1.0, 1), TraceJob(12.0, 2.0, 1), TraceJob(20.0, 3.0, 1)]
 
-    assert [work.submit_s for work in repeat_trace(works, 3)] == [10.0, 12.0, 20.0, 25.0, 27.0, 35.0, 40.0, 42.0, 50.0]
+    assert [work.submit_s for work in repeat_trace(works, 3)] == [
+        10.0,
+        12.0,
+        20.0,
+        25.0,
+        27.0,
+        35.0,
+        40.0,
+        42.0,
+        50.0,
+    ]
     assert repeat_trace(works, 1) == works
     assert repeat_trace(works[:1], 2) == works[:1] * 2
 

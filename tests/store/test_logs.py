@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import NOTHING_MORE, STDERR, STDOUT
+from mgpu_jupyter.master.keeping import DiskShares
 from mgpu_jupyter.master.ports import LogKey
-from mgpu_jupyter.master.shares import Shares
 from mgpu_jupyter.store import logs
 from mgpu_jupyter.store.disk_use import output_by_user
-from mgpu_jupyter.store.logs import LogWriter, Run, cut_marker, is_cut, log_path, log_size, read_runs, share_marker
+from mgpu_jupyter.store.logs import (
+    ByteRun,
+    LogWriter,
+    cut_marker,
+    is_cut,
+    log_path,
+    log_size,
+    read_runs,
+    share_marker,
+)
 
 KEY = LogKey(JobId("ABCD1234"), 1, 0)
 
@@ -29,7 +38,7 @@ def test_plain_output_is_a_plain_file(tmp_path):
     assert writer.append(KEY, STDOUT, 6, b"world") == 11
 
     assert log_path(tmp_path / "logs", KEY).read_bytes() == b"hello world"
-    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDOUT, 0, b"hello world")]
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [ByteRun(STDOUT, 0, b"hello world")]
     assert not log_path(tmp_path / "logs", KEY).with_suffix(".idx").exists()
     writer.close()
 
@@ -42,18 +51,27 @@ def test_chunks_that_come_twice_overlap_or_leave_a_gap(tmp_path):
     assert writer.append(KEY, STDOUT, 2, b"2345") == 6
     assert writer.append(KEY, STDOUT, 9, b"9") == 6
     assert writer.received(KEY) == {STDOUT: 6, STDERR: 0}
-    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDOUT, 0, b"012345")]
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [ByteRun(STDOUT, 0, b"012345")]
     writer.close()
 
 
 def test_streams_are_told_apart_in_the_order_in_which_they_came(tmp_path):
     writer = LogWriter(tmp_path / "logs")
-    for stream, offset, data in [(STDOUT, 0, b"out1"), (STDERR, 0, b"err1"), (STDERR, 4, b"err2"), (STDOUT, 4, b"out2")]:
+    for stream, offset, data in [
+        (STDOUT, 0, b"out1"),
+        (STDERR, 0, b"err1"),
+        (STDERR, 4, b"err2"),
+        (STDOUT, 4, b"out2"),
+    ]:
         writer.append(KEY, stream, offset, data)
 
     root = tmp_path / "logs"
-    assert read_runs(root, KEY, 0, 100) == [Run(STDOUT, 0, b"out1"), Run(STDERR, 4, b"err1err2"), Run(STDOUT, 12, b"out2")]
-    assert read_runs(root, KEY, 6, 7) == [Run(STDERR, 6, b"r1err2"), Run(STDOUT, 12, b"o")]
+    assert read_runs(root, KEY, 0, 100) == [
+        ByteRun(STDOUT, 0, b"out1"),
+        ByteRun(STDERR, 4, b"err1err2"),
+        ByteRun(STDOUT, 12, b"out2"),
+    ]
+    assert read_runs(root, KEY, 6, 7) == [ByteRun(STDERR, 6, b"r1err2"), ByteRun(STDOUT, 12, b"o")]
     assert read_runs(root, KEY, 16, 10) == []
     assert log_size(root, KEY) == 16
     writer.close()
@@ -77,7 +95,11 @@ def test_a_new_writer_goes_on_where_the_old_one_stopped(tmp_path):
 
     assert second.received(KEY) == {STDOUT: 3, STDERR: 3}
     second.append(KEY, STDOUT, 3, b"!")
-    assert read_runs(tmp_path / "logs", KEY, 0, 10) == [Run(STDOUT, 0, b"out"), Run(STDERR, 3, b"err"), Run(STDOUT, 6, b"!")]
+    assert read_runs(tmp_path / "logs", KEY, 0, 10) == [
+        ByteRun(STDOUT, 0, b"out"),
+        ByteRun(STDERR, 3, b"err"),
+        ByteRun(STDOUT, 6, b"!"),
+    ]
     first.close()
     second.close()
 
@@ -98,7 +120,10 @@ def test_after_a_crash_what_the_index_does_not_cover_is_sent_again(tmp_path, los
 
     assert again.received(KEY) == {STDOUT: 3, STDERR: 0}
     assert again.append(KEY, STDERR, 0, b"error") == 5
-    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDOUT, 0, b"out"), Run(STDERR, 3, b"error")]
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [
+        ByteRun(STDOUT, 0, b"out"),
+        ByteRun(STDERR, 3, b"error"),
+    ]
     again.close()
 
 
@@ -109,7 +134,7 @@ def test_a_reader_between_two_writes_of_the_writer_sees_only_what_counts(tmp_pat
     with log_path(tmp_path / "logs", KEY).open("ab") as file:
         file.write(b"not yet")
 
-    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [Run(STDERR, 0, b"e")]
+    assert read_runs(tmp_path / "logs", KEY, 0, 100) == [ByteRun(STDERR, 0, b"e")]
     writer.close()
 
 
@@ -161,7 +186,7 @@ def test_a_log_to_which_nothing_comes_any_more_is_closed(tmp_path, monkeypatch):
         patched.setattr(logs, "_records", lambda *_: pytest.fail("how far it is was known"))
         assert writer.append(gone, STDERR, 1, b"e") == 2
     writer.close()
-    assert read_runs(tmp_path / "logs", gone, 0, 100) == [Run(STDERR, 0, b"ae")]
+    assert read_runs(tmp_path / "logs", gone, 0, 100) == [ByteRun(STDERR, 0, b"ae")]
 
 
 def test_a_log_that_changed_while_it_was_closed_is_read_again(tmp_path, monkeypatch):
@@ -219,7 +244,10 @@ def test_a_log_that_reached_its_cap_ends_with_a_marker_and_wants_nothing_more(tm
     ]
 
     assert answers == [5, 5, NOTHING_MORE, NOTHING_MORE]
-    assert read_runs(root, KEY, 0, 1000) == [Run(STDOUT, 0, b"01234"), Run(STDERR, 5, b"error" + cut_marker(10))]
+    assert read_runs(root, KEY, 0, 1000) == [
+        ByteRun(STDOUT, 0, b"01234"),
+        ByteRun(STDERR, 5, b"error" + cut_marker(10)),
+    ]
     assert is_cut(root, KEY)
     writer.close()
     again = LogWriter(root, cap_bytes=10)
@@ -233,7 +261,7 @@ def test_a_chunk_that_goes_over_the_cap_is_kept_up_to_it(tmp_path):
     writer = LogWriter(tmp_path / "logs", cap_bytes=4)
 
     assert writer.append(KEY, STDOUT, 0, b"0123456789") == NOTHING_MORE
-    assert read_runs(tmp_path / "logs", KEY, 0, 4) == [Run(STDOUT, 0, b"0123")]
+    assert read_runs(tmp_path / "logs", KEY, 0, 4) == [ByteRun(STDOUT, 0, b"0123")]
     assert log_path(tmp_path / "logs", KEY).read_bytes() == b"0123" + cut_marker(4)
     writer.close()
 
@@ -266,7 +294,9 @@ def test_a_long_index_is_read_in_blocks(tmp_path, monkeypatch):
 
 
 @given(
-    chunks=st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.binary(min_size=1, max_size=9)), max_size=20),
+    chunks=st.lists(
+        st.tuples(st.sampled_from([STDOUT, STDERR]), st.binary(min_size=1, max_size=9)), max_size=20
+    ),
     offset=st.integers(0, 60),
     limit=st.integers(1, 60),
 )
@@ -303,12 +333,12 @@ def test_a_full_disk_leaves_no_half_of_a_record(tmp_path):
     assert writer.append(KEY, STDOUT, 2, b"y") == 3
     assert writer.append(KEY, STDERR, 2, b"z") == 3
     whole = [
-        Run(STDOUT, 0, b"x"),
-        Run(STDERR, 1, b"x"),
-        Run(STDOUT, 2, b"x"),
-        Run(STDERR, 3, b"x"),
-        Run(STDOUT, 4, b"y"),
-        Run(STDERR, 5, b"z"),
+        ByteRun(STDOUT, 0, b"x"),
+        ByteRun(STDERR, 1, b"x"),
+        ByteRun(STDOUT, 2, b"x"),
+        ByteRun(STDERR, 3, b"x"),
+        ByteRun(STDOUT, 4, b"y"),
+        ByteRun(STDERR, 5, b"z"),
     ]
     assert read_runs(root, KEY, 0, 100) == whole
     writer.close()
@@ -318,11 +348,11 @@ def test_a_full_disk_leaves_no_half_of_a_record(tmp_path):
 def test_the_output_of_one_user_ends_at_their_share_over_all_jobs_and_restarts(tmp_path):
     root, owners = tmp_path / "logs", {"MALL0001": "mallory", "MALL0002": "mallory", "ANNN0001": "ann"}
     first, second, other = (LogKey(JobId(name), 1, 0) for name in owners)
-    writer = LogWriter(root, shares=Shares(100), owner=owners.__getitem__)
+    writer = LogWriter(root, shares=DiskShares(100), owner=owners.__getitem__)
     assert writer.append(first, STDOUT, 0, b"x" * 60) == 60
     writer.close()
 
-    shares = Shares(100, output_by_user(root, owners))
+    shares = DiskShares(100, output_by_user(root, owners))
     writer = LogWriter(root, shares=shares, owner=owners.__getitem__)
     assert shares.used("mallory") == 60
     assert writer.append(second, STDOUT, 0, b"y" * 60) == NOTHING_MORE
@@ -338,6 +368,23 @@ def test_the_output_of_one_user_ends_at_their_share_over_all_jobs_and_restarts(t
 
 
 def test_those_who_run_the_cluster_have_no_share(tmp_path):
-    writer = LogWriter(tmp_path / "logs", shares=Shares(10, {}, "root".__eq__), owner=lambda _: "root")
+    writer = LogWriter(tmp_path / "logs", shares=DiskShares(10, {}, "root".__eq__), owner=lambda _: "root")
     assert writer.append(KEY, STDOUT, 0, b"x" * 60) == 60
+    writer.close()
+
+
+def test_a_log_that_is_let_go_is_on_disk_and_leaves_no_descriptor(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(logs.os, "fdatasync", synced.append)
+    writer = LogWriter(tmp_path / "logs")
+    before = set(os.listdir("/proc/self/fd"))
+    writer.append(KEY, STDOUT, 0, b"out")
+    writer.append(KEY, STDERR, 0, b"err")
+    opened = len(set(os.listdir("/proc/self/fd")) - before)
+    bring_to_disk = writer.detach(KEY)
+    assert (opened, synced) == (2, [])
+    bring_to_disk()
+    assert (len(set(synced)), set(os.listdir("/proc/self/fd"))) == (2, before)
+    writer.detach(KEY)()
+    assert len(synced) == 2, "there is nothing any more"
     writer.close()

@@ -70,7 +70,10 @@ def test_what_was_not_used_for_longest_goes_and_what_a_job_needs_stays(tmp_path:
         age(root, digest, 2 * YOUNG_S - position)
     assert len(folder) < 100
     store.put("ann", [b"z" * 100], lambda: {name})
-    assert store.missing("ann", digests) == [digest_of(old), digest_of(newer)][: len(store.missing("ann", digests))]
+    assert (
+        store.missing("ann", digests)
+        == [digest_of(old), digest_of(newer)][: len(store.missing("ann", digests))]
+    )
     assert store.folder("ann", name).size == 100
     with pytest.raises(Conflict, match="all of it is in use"):
         store.put("ann", [b"q" * 300], lambda: {name})
@@ -118,7 +121,8 @@ def test_one_user_fills_their_share_and_others_go_on(tmp_path: Path) -> None:
     assert (refused.value.code, refused.value.message) == (
         "share-used",
         (
-            "You have 300 bytes of folders here, and 300 are your share: wait until jobs with --sync or --in are over, "
+            "You have 300 bytes of folders here, and 300 are your share: wait until jobs with --sync or "
+            "--in are over, "
             "send less (.mgpuignore), or ask an administrator (limits.user_folders_bytes)."
         ),
     )
@@ -131,7 +135,9 @@ def test_one_user_fills_their_share_and_others_go_on(tmp_path: Path) -> None:
         again.put("mallory", [b"d"], none_in_use)
     again.forget("mallory", sent[:1], set())
     age(root, sent[1], 2 * YOUNG_S)
-    again.put("mallory", [b"d" * 200], none_in_use)  # what was forgotten, and what was not used for long, makes room
+    again.put(
+        "mallory", [b"d" * 200], none_in_use
+    )  # what was forgotten, and what was not used for long, makes room
     assert again.missing("mallory", sent) == sent[:2]
     assert again.missing("ann", [digest_of(b"e" * 300)]) == []
 

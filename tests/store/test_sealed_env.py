@@ -1,4 +1,6 @@
-"""Values of --env: nowhere in the database as they are, there again for their job, and gone some time after its end."""
+"""Values of --env: nowhere in the database as they are, there again for their job, and gone some time after
+its end.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,14 @@ def test_rows_that_an_earlier_mgpu_wrote_in_plain_are_sealed_and_wiped(tmp_path)
         connection.executescript(step)
     columns = "number, id, user, name, state, submitted_at, seq, spec, record"
     for number in range(1, 40):
-        record = {"id": job_id(number), "number": number, "user": "ann", "submitted_at": 5.0, "state": "queued", "spec": {}}
+        record = {
+            "id": job_id(number),
+            "number": number,
+            "user": "ann",
+            "submitted_at": 5.0,
+            "state": "queued",
+            "spec": {},
+        }
         spec = {"command": ["x"], "env": {**ENV, "LONG": SECRET * 300}} if number % 3 else {"command": ["x"]}
         blobs = (msgspec.msgpack.encode(spec), msgspec.msgpack.encode(record))
         values = (number, job_id(number), "ann", "old", "queued", 5.0, 3, *blobs)
@@ -69,7 +78,9 @@ def test_rows_that_an_earlier_mgpu_wrote_in_plain_are_sealed_and_wiped(tmp_path)
 def test_a_row_that_was_copied_to_another_job_is_not_opened(tmp_path):
     store = SqliteStore(tmp_path / "mgpu.db")
     save(store, with_env(1, state=JobState.COMPLETED), with_env(2, state=JobState.COMPLETED, user="bob"))
-    store._connection.execute("UPDATE jobs SET sealed = (SELECT sealed FROM jobs WHERE number = 1) WHERE number = 2")
+    store._connection.execute(
+        "UPDATE jobs SET sealed = (SELECT sealed FROM jobs WHERE number = 1) WHERE number = 2"
+    )
     saved = store.reader().job(job_id(2))
     assert (saved.job.spec.env, saved.values_dropped) == ({"HF_TOKEN": "", "MGPU_DISPLAY_KEY": ""}, True)
     store.close()
@@ -100,4 +111,7 @@ def test_what_is_dropped_is_gone_from_the_file_but_for_what_displays_need(tmp_pa
     store.close()
     assert sealed not in (tmp_path / "mgpu.db").read_bytes()
     saved = SqliteStore(tmp_path / "mgpu.db").reader().job(job_id(1))
-    assert (saved.job.spec.env, saved.values_dropped) == ({"HF_TOKEN": "", "MGPU_DISPLAY_KEY": "planted_display"}, True)
+    assert (saved.job.spec.env, saved.values_dropped) == (
+        {"HF_TOKEN": "", "MGPU_DISPLAY_KEY": "planted_display"},
+        True,
+    )

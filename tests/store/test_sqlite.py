@@ -1,4 +1,6 @@
-"""What only a database on disk can show: it survives, refuses a future one, and says in a sentence what is wrong."""
+"""What only a database on disk can show: it survives, refuses a future one, and says in a sentence what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def test_a_database_from_the_future_is_refused_and_nothing_of_it_is_changed(tmp_
 
     assert caught.value.code == "store-too-new"
     assert caught.value.message == (
-        f"The database was written by a newer mgpu (step {len(STEPS) + 1}, known: {len(STEPS)}): install that version again."
+        f"The database was written by a newer mgpu (step {len(STEPS) + 1}, known: {len(STEPS)}): install "
+        f"that version again."
     )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -68,10 +71,13 @@ def test_a_database_of_every_earlier_shape_is_taken_over(tmp_path, version):
     about = (1, "AAAA0001", "ann", "old", "queued", 5.0, "key", 3)
     blobs = (msgspec.msgpack.encode(OLD_SPEC), msgspec.msgpack.encode(OLD_JOB))
     columns = "number, id, user, name, state, submitted_at, idempotency_key, seq, spec, record"
-    connection.execute(f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*about, *blobs))
+    connection.execute(
+        f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*about, *blobs)
+    )
     connection.executescript(
         "INSERT INTO meta VALUES ('epoch', '7'); INSERT INTO meta VALUES ('master_epoch', '4');"
-        "INSERT INTO nodes (id, public_key) VALUES ('n1', 'k'); INSERT INTO tokens VALUES (x'01', 'ann', 'user', 1.0, NULL);"
+        "INSERT INTO nodes (id, public_key) VALUES ('n1', 'k'); INSERT INTO tokens VALUES (x'01', 'ann', "
+        "'user', 1.0, NULL);"
         f"PRAGMA user_version = {version};"
     )
     connection.close()
@@ -83,7 +89,11 @@ def test_a_database_of_every_earlier_shape_is_taken_over(tmp_path, version):
     assert [(job.id, job.number, job.state, job.spec.command, job.spec.gpus) for job in found.jobs] == [
         ("AAAA0001", 1, "queued", ("python", "train.py"), 2)
     ]
-    assert (found.epoch, found.nodes, store.next_master_epoch()) == (7, (SavedNode(id="n1", public_key="k"),), 5)
+    assert (found.epoch, found.nodes, store.next_master_epoch()) == (
+        7,
+        (SavedNode(id="n1", public_key="k"),),
+        5,
+    )
     assert (store.find_by_key("ann", "key").id, store.reader().token(b"\x01").user) == ("AAAA0001", "ann")
     assert store._connection.execute("PRAGMA user_version").fetchone() == (len(STEPS),)
     store.close()
@@ -91,7 +101,9 @@ def test_a_database_of_every_earlier_shape_is_taken_over(tmp_path, version):
 
 def test_nodes_of_the_first_shape_are_taken_over(tmp_path):
     connection = sqlite3.connect(tmp_path / "mgpu.db")
-    connection.executescript(f"{STEPS[0]} INSERT INTO nodes VALUES ('n1', 'k', NULL); PRAGMA user_version = 1;")
+    connection.executescript(
+        f"{STEPS[0]} INSERT INTO nodes VALUES ('n1', 'k', NULL); PRAGMA user_version = 1;"
+    )
     connection.close()
 
     store = SqliteStore(tmp_path / "mgpu.db")
@@ -105,7 +117,11 @@ def test_a_commit_that_breaks_leaves_nothing(tmp_path):
     save(store, a_job(1))
 
     with pytest.raises(Unavailable) as caught:
-        store.commit(Batch(jobs={"x": SavedJob(a_job(2), 2), "y": SavedJob(a_job(1), 3)}, new={a_job(2).id, a_job(1).id}))
+        store.commit(
+            Batch(
+                jobs={"x": SavedJob(a_job(2), 2), "y": SavedJob(a_job(1), 3)}, new={a_job(2).id, a_job(1).id}
+            )
+        )
 
     assert caught.value.code == "store-error"
     assert store.recover().jobs == (a_job(1),)

@@ -1,4 +1,5 @@
-"""Run seeds: `python -m tests.storm --seeds 10000`. Exits with 1 when a rule was broken, and says how to see that seed alone.
+"""Run seeds: `python -m tests.storm --seeds 10000`. Exits with 1 when a rule was broken, and says how to see
+that seed alone.
 
 `--seed N` runs one and prints all that happened. Seeds are shared out to one process for each core.
 """
@@ -36,7 +37,10 @@ def main(words: list[str] | None = None) -> int:
 def show(outcome: Outcome) -> int:
     """Print one history."""
     print("\n".join(outcome.lines))
-    print(f"seed {outcome.seed}: {outcome.jobs} jobs, {outcome.processes} processes, {outcome.seconds:.0f} s, digest {outcome.digest}")
+    print(
+        f"seed {outcome.seed}: {outcome.jobs} jobs, {outcome.processes} processes, {outcome.seconds:.0f} s, "
+        f"digest {outcome.digest}"
+    )
     for violation in outcome.violations:
         print(f"  {violation}")
     return 1 if outcome.violations else 0
@@ -55,20 +59,34 @@ def run_many(seeds: range, processes: int) -> int:
     points: Counter[str] = Counter()
     with multiprocessing.get_context("fork").Pool(processes, _collect_seldom) as pool:
         for outcome in pool.imap_unordered(run, seeds, CHUNK):
-            total.update(seeds=1, jobs=outcome.jobs, processes=outcome.processes, events=outcome.events, seconds=round(outcome.seconds))
+            total.update(
+                seeds=1,
+                jobs=outcome.jobs,
+                processes=outcome.processes,
+                events=outcome.events,
+                seconds=round(outcome.seconds),
+            )
             points.update(outcome.points)
             if outcome.violations:
                 failed += 1
-                print(f"seed {outcome.seed} failed; see it all with: .venv/bin/python -m tests.storm --seed {outcome.seed}")
+                print(
+                    f"seed {outcome.seed} failed; see it all with: .venv/bin/python -m tests.storm --seed "
+                    f"{outcome.seed}"
+                )
                 for violation in outcome.violations[:SHOWN]:
                     print(f"  {violation}", flush=True)
             if time.monotonic() - said_at >= 10.0:
                 said_at = time.monotonic()
-                print(f"{total['seeds']} of {len(seeds)} seeds, {failed} failed, {said_at - began:.0f} s", flush=True)
+                print(
+                    f"{total['seeds']} of {len(seeds)} seeds, {failed} failed, {said_at - began:.0f} s",
+                    flush=True,
+                )
     hours = total["seconds"] / 3600
     print(
-        f"{total['seeds']} seeds, {failed} failed: {total['jobs']} jobs, {total['processes']} processes, {total['events']} events, "
-        f"{hours:.1f} hours of virtual time in {time.monotonic() - began:.0f} s; {len(points)} of {len(NAMES)} failpoints reached"
+        f"{total['seeds']} seeds, {failed} failed: {total['jobs']} jobs, {total['processes']} processes, "
+        f"{total['events']} events, "
+        f"{hours:.1f} hours of virtual time in {time.monotonic() - began:.0f} s; {len(points)} of "
+        f"{len(NAMES)} failpoints reached"
     )
     return 1 if failed else 0
 

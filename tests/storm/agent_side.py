@@ -1,4 +1,6 @@
-"""The product's agent on a simulated machine: its loop, its machine and its output are the real ones, all that it owns is not."""
+"""The product's agent on a simulated machine: its loop, its machine and its output are the real ones, all
+that it owns is not.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any
 from mgpu_agent.agent import Agent
 from mgpu_agent.config import AgentConfig
 from mgpu_agent.core.events import EndAsked, Measured
-from mgpu_agent.gpu.sampler import Readings
-from mgpu_agent.identity import Enrolment
+from mgpu_agent.gpu.sampler import GpuReadings
+from mgpu_agent.identity import SavedEnrolment
 from mgpu_agent.link import KeyPair, Target
 from mgpu_agent.parts import Parts
 from mgpu_agent.process.output import OutputShipper
@@ -54,6 +56,9 @@ class Spool:
     def __init__(self, node: Node) -> None:
         self._node = node
 
+    def try_output(self, key: AttemptKey) -> None:
+        pass
+
     def scratch_of(self, name: str, *account: Any) -> Path:
         return Path("/")
 
@@ -81,7 +86,9 @@ class Spool:
 
 
 class Nothing:
-    """A part that does nothing: no thread reads simulated GPUs, nobody gauges, output is told by the world."""
+    """A part that does nothing: no thread reads simulated GPUs, nobody gauges, output is told by the
+    world.
+    """
 
     is_working = True
 
@@ -89,7 +96,7 @@ class Nothing:
         self._node = node
 
     def take(self) -> Any:
-        return Readings()
+        return GpuReadings()
 
     def read(self, now: float) -> Measured:
         return Measured()
@@ -120,7 +127,9 @@ class NoChecks(Nothing):
 
 
 class Meetings:
-    """Meetings with other nodes, as `mgpu_agent.network.meetings.Meetings`: whom one reaches is as the other is then."""
+    """Meetings with other nodes, as `mgpu_agent.network.meetings.Meetings`: whom one reaches is as the other
+    is then.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -130,14 +139,19 @@ class Meetings:
     def open(self, spec: LaunchSpec) -> MeetingPoint:
         self.waiting.add(spec.key)
         return MeetingPoint(
-            ways=(Way(self._node.name, "eth0"),), port=1000, master_port=29500 if any(task.rank == 0 for task in spec.tasks) else 0
+            ways=(Way(self._node.name, "eth0"),),
+            port=1000,
+            master_port=29500 if any(task.rank == 0 for task in spec.tasks) else 0,
         )
 
     def meet(self, message: Meet) -> None:
         agent = self._node.agent
         if message.key in self.waiting:
             life = agent.life
-            self._node.world.later(self._node.world.spread(0.005, 0.5), lambda: self._tell(message) if agent.life == life else None)
+            self._node.world.later(
+                self._node.world.spread(0.005, 0.5),
+                lambda: self._tell(message) if agent.life == life else None,
+            )
 
     def _tell(self, message: Meet) -> None:
         reached, unreached = [], []
@@ -171,7 +185,7 @@ class Identity:
         self.keys = KeyPair(f"{node.name}-key", f"{node.name}-secret")
         self.enrolment = node.disk.enrolment
 
-    def save(self, enrolment: Enrolment) -> None:
+    def save(self, enrolment: SavedEnrolment) -> None:
         if enrolment != self.enrolment:
             reach("agent.enrolment.before")
             self._disk.enrolment = enrolment
@@ -229,7 +243,9 @@ class AgentProcess(Process):
             host=f"host-{node.name}",
             address="127.0.0.1",
             look=lambda *_: WHERE,
-            describe=lambda boot_id, incarnation: facts(node.name, node.gpus, incarnation=incarnation, boot_id=boot_id),
+            describe=lambda boot_id, incarnation: facts(
+                node.name, node.gpus, incarnation=incarnation, boot_id=boot_id
+            ),
         )
         identity: Any = Identity(node)
         self.agent = Agent(config, identity, WHERE, parts)
@@ -249,7 +265,9 @@ class AgentProcess(Process):
     def ask_to_end(self) -> None:
         """Send it SIGTERM: it says goodbye and goes, and what it runs goes on under the keeper."""
         if self.is_up:
-            self.agent._events.append(EndAsked(at=self.machine.monotonic(), reason=f"Stopped by {signal.Signals.SIGTERM.name}."))
+            self.agent._events.append(
+                EndAsked(at=self.machine.monotonic(), reason=f"Stopped by {signal.Signals.SIGTERM.name}.")
+            )
             self.turn_at(self.world.now)
 
     def on_crash(self) -> None:

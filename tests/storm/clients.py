@@ -1,4 +1,6 @@
-"""Simulated clients: they submit under idempotency keys until they are answered, order, watch, and remember what they were told."""
+"""Simulated clients: they submit under idempotency keys until they are answered, order, watch, and remember
+what they were told.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class Clients:
                 self.refusals.append(result.message)
                 return
             for number, job in enumerate(result[0]):
-                self.history.acknowledged.append((f"{key}[{number}]" if job.array else key, job.id, self.world.now))
+                self.history.acknowledged.append(
+                    (f"{key}[{number}]" if job.array else key, job.id, self.world.now)
+                )
                 if job.array:
                     self.history.asked[f"{key}[{number}]"] = self.history.asked[key]
                 if job.id not in self.jobs:
@@ -67,10 +71,17 @@ class Clients:
 
     def cancel(self, job_id: JobId) -> None:
         """Cancel a job until the master says that it heard."""
-        self._ask("root", f"cancel {job_id}", lambda answer: calls.cancel(job_id, "root", is_admin=True, answer=answer), lambda _: None)
+        self._ask(
+            "root",
+            f"cancel {job_id}",
+            lambda answer: calls.cancel(job_id, "root", is_admin=True, answer=answer),
+            lambda _: None,
+        )
 
     def requeue(self, job_id: JobId) -> None:
-        """Have a job run once more; each time that the master carries this out is a cause, whenever it was asked for."""
+        """Have a job run once more; each time that the master carries this out is a cause, whenever it was
+        asked for.
+        """
 
         def make(answer: Callable[[Any], None]) -> Call:
             call = calls.requeue(job_id, "root", is_admin=True, answer=answer)
@@ -91,7 +102,8 @@ class Clients:
             return JobChanged(at=at, job_id=job, by=by, **changes)
 
         def answered(_: Any) -> None:
-            # Only now: a hold that is still asked for, again and again, may come through after whatever is asked meanwhile.
+            # Only now: a hold that is still asked for, again and again, may come through after whatever is
+            # asked meanwhile.
             if changes.get("held"):
                 self.held.add(job_id)
 
@@ -125,7 +137,9 @@ class Clients:
             if not done:
                 done.append(True)
                 self.open -= 1
-            self.world.note(who, f"{what} was answered: {result.code if isinstance(result, MgpuError) else 'yes'}")
+            self.world.note(
+                who, f"{what} was answered: {result.code if isinstance(result, MgpuError) else 'yes'}"
+            )
             answered(result)
 
         def try_() -> None:
@@ -149,11 +163,15 @@ class Clients:
 
     def _see(self, saved: SavedJob) -> None:
         job = saved.job
-        self.world.note("told", f"{job.id} {job.state} attempt {job.attempt} epoch {job.epoch} exit {job.exit_code}")
+        self.world.note(
+            "told", f"{job.id} {job.state} attempt {job.attempt} epoch {job.epoch} exit {job.exit_code}"
+        )
         self._told(saved)
 
     def _told(self, saved: SavedJob) -> None:
-        """Write it down, unless something newer was told already: changes have numbers, by which every client goes."""
+        """Write it down, unless something newer was told already: changes have numbers, by which every client
+        goes.
+        """
         job = saved.job
         if saved.seq < self._newest.get(job.id, 0):
             return

@@ -63,7 +63,8 @@ class Cluster:
         self.master = MasterProcess(world, self.network, self.policy, LINK)
         paces = [1.0 + random.choice((-1, 0, 1)) * 0.001 for _ in range(4)]
         self.nodes = [
-            Node(world, self.network, f"n{number}", random.randint(1, 3), paces[number]) for number in range(random.randint(1, 4))
+            Node(world, self.network, f"n{number}", random.randint(1, 3), paces[number])
+            for number in range(random.randint(1, 4))
         ]
         self.history = History()
         self.clients = Clients(world, self.master, self.history)
@@ -86,7 +87,9 @@ class Cluster:
         world.run_until(STORM_S)
         self.storm.end()
         self.calm()
-        world.run_until(STORM_S + CALM_S, lambda: self.over or world.now > max(STORM_S, self.clients.changed_at) + STUCK_S)
+        world.run_until(
+            STORM_S + CALM_S, lambda: self.over or world.now > max(STORM_S, self.clients.changed_at) + STUCK_S
+        )
         self.clients.look()
         # What lives on although its job is over would show within this.
         world.run_until(world.now + GRACE_S + 6.0)
@@ -101,10 +104,17 @@ class Cluster:
             node.agent.start()
 
     def is_over(self) -> bool:
-        """Tell whether every request was answered, every job is over, and every machine awake: one that sleeps may still hold processes."""
+        """Tell whether every request was answered, every job is over, and every machine awake: one that
+        sleeps may still hold processes.
+        """
         jobs = self.master.store.all_jobs()
         is_awake = all(node.machine.frozen_at is None for node in self.nodes)
-        return is_awake and not self.clients.open and not self.clients.held and all(saved.job.state.is_final for saved in jobs.values())
+        return (
+            is_awake
+            and not self.clients.open
+            and not self.clients.held
+            and all(saved.job.state.is_final for saved in jobs.values())
+        )
 
     def _each_second(self) -> None:
         if self.world.random.random() < 0.2:
@@ -119,11 +129,19 @@ class Cluster:
 
     def _request(self, number: int) -> None:
         random = self.world.random
-        seconds = random.choice((self.world.spread(0.02, 1.0), self.world.spread(0.5, 10.0), random.uniform(15.0, 45.0)))
+        seconds = random.choice(
+            (self.world.spread(0.02, 1.0), self.world.spread(0.5, 10.0), random.uniform(15.0, 45.0))
+        )
         code = random.choice((0, 0, 0, 3))
         gang = random.random() < 0.3 and len(self.nodes) > 1
         spec = JobSpec(
-            command=(COMMAND, f"{seconds:.3f}", str(code), random.choice("0001"), str(random.choice((0, 1, 3, 40)))),
+            command=(
+                COMMAND,
+                f"{seconds:.3f}",
+                str(code),
+                random.choice("0001"),
+                str(random.choice((0, 1, 3, 40))),
+            ),
             nodes=random.randint(2, len(self.nodes)) if gang else None,
             gpus_per_node=random.choice((0, 1)) if gang else None,
             gpus=None if gang else random.choice((0, 1, 1, 2)),
@@ -135,7 +153,9 @@ class Cluster:
             time_limit_s=random.choice((None, None, 2.0, 20.0)),
             array=random.choice(("", "", "", "", "0-3", "1-4%2")),
             hold=random.random() < 0.05,
-            dependency=f"afterany:{random.choice(self.clients.jobs)}" if self.clients.jobs and random.random() < 0.1 else "",
+            dependency=f"afterany:{random.choice(self.clients.jobs)}"
+            if self.clients.jobs and random.random() < 0.1
+            else "",
         )
         if (spec.gpus or 0) > max(len(node.gpus) for node in self.nodes):
             spec = JobSpec(command=spec.command)
@@ -169,13 +189,19 @@ class Cluster:
         """Return everything that is wrong."""
         history = self.history
         history.settings = Settings(
-            kill_grace_s=GRACE_S, gang_limit_s=self.storm.outages_s + LEASE_S + 4 * GRACE_S + 30.0, starts_fail=True
+            kill_grace_s=GRACE_S,
+            gang_limit_s=self.storm.outages_s + LEASE_S + 4 * GRACE_S + 30.0,
+            starts_fail=True,
         )
         history.runs = [job.run() for node in self.nodes for job in node.history]
-        history.faults += [Fault("given-up", node.name, at, job) for node in self.nodes for job, at in node.given_up]
+        history.faults += [
+            Fault("given-up", node.name, at, job) for node in self.nodes for job, at in node.given_up
+        ]
         history.faults += [Fault("node-lost", node.name, at) for node in self.nodes for at in node.lost_at]
         history.faults += [
-            Fault("given-up", run.node, run.started_at, run.job) for run in history.runs if (run.job, run.attempt) in self.clients.requeued
+            Fault("given-up", run.node, run.started_at, run.job)
+            for run in history.runs
+            if (run.job, run.attempt) in self.clients.requeued
         ]
         history.faults += self._unheard()
         broken = [str(violation) for violation in check(history)]
@@ -183,10 +209,21 @@ class Cluster:
         if self.clients.open:
             broken.append(f"{self.clients.open} requests were never answered")
         broken += [
-            f"job {job._name()} still runs on {node.name}" for node in self.nodes for job in node.processes.values() if job.is_witness
+            f"job {job._name()} still runs on {node.name}"
+            for node in self.nodes
+            for job in node.processes.values()
+            if job.is_witness
         ]
-        keys = Counter((saved.job.user, saved.job.key) for saved in self.master.store.all_jobs().values() if saved.job.key)
-        broken += [f"rule 1: the key {key} of {user} became {count} jobs" for (user, key), count in sorted(keys.items()) if count > 1]
+        keys = Counter(
+            (saved.job.user, saved.job.key)
+            for saved in self.master.store.all_jobs().values()
+            if saved.job.key
+        )
+        broken += [
+            f"rule 1: the key {key} of {user} became {count} jobs"
+            for (user, key), count in sorted(keys.items())
+            if count > 1
+        ]
         broken += self._lost_output()
         return broken
 
@@ -203,7 +240,9 @@ class Cluster:
         return faults
 
     def _lost_output(self) -> list[str]:
-        """Compare what completed jobs said with what was kept of it: all, unless the power of their node went off before it was sent."""
+        """Compare what completed jobs said with what was kept of it: all, unless the power of their node went
+        off before it was sent.
+        """
         from mgpu_jupyter.master.ports import LogKey
 
         broken = []
@@ -213,9 +252,15 @@ class Cluster:
                 name, attempt, _ = job.key
                 if completed.get(name) == attempt:
                     kept = bytes(self.master.logs.files.get((LogKey(name, attempt, job.rank), 1), b""))
-                    said = "".join(f"{job._name()} {word} {n}\n" for word in ("started", "ends") for n in range(job._lines)).encode()
+                    said = "".join(
+                        f"{job._name()} {word} {n}\n"
+                        for word in ("started", "ends")
+                        for n in range(job._lines)
+                    ).encode()
                     if kept != said and not (job in node.lost_output and said.startswith(kept)):
-                        broken.append(f"output of {job._name()}: {len(said)} bytes were written, {len(kept)} were kept")
+                        broken.append(
+                            f"output of {job._name()}: {len(said)} bytes were written, {len(kept)} were kept"
+                        )
         return broken
 
 

@@ -1,4 +1,6 @@
-"""What is done to the cluster and when: drawn from the seed, each seed with kinds and a strength of its own."""
+"""What is done to the cluster and when: drawn from the seed, each seed with kinds and a strength of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +54,16 @@ class Storm:
         """Let faults happen until the storm is over."""
         random, weather, clients = self._world.random, self._cluster.network.weather, self._cluster.clients
         if random.random() < 0.5:
-            weather.usual = (random.choice((0.0, 0.01)), random.choice((0.0, 0.05, 0.2)), random.choice((0.0, 0.05, 0.2)))
+            weather.usual = (
+                random.choice((0.0, 0.01)),
+                random.choice((0.0, 0.05, 0.2)),
+                random.choice((0.0, 0.05, 0.2)),
+            )
             clients.loss = clients.usual_loss = random.choice((0.0, 0.1, 0.3))
             weather.clear()
-        self._world.note("storm", f"{' '.join(self.chosen)}, one in {self._pause_s:.1f} s, network {weather.usual}")
+        self._world.note(
+            "storm", f"{' '.join(self.chosen)}, one in {self._pause_s:.1f} s, network {weather.usual}"
+        )
         self._next()
 
     def end(self) -> None:
@@ -67,7 +75,11 @@ class Storm:
         cluster.clients.loss = cluster.clients.usual_loss = 0.0
         cluster.master.store.commit_s = None
         cluster.master.store.is_full = False
-        for process in (cluster.master, *(node.agent for node in cluster.nodes), *(node.keeper for node in cluster.nodes)):
+        for process in (
+            cluster.master,
+            *(node.agent for node in cluster.nodes),
+            *(node.keeper for node in cluster.nodes),
+        ):
             process.points_left = None
         for node in cluster.nodes:
             node.spawn_fails = node.disk.is_full = False
@@ -146,7 +158,9 @@ class Storm:
         self._plant(self._node().keeper)
 
     def process_is_stopped(self) -> None:
-        """Stop a program for a while, as a machine that swaps does; a keeper not for longer than the margin allows for."""
+        """Stop a program for a while, as a machine that swaps does; a keeper not for longer than the margin
+        allows for.
+        """
         node = self._node()
         process = self._world.random.choice((node.agent, node.agent, node.keeper, self._cluster.master))
         limit_s = 0.5 * self._margin_s if process is node.keeper else self._lease_s
@@ -209,7 +223,11 @@ class Storm:
     def network_is_cut(self) -> None:
         directions = self._world.random.choice(((UP,), (DOWN,), (UP, DOWN)))
         nodes = [self._node()] if self._world.random.random() < 0.7 else self._cluster.nodes
-        seconds = self._world.spread(0.2, 3.0 * self._lease_s) if self._world.random.random() < 0.5 else self._long()
+        seconds = (
+            self._world.spread(0.2, 3.0 * self._lease_s)
+            if self._world.random.random() < 0.5
+            else self._long()
+        )
         self.outages_s += seconds
         for node in nodes:
             self._cluster.network.cut(node.name, directions, seconds)
@@ -223,7 +241,12 @@ class Storm:
         random, weather = self._world.random, self._cluster.network.weather
         weather.loss, weather.twice, weather.overtakes = (random.choice((0.0, 0.02, 0.1)) for _ in range(3))
         self._cluster.clients.loss = random.choice((0.0, 0.1, 0.3))
-        self._for_a_while(lambda: (weather.clear(), setattr(self._cluster.clients, "loss", self._cluster.clients.usual_loss)))
+        self._for_a_while(
+            lambda: (
+                weather.clear(),
+                setattr(self._cluster.clients, "loss", self._cluster.clients.usual_loss),
+            )
+        )
 
     def _for_a_while(self, undo: Callable[[], Any]) -> None:
         seconds = self._world.spread(0.5, 1.5 * self._lease_s)

@@ -1,4 +1,6 @@
-"""Simulated processes of jobs: they write down their life as `tests/checker/witness.py` does, speak, hear TERM or not, and end."""
+"""Simulated processes of jobs: they write down their life as `tests/checker/witness.py` does, speak, hear
+TERM or not, and end.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ COMMAND = "witness"
 class Job:
     """One process on a node. What it knows of itself comes from its own environment."""
 
-    def __init__(self, node: Any, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, pid: int) -> None:
+    def __init__(
+        self, node: Any, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, pid: int
+    ) -> None:
         word, seconds, code, deaf, lines = (
-            (part.decode() for part in argv[:5]) if len(argv) >= 5 else (argv[0].decode(), "0.01", "0", "0", "0")
+            (part.decode() for part in argv[:5])
+            if len(argv) >= 5
+            else (argv[0].decode(), "0.01", "0", "0", "0")
         )
         self.node = node
         self.world = node.world
@@ -62,8 +68,11 @@ class Job:
             boot=self.node.boot_id,
             pid=self.pid,
             born=self.pid,
-            # Processes of one node share what their attempt was given there; the first of them stands for all.
-            gpus=() if int(self._value("SLURM_LOCALID") or 0) else tuple(gpu for gpu in self._value("MGPU_GPUS").split(",") if gpu),
+            # Processes of one node share what their attempt was given there; the first of them stands for
+            # all.
+            gpus=()
+            if int(self._value("SLURM_LOCALID") or 0)
+            else tuple(gpu for gpu in self._value("MGPU_GPUS").split(",") if gpu),
             started_at=self.started_at,
             seen_at=self.world.now if self.is_alive else self.ended_at,
             code=self.code,

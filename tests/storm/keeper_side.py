@@ -1,4 +1,6 @@
-"""The product's keeper on a simulated machine: its decisions and ledger are the real ones, its file, its processes and its loop are not."""
+"""The product's keeper on a simulated machine: its decisions and ledger are the real ones, its file, its
+processes and its loop are not.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,13 @@ class Host:
     def leave(self) -> None:
         """There are no directories here."""
 
-    def spawn(self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, *more: Any) -> int | SpawnFailure:
+    def spawn(
+        self, argv: tuple[bytes, ...], env: dict[bytes, bytes], stem: str, *more: Any
+    ) -> int | SpawnFailure:
         if self._node.spawn_fails:
-            return SpawnFailure("spawn-failed", "The node could not start a process: it is simulated.", "node")
+            return SpawnFailure(
+                "spawn-failed", "The node could not start a process: it is simulated.", "node"
+            )
         return self._node.spawn(argv, env, stem)
 
     def release(self, attempt: str) -> None:
@@ -156,7 +162,14 @@ class Processes:
         return []
 
     def next_sweep_at(self) -> float | None:
-        return min((task.kill_at for task in self.tasks.values() if task.kill_at is not None and task.exited_at is None), default=None)
+        return min(
+            (
+                task.kill_at
+                for task in self.tasks.values()
+                if task.kill_at is not None and task.exited_at is None
+            ),
+            default=None,
+        )
 
     def remove(self, task: LiveTask) -> None:
         self.tasks.pop((task.key, task.rank), None)
@@ -308,7 +321,8 @@ class KeeperClient:
         messages, self._outgoing = self._outgoing, []
         link, process, life = self._link, self._node.keeper, self._node.keeper.life
         self._node.world.later(
-            self._node.world.spread(*SOCKET_S), lambda: process.hear(messages) if (link, life) == (self._link, process.life) else None
+            self._node.world.spread(*SOCKET_S),
+            lambda: process.hear(messages) if (link, life) == (self._link, process.life) else None,
         )
         reach("agent.order.after")
         return True

@@ -1,4 +1,6 @@
-"""Bugs that are planted on purpose, to show that the storm finds them: each breaks one promise of the product in one place."""
+"""Bugs that are planted on purpose, to show that the storm finds them: each breaks one promise of the product
+in one place.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +103,16 @@ def what_is_told_to_end_counts_as_ended() -> Any:
     original = attempts.stop_attempt
 
     def stop(state: Any, job: Any, cause: Any, reason: Any, at: Any = None) -> Any:
-        stops = [command for command in original(state, job, cause, reason, at) if isinstance(command, StopTask)]
+        stops = [
+            command for command in original(state, job, cause, reason, at) if isinstance(command, StopTask)
+        ]
         return (
-            [*attempts._finish(state, state.now, replace(state.jobs.get(job.id, job), stop=cause, reason=reason)), *stops]
+            [
+                *attempts._finish(
+                    state, state.now, replace(state.jobs.get(job.id, job), stop=cause, reason=reason)
+                ),
+                *stops,
+            ]
             if stops
             else original(state, job, cause, reason, at)
         )

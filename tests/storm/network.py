@@ -1,7 +1,9 @@
-"""The network between agents and the master: connections that carry messages late, twice, out of order or never, and that break.
+"""The network between agents and the master: connections that carry messages late, twice, out of order or
+never, and that break.
 
-A connection behaves as ZeroMQ over TCP does, and worse: in a hostile network a message is lost (and the connection falls some time
-later), comes twice, or overtakes another. What a cut holds back arrives when it heals, unless the connection is gone by then.
+A connection behaves as ZeroMQ over TCP does, and worse: in a hostile network a message is lost (and the
+connection falls some time later), comes twice, or overtakes another. What a cut holds back arrives when it
+heals, unless the connection is gone by then.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 from mgpu_agent.link import KeyPair, LinkEvent, Target
 from mgpu_agent.protocol.failpoints import reach
-from mgpu_jupyter.master.frames import Incoming
+from mgpu_jupyter.master.node_link import Incoming
 from tests.storm.world import Process, World
 
 UP, DOWN = "up", "down"
@@ -87,7 +89,12 @@ class Network:
 
         self.world.later(seconds, heal)
         for connection in [one for one in self._connections.values() if one.node == node and one.is_open]:
-            self.world.later(TIMEOUT_S, lambda one=connection: None if self.passes(node, UP, DOWN) else self.break_(one, by_timeout=True))
+            self.world.later(
+                TIMEOUT_S,
+                lambda one=connection: (
+                    None if self.passes(node, UP, DOWN) else self.break_(one, by_timeout=True)
+                ),
+            )
 
     def _let_go(self) -> None:
         """Bring on their way the messages that a cut held back."""
@@ -138,7 +145,9 @@ class Network:
         """Let the connection fall, as seen by the agent."""
         if connection.is_open and connection.master_life:
             connection.is_open = False
-            self.world.note("network", f"connection of {connection.node} falls{' by time-out' if by_timeout else ''}")
+            self.world.note(
+                "network", f"connection of {connection.node} falls{' by time-out' if by_timeout else ''}"
+            )
             self._tell(connection, LinkEvent(is_up=False))
             self._master_will_see(connection)
 
@@ -146,6 +155,7 @@ class Network:
         def see() -> None:
             if self.passes(connection.node, UP):
                 connection.is_known_gone = True
+                self.master.lose(connection)
             else:
                 self.world.later(5.0, see)
 
@@ -191,13 +201,19 @@ class Network:
         self._carry(connection, direction, frames)
         if random.random() < weather.twice:
             self.world.note("network", f"a message {direction} of {connection.node} will come twice")
-            self.world.later(self.world.spread(0.01, 20.0), lambda: self._arrive(connection, direction, frames))
+            self.world.later(
+                self.world.spread(0.01, 20.0), lambda: self._arrive(connection, direction, frames)
+            )
 
-    def _carry(self, connection: Connection, direction: str, frames: list[bytes], *, again: bool = False) -> None:
+    def _carry(
+        self, connection: Connection, direction: str, frames: list[bytes], *, again: bool = False
+    ) -> None:
         at = self.world.now + self.world.spread(*self.weather.latency_s)
         if self.world.random.random() < self.weather.overtakes and not again:
             self.world.note("network", f"a message {direction} of {connection.node} may be overtaken")
-            self.world.at(at + self.world.spread(0.01, 5.0), lambda: self._arrive(connection, direction, frames))
+            self.world.at(
+                at + self.world.spread(0.01, 5.0), lambda: self._arrive(connection, direction, frames)
+            )
             return
         at = connection.last_at[direction] = max(at, connection.last_at[direction])
         self.world.at(at, lambda: self._arrive(connection, direction, frames))
@@ -264,6 +280,7 @@ class MasterSide:
         self._names: dict[str, str] = {}
         self._refusals: dict[str, str] = {}
         self.incoming: list[Incoming] = []
+        self.ended: list[bytes] = []
 
     def wait(self, timeout_s: float) -> None:
         """Return at once: the world wakes the master."""
@@ -284,11 +301,17 @@ class MasterSide:
         reach("link.send.after")
         return True
 
+    def take_ended(self) -> list[bytes]:
+        ended, self.ended = self.ended, []
+        return ended
+
     def bind(self, host: str, port: int) -> int:
         return port
 
     def allow(self, public_key: str, user_id: str) -> None:
-        self._names = {key: name for key, name in self._names.items() if name != user_id} | {public_key: user_id}
+        self._names = {key: name for key, name in self._names.items() if name != user_id} | {
+            public_key: user_id
+        }
 
     def forbid(self, user_id: str, why: str) -> None:
         self._names = {key: name for key, name in self._names.items() if name != user_id}

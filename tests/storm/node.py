@@ -1,8 +1,10 @@
-"""A simulated machine with GPUs: its clocks, its disk, its processes, and the product's agent and keeper on it."""
+"""A simulated machine with GPUs: its clocks, its disk, its processes, and the product's agent and keeper on
+it.
+"""
 
 from __future__ import annotations
 
-from mgpu_agent.identity import Enrolment
+from mgpu_agent.identity import SavedEnrolment
 from tests.builders import a_gpu
 from tests.storm.agent_side import AgentProcess
 from tests.storm.jobs import Job
@@ -18,7 +20,7 @@ class Disk:
     def __init__(self) -> None:
         self.ledger = b""
         self.spool: dict[str, bytearray] = {}
-        self.enrolment: Enrolment | None = None
+        self.enrolment: SavedEnrolment | None = None
         self.is_full = False
 
 
@@ -46,7 +48,9 @@ class Node:
         self.lost_at: list[float] = []
         """When its power was cut: whatever it had not told yet is gone."""
         self.lost_output: set[Job] = set()
-        """Processes of which output was on the disk, and with the master only in part, when the power was cut."""
+        """Processes of which output was on the disk, and with the master only in part, when the power was
+        cut.
+        """
         self._pids = 0
 
     def switch_on(self) -> None:
@@ -72,7 +76,9 @@ class Node:
             job.kill()
         # Output is not synced either. What the master had all of was deleted before.
         self.lost_output.update(job for job in self.history if f"{job.stem}.out" in self.disk.spool)
-        kept = self.world.random.choice((len(self.disk.ledger), self.world.random.randint(0, len(self.disk.ledger)), 0))
+        kept = self.world.random.choice(
+            (len(self.disk.ledger), self.world.random.randint(0, len(self.disk.ledger)), 0)
+        )
         self.disk.ledger = self.disk.ledger[:kept]
 
     def lose(self, job: Job) -> None:

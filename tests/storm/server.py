@@ -1,4 +1,6 @@
-"""The simulated machine of the master: its store and logs, which outlive it, and the product's own master and link as a process."""
+"""The simulated machine of the master: its store and logs, which outlive it, and the product's own master and
+link as a process.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,9 @@ from mgpu_agent.protocol.failpoints import reach
 from mgpu_agent.protocol.ids import JobId
 from mgpu_agent.protocol.model import STREAMS
 from mgpu_jupyter.engines.agents.engine import wire_agents
-from mgpu_jupyter.engines.agents.records import Records
-from mgpu_jupyter.master.clock import SteadyClock
-from mgpu_jupyter.master.frames import Incoming
-from mgpu_jupyter.master.master import IDLE_WAIT_S, Call, Master
+from mgpu_jupyter.engines.agents.files import Records
+from mgpu_jupyter.master.master import IDLE_WAIT_S, Call, Master, SteadyClock
+from mgpu_jupyter.master.node_link import Incoming
 from mgpu_jupyter.master.ports import Batch, LogKey, SavedJob
 from mgpu_jupyter.master.turn import Turn
 from mgpu_jupyter.model.settings import LinkSettings
@@ -29,7 +30,9 @@ from tests.storm.world import Process, World
 
 
 class Store(MemoryStore):
-    """Durable: it stays when the master ends. Commits take time, may fail, and the master may end before or after one."""
+    """Durable: it stays when the master ends. Commits take time, may fail, and the master may end before or
+    after one.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -45,7 +48,9 @@ class Store(MemoryStore):
         if self.commit_s is not None:
             self._world.wait(self.master, self._world.spread(*self.commit_s))
         if self.is_full:
-            raise Unavailable("disk-full", "The disk with the queue is full: free some space, then try again.")
+            raise Unavailable(
+                "disk-full", "The disk with the queue is full: free some space, then try again."
+            )
         super().commit(batch)
         for job_id in batch.new:
             job = batch.jobs[job_id].job
@@ -121,7 +126,9 @@ class CheckedMaster(Master):
 
     def apply(self, turn: Turn, event: Event) -> None:
         super().apply(turn, event)
-        self.broken += [f"after {type(event).__name__}: {sentence}" for sentence in invariants.check(self.state)]
+        self.broken += [
+            f"after {type(event).__name__}: {sentence}" for sentence in invariants.check(self.state)
+        ]
 
 
 class MasterProcess(Process):
@@ -158,13 +165,22 @@ class MasterProcess(Process):
         self.router = MasterSide(self.network, self)
         records = Records(self.store.bind_node_key, self.store.assigned_nodes)
         agents = wire_agents(
-            self.router, self.logs, records, self.link, master_epoch=epoch, clock=clock, syncer=AtOnce(), wall=self.machine.wall
+            self.router,
+            self.logs,
+            records,
+            self.link,
+            master_epoch=epoch,
+            clock=clock,
+            syncer=AtOnce(),
+            wall=self.machine.wall,
         )
         recovered = self.store.recover()
         assert WHERE.enrol_keys is not None
         agents.enrolment.recover(recovered.nodes, recovered.join_keys, WHERE.enrol_keys.public)
         self.connections = agents.connections
-        self.master = CheckedMaster(self.store, agents.link, agents.enrolment, self, clock, policy=self.policy, epoch=epoch)
+        self.master = CheckedMaster(
+            self.store, agents.link, agents.enrolment, self, clock, policy=self.policy, epoch=epoch
+        )
         self.master.broken = self.broken
         self.master._stopping = Pause(self)  # type: ignore[assignment]
         self.master.recover()
@@ -178,7 +194,9 @@ class MasterProcess(Process):
                 self._newest[node_id] = heard
                 self.heard.setdefault(node_id, []).append(self.world.now)
         due_at = books.next_due_at(self.master.state)
-        wait_s = IDLE_WAIT_S if due_at is None else min(IDLE_WAIT_S, max(0.0005, due_at - self.master.clock()))
+        wait_s = (
+            IDLE_WAIT_S if due_at is None else min(IDLE_WAIT_S, max(0.0005, due_at - self.master.clock()))
+        )
         self.turn_at(self.world.now + wait_s)
 
     def hear(self, connection: Connection, frames: list[bytes]) -> None:
@@ -187,7 +205,15 @@ class MasterProcess(Process):
             return
         user = self.router.holder(connection.key)
         if user is not None:
-            self.router.incoming.append(Incoming(user, connection.route, [memoryview(frame) for frame in frames]))
+            self.router.incoming.append(
+                Incoming(user, connection.route, [memoryview(frame) for frame in frames])
+            )
+            self.turn_at(self.world.now + self.world.spread(0.0001, 0.002))
+
+    def lose(self, connection: Connection) -> None:
+        """Take in that a connection to this life ended."""
+        if self.is_up and self.is_listening and connection.master_life == self.life:
+            self.router.ended.append(connection.route)
             self.turn_at(self.world.now + self.world.spread(0.0001, 0.002))
 
     def post(self, call: Call, on_failure: Callable[[Any], None]) -> bool:
@@ -197,8 +223,12 @@ class MasterProcess(Process):
         self.master.post(call, on_failure)
         return True
 
-    def publish(self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]) -> None:
-        """Pass on what was committed, as the hub does: after the master's turn, if the program still lives."""
+    def publish(
+        self, replies: Sequence[Callable[[], None]], jobs: Sequence[SavedJob], grown: set[JobId]
+    ) -> None:
+        """Pass on what was committed, as the hub does: after the master's turn, if the program still
+        lives.
+        """
         life = self.life
 
         def pass_on() -> None:
@@ -209,7 +239,9 @@ class MasterProcess(Process):
                     self.on_change(saved)
 
         if replies or jobs:
-            self.world.later(0.0005, pass_on)  # always the same, so that nothing is told in another order than it was so
+            self.world.later(
+                0.0005, pass_on
+            )  # always the same, so that nothing is told in another order than it was so
 
     def on_crash(self) -> None:
         self.is_listening = False

@@ -1,4 +1,6 @@
-"""Clocks that somebody else moves, and the end of processes at their failpoints: what simulated code sees in place of the real ones."""
+"""Clocks that somebody else moves, and the end of processes at their failpoints: what simulated code sees in
+place of the real ones.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,11 @@ def installed(world: Any) -> Iterator[None]:
     def sleep(seconds: float) -> None:
         raise Slept(f"time.sleep({seconds})")
 
-    monotonic, wall, boottime = clock("monotonic", lambda: world.now), clock("wall", lambda: WALL_AT_START + world.now), None
+    monotonic, wall, boottime = (
+        clock("monotonic", lambda: world.now),
+        clock("wall", lambda: WALL_AT_START + world.now),
+        None,
+    )
     boottime = clock("boottime", lambda: world.now)
     patches: list[tuple[Any, str, Any]] = [
         (time, "monotonic", monotonic),

@@ -1,6 +1,8 @@
-"""The simulated world: one clock, one queue of events, one source of chance, and a record of all that happened.
+"""The simulated world: one clock, one queue of events, one source of chance, and a record of all that
+happened.
 
-Knows processes only as things that run, end and begin again. While one of them waits for its disk, the others go on (`wait`).
+Knows processes only as things that run, end and begin again. While one of them waits for its disk, the others
+go on (`wait`).
 """
 
 from __future__ import annotations

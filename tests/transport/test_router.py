@@ -1,4 +1,6 @@
-"""The link: who gets in is decided by the key alone, and what comes in carries the name that the key is bound to."""
+"""The link: who gets in is decided by the key alone, and what comes in carries the name that the key is bound
+to.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +80,38 @@ def test_a_connection_that_is_gone_is_told_to_the_sender(link):
     assert not link.router.send(b"\0abcd", [b"x"])
 
 
+def test_the_end_of_a_connection_is_told_once_and_what_it_sent_before_still_comes(link):
+    pair, other = keys(), keys()
+    link.router.allow(pair[0], "n1")
+    link.router.allow(other[0], "n2")
+    client, friend = link.client(pair), link.client(other)
+    client.send(b"one")
+    friend.send(b"one")
+    first = {message.user_id: message.route for message in link.receive(until=lambda got: len(got) == 2)}
+    assert link.router.take_ended() == []
+    client.send(b"two")
+    client.close(linger=60_000)
+
+    ended = []
+
+    def is_told(messages):
+        ended.extend(link.router.take_ended())
+        return ended and messages
+
+    last = link.receive(until=is_told)
+    assert ([(message.user_id, bytes(message.frames[0])) for message in last], ended) == (
+        [("n1", b"two")],
+        [first["n1"]],
+    )
+    again = link.client(pair)
+    again.send(b"three")
+    (message,) = link.receive()
+    assert message.route != first["n1"]
+    friend.send(b"four")
+    link.receive()
+    assert link.router.take_ended() == []
+
+
 def test_a_name_has_one_key_at_a_time(link):
     old, new = keys(), keys()
     link.router.allow(old[0], "n1")
@@ -97,7 +131,9 @@ def test_a_key_that_is_taken_off_the_list_is_nobodys_from_its_next_frame_on_and_
     client, friend = link.client(pair), link.client(other)
     client.send(b"before")
     friend.send(b"before")
-    assert sorted((message.user_id, message.refusal) for message in link.receive(until=lambda got: len(got) == 2)) == [
+    assert sorted(
+        (message.user_id, message.refusal) for message in link.receive(until=lambda got: len(got) == 2)
+    ) == [
         ("n1", ""),
         ("n2", ""),
     ]
@@ -108,7 +144,10 @@ def test_a_key_that_is_taken_off_the_list_is_nobodys_from_its_next_frame_on_and_
     friend.send(b"after")
 
     messages = link.receive(until=lambda got: len(got) == 2)
-    assert sorted((message.user_id, message.refusal) for message in messages) == [("n1", "it was stolen"), ("n2", "")]
+    assert sorted((message.user_id, message.refusal) for message in messages) == [
+        ("n1", "it was stolen"),
+        ("n2", ""),
+    ]
     assert (link.router.knows("n1"), link.router.knows("n2")) == (False, True)
     assert (link.router.holder(pair[0]), link.router.holder(other[0])) == (None, "n2")
 
@@ -168,7 +207,10 @@ def test_an_address_of_another_machine_is_refused(link):
 
 REFUSED = {
     "unknown key": (lambda link: link.client(link.stranger), "is not enrolled"),
-    "wrong server key": (lambda link: link.client(link.good, server_key=keys()[0]), "encrypted for another server key"),
+    "wrong server key": (
+        lambda link: link.client(link.good, server_key=keys()[0]),
+        "encrypted for another server key",
+    ),
     "no CURVE": (lambda link: link.client(None), "did not use CURVE"),
     "own routing id": (lambda link: link.client(link.good, routing_id=b"n2"), "chose its own routing id"),
 }

@@ -1,8 +1,10 @@
-"""Builds the JupyterLab extension, and proves that what a release ships of it was built from its sources and is small.
+"""Builds the JupyterLab extension, and proves that what a release ships of it was built from its sources and
+is small.
 
-Usage: python -m tests.ui.assets build|check|release. `build` writes to a folder that git does not see, only when the sources are
-others than those of the last build, and lets JupyterLab of this environment serve that. `release` puts it where wheels and clones
-take it from. A digest of the sources lies beside each build, so that it can be told also without Node which sources it is of.
+Usage: python -m tests.ui.assets build|check|release. `build` writes to a folder that git does not see, only
+when the sources are others than those of the last build, and lets JupyterLab of this environment serve that.
+`release` puts it where wheels and clones take it from. A digest of the sources lies beside each build, so
+that it can be told also without Node which sources it is of.
 """
 
 from __future__ import annotations
@@ -22,7 +24,16 @@ BUILT = SOURCES / "build/assets"
 SERVED = Path(sys.prefix) / "share/jupyter/labextensions/@mgpu/labextension"
 STAMP = "sources.sha256"
 MAX_BYTES = 300_000
-BUILT_FROM = ("src", "style", "schema", "package.json", "tsconfig.json", "rspack.config.js", "yarn.lock", ".yarnrc.yml")
+BUILT_FROM = (
+    "src",
+    "style",
+    "schema",
+    "package.json",
+    "tsconfig.json",
+    "rspack.config.js",
+    "yarn.lock",
+    ".yarnrc.yml",
+)
 
 
 def digest(sources: Path = SOURCES) -> str:
@@ -45,7 +56,11 @@ def is_current(assets: Path, sources: Path = SOURCES) -> bool:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return all files below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def size(assets: Path) -> int:
@@ -56,7 +71,8 @@ def size(assets: Path) -> int:
 def build() -> None:
     """Build if the sources changed, and serve what was built."""
     if not is_current(BUILT):
-        # A copy at another path, on the same disk: the packages are linked, not copied, and no path can get into the assets unseen.
+        # A copy at another path, on the same disk: the packages are linked, not copied, and no path can get
+        # into the assets unseen.
         BUILT.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILT.parent) as folder:
             before = digest()
@@ -67,11 +83,16 @@ def build() -> None:
             SERVED.unlink()
         if not SERVED.exists():  # else it is a copy that pip made
             SERVED.symlink_to(BUILT)
-    print(f"The extension is built: {size(BUILT) / 1000:.1f} kB of JavaScript and styles, of at most {MAX_BYTES / 1000:.0f} kB.")
+    print(
+        f"The extension is built: {size(BUILT) / 1000:.1f} kB of JavaScript and styles, of at most "
+        f"{MAX_BYTES / 1000:.0f} kB."
+    )
 
 
 def _rebuilt(into: Path) -> Path:
-    """Build a copy of the sources below `into` with the packages that are installed, and return where the assets are."""
+    """Build a copy of the sources below `into` with the packages that are installed, and return where the
+    assets are.
+    """
     copy = into / "labextension"
     copy.mkdir(parents=True)
     for name in BUILT_FROM:
@@ -80,7 +101,15 @@ def _rebuilt(into: Path) -> Path:
     (into / "mgpu_jupyter").mkdir()
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for command in (["node_modules/.bin/tsc"], ["jupyter-builder", "build", "."]):
-        done = subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=copy,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             sys.exit(done.stdout + "\nThe extension could not be built.")
     return into / "mgpu_jupyter/labextension"
@@ -102,7 +131,10 @@ def check() -> None:
     fresh, shipped = contents(BUILT), contents(SHIPPED)
     differing = sorted(name for name in fresh.keys() | shipped.keys() if fresh.get(name) != shipped.get(name))
     if differing:
-        sys.exit(f"What is shipped is not what its sources give: make ui-release. Different: {', '.join(differing)}")
+        sys.exit(
+            f"What is shipped is not what its sources give: make ui-release. Different: "
+            f"{', '.join(differing)}"
+        )
     print("What is shipped is what these sources give.")
 
 

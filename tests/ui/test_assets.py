@@ -1,4 +1,6 @@
-"""What is shipped of the JupyterLab extension, looked at without Node; `make ui-check` builds it and compares."""
+"""What is shipped of the JupyterLab extension, looked at without Node; `make ui-check` builds it and
+compares.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ def test_sources_are_strict() -> None:
     for path in sorted((assets.SOURCES / "src").rglob("*.ts*")):
         text = path.read_text()
         name = str(path.relative_to(assets.SOURCES / "src"))
-        if re.search(r":\s*any\b|as any\b|<any>", text) or "dangerouslySetInnerHTML" in text or "console.log" in text:
+        if (
+            re.search(r":\s*any\b|as any\b|<any>", text)
+            or "dangerouslySetInnerHTML" in text
+            or "console.log" in text
+        ):
             found.append(name)
         if "innerHTML" in text and name != "parts/tile.tsx":  # its patterns are constants
             found.append(name)

@@ -1,4 +1,6 @@
-"""Frames that no honest program sends: from true ones, by a program of bytes, so that the same bytes always give the same frames."""
+"""Frames that no honest program sends: from true ones, by a program of bytes, so that the same bytes always
+give the same frames.
+"""
 
 from __future__ import annotations
 

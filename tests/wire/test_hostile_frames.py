@@ -1,6 +1,7 @@
 """Issue 3, row 6: 20,000 truncated, oversized, unknown and random frames against master, agent and keeper.
 
-Hypothesis makes programs; each program makes a hundred frames out of true ones. No crash, no hang, memory flat.
+Hypothesis makes programs; each program makes a hundred frames out of true ones. No crash, no hang, memory
+flat.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mgpu_agent.protocol.ids import NODE_ID_PATTERN, AttemptKey, JobId, NodeId
 from mgpu_agent.protocol.messages import Hello, Refuse, Resync, Welcome
 from mgpu_jupyter.engines.agents.engine import wire_agents
 from mgpu_jupyter.engines.agents.enrolment import ENROL_USER
-from mgpu_jupyter.engines.agents.records import Records
+from mgpu_jupyter.engines.agents.files import Records
 from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler.events import JobSubmitted
@@ -39,8 +40,8 @@ from mgpu_jupyter.store.logs import LogWriter
 from mgpu_jupyter.store.memory import MemoryStore
 from mgpu_jupyter.transport.router import Router
 from tests.agent.conftest import Node
+from tests.agent.keepers import Conversation, Keepers
 from tests.agent.master import SmallMaster
-from tests.agent.test_keeper import Conversation, Keepers
 from tests.builders import a_spec, facts, job_id
 from tests.processes import wait_until
 from tests.protocol.samples import FACTS, TO_AGENT, TO_MASTER
@@ -56,7 +57,13 @@ PROGRAMS = st.binary(min_size=1, max_size=16)
 def programs(frames: int):
     """Return the settings for so many frames; deterministic, so that a finding is found again."""
     quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-    return settings(max_examples=frames // FRAMES_PER_PROGRAM, deadline=None, derandomize=True, database=None, suppress_health_check=quiet)
+    return settings(
+        max_examples=frames // FRAMES_PER_PROGRAM,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=quiet,
+    )
 
 
 def rss(pid: int | None = None) -> int:
@@ -74,7 +81,9 @@ def flat_memory() -> Iterator[None]:
 
 
 class Hall:
-    """A master with a real link in this process, an enrolled node, and a stranger with the key that enrols."""
+    """A master with a real link in this process, an enrolled node, and a stranger with the key that
+    enrols.
+    """
 
     def __init__(self, root: Path) -> None:
         public, secret = (key.decode() for key in zmq.curve_keypair())
@@ -85,10 +94,16 @@ class Hall:
         self._context = zmq.Context()
         store = MemoryStore()
         self.bound: dict[str, str] = {}
-        records = Records(lambda node_id, public_key, _: self.bound.__setitem__(node_id, public_key), store.assigned_nodes)
+        records = Records(
+            lambda node_id, public_key, _: self.bound.__setitem__(node_id, public_key), store.assigned_nodes
+        )
         link = LinkSettings(cluster="test")
-        agents = wire_agents(self._router, LogWriter(root), records, link, master_epoch=EPOCH, clock=time.time, port=port)
-        self.master = Master(store, agents.link, agents.enrolment, self, time.time, policy=Policy(), epoch=EPOCH)
+        agents = wire_agents(
+            self._router, LogWriter(root), records, link, master_epoch=EPOCH, clock=time.time, port=port
+        )
+        self.master = Master(
+            store, agents.link, agents.enrolment, self, time.time, policy=Policy(), epoch=EPOCH
+        )
         self._keys: dict[str, str] = {}
         self.node = self._connect("n1")
         self.enroller = self._connect(ENROL_USER)
@@ -126,7 +141,8 @@ class Hall:
                 if any(isinstance(answer, Welcome) for answer in answers):
                     return
                 if any(isinstance(answer, Refuse) for answer in answers):
-                    # A whole Enrol for n1 that came while n1 was away has rightly taken its name: give it back.
+                    # A whole Enrol for n1 that came while n1 was away has rightly taken its name: give it
+                    # back.
                     self._router.allow(self._keys["n1"], "n1")
                     self.node.send(codec.encode(hello, 0))
                 for answer in answers:
@@ -157,7 +173,15 @@ def test_the_master(hall: Hall, flat_memory: None, caplog: pytest.LogCaptureFixt
 
     def submit(master: Master, turn: object) -> None:
         for number in range(4):  # attempts that mutants may hit: the sample's own among them
-            master.apply(turn, JobSubmitted(at=1.0, job_id=JobId("AB12CD34") if not number else job_id(number), user="ann", spec=a_spec()))
+            master.apply(
+                turn,
+                JobSubmitted(
+                    at=1.0,
+                    job_id=JobId("AB12CD34") if not number else job_id(number),
+                    user="ann",
+                    spec=a_spec(),
+                ),
+            )
 
     hall.master.post(submit, print)
     hall.is_well()
@@ -210,7 +234,11 @@ def test_the_agents_machine(flat_memory: None) -> None:
 
 
 # Those that make an agent connect anew are left to the machine's own test: this one would only wait.
-HARMLESS = [codec.encode(message, 0) for name, message in TO_AGENT.items() if name not in ("refuse", "enrolled", "bye", "welcome")]
+HARMLESS = [
+    codec.encode(message, 0)
+    for name, message in TO_AGENT.items()
+    if name not in ("refuse", "enrolled", "bye", "welcome")
+]
 
 
 @pytest.fixture
@@ -261,7 +289,9 @@ def test_a_real_agent(joined: tuple[SmallMaster, Node]) -> None:
 KEY = AttemptKey(JobId("AB12CD34"), 2, 99)
 TO_KEEPER: tuple[keeper.ToKeeper, ...] = (
     keeper.Attach(environment={b"PATH": b"/usr/bin:/bin"}),
-    keeper.StartTasks(key=KEY, incarnation="other/one", argv=(b"true",), ranks=(keeper.RankStart(0, {b"A": b"b"}),), cwd="/"),
+    keeper.StartTasks(
+        key=KEY, incarnation="other/one", argv=(b"true",), ranks=(keeper.RankStart(0, {b"A": b"b"}),), cwd="/"
+    ),
     keeper.StopTasks(key=KEY, grace_s=0.1, reason="stop"),
     keeper.ForgetTasks(keys=(KEY,)),
 )

@@ -1,7 +1,9 @@
-"""An enrolled node that lies: every message of the protocol under another's name, attempt or epoch, and far too large.
+"""An enrolled node that lies: every message of the protocol under another's name, attempt or epoch, and far
+too large.
 
-Beside it an honest node runs Ann's job. What each lie gives its teller stands in the table of `docs/security.md`; that nothing changes
-for Ann, for the honest node or for the liar's own job is the same for all. Likewise an agent that an older master speaks to.
+Beside it an honest node runs Ann's job. What each lie gives its teller stands in the table of
+`docs/security.md`; that nothing changes for Ann, for the honest node or for the liar's own job is the same
+for all. Likewise an agent that an older master speaks to.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from mgpu_agent.protocol.messages import (
 )
 from mgpu_agent.protocol.model import TaskStatus
 from mgpu_jupyter.engines.agents.engine import wire_agents
-from mgpu_jupyter.engines.agents.records import Records
+from mgpu_jupyter.engines.agents.files import Records
 from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler.events import JobSubmitted
@@ -62,7 +64,9 @@ FAULTS = ("wrong node", "wrong attempt", "wrong epoch", "oversize")
 
 
 class Hall:
-    """A master with a real link in this process, an honest node with Ann's job, and a liar with one of its own."""
+    """A master with a real link in this process, an honest node with Ann's job, and a liar with one of its
+    own.
+    """
 
     def __init__(self, root: Path) -> None:
         public, secret = (key.decode() for key in zmq.curve_keypair())
@@ -74,12 +78,22 @@ class Hall:
         self.bound: list[str] = []
         self.asked: list[tuple[str, str]] = []
         records = Records(
-            lambda node_id, *_: self.bound.append(node_id), self.store.assigned_nodes, self._piece, ResultStore(root / "results")
+            lambda node_id, *_: self.bound.append(node_id),
+            self.store.assigned_nodes,
+            self._piece,
+            ResultStore(root / "results"),
         )
         agents = wire_agents(
-            self._router, LogWriter(root / "logs"), records, LinkSettings(cluster="test"), master_epoch=EPOCH, clock=time.time
+            self._router,
+            LogWriter(root / "logs"),
+            records,
+            LinkSettings(cluster="test"),
+            master_epoch=EPOCH,
+            clock=time.time,
         )
-        self.master = Master(self.store, agents.link, agents.enrolment, self, time.time, policy=Policy(), epoch=EPOCH)
+        self.master = Master(
+            self.store, agents.link, agents.enrolment, self, time.time, policy=Policy(), epoch=EPOCH
+        )
         self._keys = {name: zmq.curve_keypair() for name in (HONEST, LIAR)}
         for name, (key, _) in self._keys.items():
             self._router.allow(key.decode(), name)
@@ -130,7 +144,12 @@ class Hall:
     def run(self, name: NodeId, job_id: JobId, user: str) -> AttemptKey:
         """Submit a job that is to run on this node, and let it run there."""
         spec = a_spec(gpus=1, nodelist=(name,), results=("out",), sync=DIGEST)
-        self.master.post(lambda master, turn: master.apply(turn, JobSubmitted(at=time.time(), job_id=job_id, user=user, spec=spec)), print)
+        self.master.post(
+            lambda master, turn: master.apply(
+                turn, JobSubmitted(at=time.time(), job_id=job_id, user=user, spec=spec)
+            ),
+            print,
+        )
         self.turn_until(lambda: any(isinstance(one, Launch) for one in self.heard[name]))
         key = self.master.state.jobs[job_id].attempt_key
         self.say(name, TaskReport(status=self.running(name, key)))
@@ -138,7 +157,9 @@ class Hall:
         return key
 
     def running(self, name: NodeId, key: AttemptKey) -> TaskStatus:
-        return TaskStatus(key=key, rank=0, node_id=name, host=f"host-{name}", address="127.0.0.1", pid=7, started_at=1.0)
+        return TaskStatus(
+            key=key, rank=0, node_id=name, host=f"host-{name}", address="127.0.0.1", pid=7, started_at=1.0
+        )
 
     def say(self, name: str, *messages: ToMaster, epoch: int = 0) -> None:
         self.sockets[name].send_multipart([codec.encode(message, epoch) for message in messages])
@@ -150,10 +171,14 @@ class Hall:
             assert (self.master.problem, time.monotonic() < give_up_at) == ("", True)
             for name, connection in self.sockets.items():
                 while connection.poll(0):
-                    self.heard[name] += [codec.decode_to_agent(frame)[1] for frame in connection.recv_multipart()]
+                    self.heard[name] += [
+                        codec.decode_to_agent(frame)[1] for frame in connection.recv_multipart()
+                    ]
 
     def settle(self, name: NodeId) -> str:
-        """Turn until all that this node said before was taken in, which an answer to its next beat shows; tell what it got for it."""
+        """Turn until all that this node said before was taken in, which an answer to its next beat shows;
+        tell what it got for it.
+        """
         before, beat = len(self.heard[name]), time.monotonic()
         self.say(name, Heartbeat(at=time.time(), beat=beat))
         found: list[str] = []
@@ -176,7 +201,11 @@ class Hall:
     def of_others(self) -> object:
         """Return all that must stay as it is, whatever the liar says."""
         state = self.master.state
-        files = {str(path.relative_to(self.root)): path.read_bytes() for path in sorted(self.root.rglob("*")) if path.is_file()}
+        files = {
+            str(path.relative_to(self.root)): path.read_bytes()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+        }
         node = state.nodes[HONEST]
         return [
             # That a node lied about a job is noted there, with the liar's name, up to a cap.
@@ -206,7 +235,13 @@ def with_values(message: Any, change: Callable[[str, Any], Any]) -> Any:
         return tuple(with_values(one, change) for one in message)
     if not isinstance(message, msgspec.Struct):
         return message
-    return replace(message, **{name: change(name, with_values(getattr(message, name), change)) for name in message.__struct_fields__})
+    return replace(
+        message,
+        **{
+            name: change(name, with_values(getattr(message, name), change))
+            for name in message.__struct_fields__
+        },
+    )
 
 
 def named(message: ToMaster, key: AttemptKey, node: NodeId, own: TaskStatus) -> ToMaster:
@@ -224,7 +259,9 @@ def named(message: ToMaster, key: AttemptKey, node: NodeId, own: TaskStatus) -> 
 
 
 def blown_up(message: ToMaster) -> bytes:
-    """Return a frame of this message that is over the limit, with its texts, bytes and lists as large as it takes."""
+    """Return a frame of this message that is over the limit, with its texts, bytes and lists as large as it
+    takes.
+    """
     frame = bytearray(codec.encode(message, 0))
     raw = msgspec.msgpack.decode(bytes(frame))
     body = raw[-1] if isinstance(raw, list) else raw
@@ -237,13 +274,19 @@ def blown_up(message: ToMaster) -> bytes:
 def lies(fault: str, message: ToMaster, hall: Hall) -> list[bytes]:
     """Return what the liar sends."""
     anns, hers = hall.keys[HONEST], hall.keys[LIAR]
-    if isinstance(message, Hello):  # it may well say that its own job is gone: here it does not, so that only the lie is left
+    if isinstance(
+        message, Hello
+    ):  # it may well say that its own job is gone: here it does not, so that only the lie is left
         message = replace(message, facts=facts(LIAR, 2), samples=())
     own = hall.running(LIAR, hers)
     if fault == "wrong node":
         return [codec.encode(named(message, anns, node, own), 0) for node in (HONEST, LIAR)]
     if fault == "wrong attempt":
-        keys = [replace(hers, attempt=hers.attempt + 1), replace(hers, attempt=0), replace(hers, job_id=JobId("NOSUCH00"))]
+        keys = [
+            replace(hers, attempt=hers.attempt + 1),
+            replace(hers, attempt=0),
+            replace(hers, job_id=JobId("NOSUCH00")),
+        ]
         return [codec.encode(named(message, key, LIAR, own), 0) for key in keys]
     if fault == "wrong epoch":
         keys = [replace(hers, epoch=hers.epoch + delta) for delta in (1, -1, 2**32)]
@@ -257,13 +300,25 @@ def tags(union: Any) -> list[str]:
 
 
 def test_the_document_has_a_line_for_each_message() -> None:
-    assert sorted(row[0] for row in table_of(SECURITY, "message of a node")) == sorted(tags(ToMaster)) == sorted(TO_MASTER)
-    assert sorted(row[0] for row in table_of(SECURITY, "message of a master")) == sorted(tags(ToAgent)) == sorted(TO_AGENT)
+    assert (
+        sorted(row[0] for row in table_of(SECURITY, "message of a node"))
+        == sorted(tags(ToMaster))
+        == sorted(TO_MASTER)
+    )
+    assert (
+        sorted(row[0] for row in table_of(SECURITY, "message of a master"))
+        == sorted(tags(ToAgent))
+        == sorted(TO_AGENT)
+    )
 
 
 @pytest.mark.timeout(120)
-def test_no_lie_of_an_enrolled_node_changes_anything_of_others(hall: Hall, caplog: pytest.LogCaptureFixture) -> None:
-    expected = {row[0]: dict(zip(FAULTS, row[1:], strict=True)) for row in table_of(SECURITY, "message of a node")}
+def test_no_lie_of_an_enrolled_node_changes_anything_of_others(
+    hall: Hall, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = {
+        row[0]: dict(zip(FAULTS, row[1:], strict=True)) for row in table_of(SECURITY, "message of a node")
+    }
     for name in (LIAR, HONEST):
         hall.settle(name)
     before, found, sent = hall.of_others(), {}, 0
@@ -305,7 +360,9 @@ def joined(tmp_path: Path) -> Iterator[SmallMaster]:
 
 
 @pytest.mark.timeout(120)
-def test_nothing_that_an_older_master_says_changes_anything_on_a_node(joined: SmallMaster, tmp_path: Path) -> None:
+def test_nothing_that_an_older_master_says_changes_anything_on_a_node(
+    joined: SmallMaster, tmp_path: Path
+) -> None:
     expected = {row[0]: row[1] for row in table_of(SECURITY, "message of a master")}
     key = joined.launch("sleep", "600")
     joined.wait_running(key)
@@ -317,13 +374,23 @@ def test_nothing_that_an_older_master_says_changes_anything_on_a_node(joined: Sm
         joined.wait(lambda: len(joined.hellos) > heard)
         hello = joined.hellos[-1]
         refused, farewells = len(joined.refusals), len(joined.farewells)
-        return (hello.tasks, hello.prepared, hello.facts.incarnation, len(joined.hellos) - heard, refused, farewells, len(joined.prepared))
+        return (
+            hello.tasks,
+            hello.prepared,
+            hello.facts.incarnation,
+            len(joined.hellos) - heard,
+            refused,
+            farewells,
+            len(joined.prepared),
+        )
 
     before, found = told(), {}
     for tag, message in TO_AGENT.items():
         lie = with_values(message, lambda _, value: key if isinstance(value, AttemptKey) else value)
         if isinstance(lie, (Launch, Prepare, Start)) and lie.spec is not None:
-            lie = replace(lie, spec=replace(lie.spec, node_id=joined.hellos[-1].node_id, incarnation=before[2]))
+            lie = replace(
+                lie, spec=replace(lie.spec, node_id=joined.hellos[-1].node_id, incarnation=before[2])
+            )
         joined.say(lie, epoch=joined.epoch - 1)
         found[tag] = "ignored" if told() == before else "heeded"
     print(f"{len(found)} messages of an older master: nothing changed on the node")

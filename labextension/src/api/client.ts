@@ -1,4 +1,4 @@
-/** What can be asked of the server, one method for each operation that a view uses. No state, no words. */
+/** The requests to the server, one method for each operation that a view uses. No state, no text. */
 import type { Rest } from './request';
 import type {
   CancelAnswer,
@@ -68,7 +68,7 @@ export class Client {
 
   submit = (spec: JobSpec, key: string): Promise<Submitted> =>
     this.rest.ask('POST', 'jobs', { body: spec, headers: { 'Idempotency-Key': key } });
-  /** The request that a line means; what is wrong with it is the error's sentence. */
+  /** The request of a line; a mistake is the error's sentence. */
   parse = (line: LineRequest): Promise<LineAnswer> => this.rest.ask('POST', 'jobs/parse', { body: line });
   dryRun = (spec: JobSpec): Promise<Explanation> => this.rest.ask('POST', 'jobs/dry-run', { body: spec });
   change = (id: string, change: JobChange): Promise<OrderAnswer> =>
@@ -77,7 +77,7 @@ export class Client {
   requeue = (id: string): Promise<OrderAnswer> => this.rest.ask('POST', `jobs/${encodeURIComponent(id)}/requeue`);
   rerun = (id: string, key: string): Promise<Submitted> =>
     this.rest.ask('POST', `jobs/${encodeURIComponent(id)}/rerun`, { headers: { 'Idempotency-Key': key } });
-  /** Take a counter-offer: a changed job in the place of one that waits. */
+  /** Take an offer: a changed job in place of a waiting one. */
   replace = (id: string, patch: { [name: string]: unknown }, key: string): Promise<Submitted> =>
     this.rest.ask('POST', `jobs/${encodeURIComponent(id)}/replace`, { body: { patch }, headers: { 'Idempotency-Key': key } });
   /** The output of one rank, as bytes. */

@@ -1,8 +1,8 @@
-/** The one door for HTTP: paths below the interface's prefix in, typed answers or a `RequestError` out. Keeps no state. */
+/** The one place for HTTP: paths below the API's prefix in, typed answers or a `RequestError` out. Keeps no state. */
 import type { ErrorBody } from './types.gen';
 import { PREFIX } from './types.gen';
 
-/** How a request leaves the page; JupyterLab's own adds the token and the XSRF header. */
+/** How a request is sent; JupyterLab's own function adds the token and the XSRF header. */
 export type Send = (url: string, init: RequestInit) => Promise<Response>;
 
 /** What went wrong, in the server's own words; `status` 0 means that the server was not reached. */
@@ -17,7 +17,7 @@ export class RequestError extends Error {
     this.name = 'RequestError';
   }
 
-  /** Nobody answered, or somebody between here and the server. */
+  /** Nobody answered, or a proxy did. */
   get isUnreachable(): boolean {
     return this.status === 0 || this.status === 502 || this.status === 504;
   }
@@ -30,7 +30,7 @@ export class RequestError extends Error {
 
 export type Query = Record<string, string | number | boolean | undefined>;
 
-/** Join the parts of an address; what is undefined is left out. */
+/** Join the parts of an address; undefined ones are left out. */
 export function address(base: string, path: string, query: Query = {}): string {
   const words = Object.entries(query)
     .filter((pair): pair is [string, string | number | boolean] => pair[1] !== undefined)
@@ -64,7 +64,7 @@ export class Rest {
     }
   }
 
-  /** Return the answer as it is; what is no success is thrown. */
+  /** Return the answer as it is; throw unless it is a success. */
   async raw(
     method: string,
     path: string,
@@ -98,7 +98,7 @@ async function failure(response: Response): Promise<RequestError> {
       return new RequestError(response.status, String(body.code ?? ''), body.message, body.details ?? {});
     }
   } catch {
-    // no JSON: somebody else answered
+    // no JSON: the answer is not from mgpu
   }
   return new RequestError(
     response.status,

@@ -2,7 +2,7 @@
 
 export const PREFIX = 'mgpu/api/v1';
 
-/** A job that comes before in the order. */
+/** A job that is ahead in the queue. */
 export interface Ahead {
   job_id: string;
   user: string;
@@ -10,7 +10,7 @@ export interface Ahead {
   priority: number;
 }
 
-/** One try at running it; the last one may still wait for its nodes. */
+/** One attempt at running it; the last one may still wait for its nodes. */
 export interface AttemptTrace {
   attempt: number;
   epoch: number;
@@ -40,14 +40,14 @@ export interface BulkSubmitted {
   jobs: Submitted[];
 }
 
-/** What the cancel found; the end follows by itself. */
+/** The job when it was cancelled; the end follows by itself. */
 export interface CancelAnswer {
   job_id: string;
   state: JobState;
   job_ids?: string[];
 }
 
-/** What was assigned to a rank, against what is there. */
+/** What was assigned to a rank, compared with what is there. */
 export interface Check {
   rank: number;
   what: 'address' | 'gpus' | 'host' | 'node' | 'pid' | 'ports';
@@ -57,7 +57,7 @@ export interface Check {
   text: string;
 }
 
-/** The pool in numbers, and who asks. */
+/** The pool in numbers, and the requesting user. */
 export interface Cluster {
   name: string;
   user: string;
@@ -80,7 +80,7 @@ export interface Cluster {
   privacy: 'full' | 'names' | 'none';
 }
 
-/** The cluster over a time. `ended` and the jobs are known over restarts, `gpus` and `busy` since this master started. */
+/** The history of the cluster. `ended` and the jobs survive restarts, `gpus` and `busy` begin with this master. */
 export interface ClusterHistory {
   step_s: number;
   times: number[];
@@ -111,6 +111,9 @@ export interface EndFrame {
   job: Job;
 }
 
+/** One job that is over, as `[id, state, exit code]`. */
+export type EndedJob = [string, JobState, number | null];
+
 /** Every error answer: `code` is stable, `message` says what to do. */
 export interface ErrorBody {
   code: string;
@@ -118,7 +121,7 @@ export interface ErrorBody {
   details: { [name: string]: unknown };
 }
 
-/** Nodes that one check keeps a unit from, and what is missing there. */
+/** Nodes that fail one check for a unit, and what is missing there. */
 export interface Excluded {
   check: string;
   text: string;
@@ -139,7 +142,7 @@ export interface ExpectedNode {
   gpu_type: string;
 }
 
-/** Why a job waits, or what would become of a request. */
+/** Why a job waits, or what would happen to a request. */
 export interface Explanation {
   verdict: 'never' | 'not_now' | 'now' | 'over' | 'started';
   code: string;
@@ -158,7 +161,7 @@ export interface Explanation {
   history: Record[];
 }
 
-/** The process that failed first, not those that fell because of it. */
+/** The process that failed first, not those that failed because of it. */
 export interface Failure {
   rank: number;
   node: string;
@@ -167,21 +170,21 @@ export interface Failure {
   last_lines: string[];
 }
 
-/** When a job is expected to start, if all others end as expected; nothing is set when nobody can say. */
+/** When a job is expected to start, if all others end as expected; nothing is set when that is unknown. */
 export interface Forecast {
   at: number | null;
   promised: boolean;
   later_than: number | null;
 }
 
-/** Output that cannot be had any more (its node is lost). */
+/** Output that is lost (with its node). */
 export interface GapFrame {
   type: 'gap';
   rank: number;
   message: string;
 }
 
-/** These were removed or purged, and nothing will be heard of them again. */
+/** These nodes and jobs were removed or purged. */
 export interface GoneFrame {
   type: 'gone';
   seq: number;
@@ -229,7 +232,7 @@ export interface GpuProcess {
   name: string;
 }
 
-/** What a job made of one of its GPUs. */
+/** How a job used one of its GPUs. */
 export interface GpuUsage {
   node: string;
   index: number;
@@ -292,10 +295,12 @@ export interface Job {
   failure: Failure | null;
   origin: Origin | null;
   sweep: { [name: string]: string };
+  distributed: boolean;
+  master_node: string | null;
   kill_at: number | null;
 }
 
-/** What is to be different about a job; what is left out stays. */
+/** The changes of a job; what is left out stays. */
 export interface JobChange {
   priority?: number | null;
   time_limit_s?: number | null;
@@ -348,6 +353,7 @@ export interface JobSpec {
   constraint?: string;
   arch?: string;
   mem_per_node_bytes?: number;
+  exclusive?: boolean;
   policy?: string;
   qos?: string;
   account?: string;
@@ -373,13 +379,16 @@ export interface JobSpec {
   epilog?: string;
   retries?: number;
   image?: string;
+  stdout_file?: string;
+  stderr_file?: string;
+  open_mode?: '' | 'append' | 'truncate';
   origin?: Origin | null;
   inputs?: string;
   outputs?: string[];
   outputs_limit_bytes?: number;
 }
 
-/** Where a job is on its way; the last four are final. */
+/** The state of a job; the last four are final. */
 export type JobState = 'cancelled' | 'completed' | 'failed' | 'queued' | 'running' | 'starting' | 'stopping' | 'timeout';
 
 /** What a job asked for and what it used, over the run time of its newest attempt. */
@@ -408,7 +417,7 @@ export interface JoinToken {
   message: string;
 }
 
-/** A line for one new machine. */
+/** A request for a join line for one new machine. */
 export interface JoinTokenRequest {
   node_id?: string | null;
   ttl_s?: number;
@@ -422,13 +431,13 @@ export interface LineAnswer {
   background: boolean;
 }
 
-/** A line as somebody typed it or a form shows it, and what stands below it. */
+/** A line as typed or as a form shows it, and the body of its cell. */
 export interface LineRequest {
   line: string;
   cell?: string | null;
 }
 
-/** Who may use something. An empty `allow` lets in everybody; `deny` goes before `allow`. */
+/** Who may use something. An empty `allow` admits everybody; `deny` takes precedence over `allow`. */
 export interface Lists {
   allow_users?: string[];
   deny_users?: string[];
@@ -436,13 +445,13 @@ export interface Lists {
   deny_accounts?: string[];
 }
 
-/** Which of them you have not sent yet. */
+/** Which of them the server does not have from you. */
 export interface Missing {
   missing: string[];
   tray: Nearby | null;
 }
 
-/** A file or directory of the server. A program that finds this very one, by device and inode, need not have its bytes sent. */
+/** A file or directory of the server. A program that finds it on its own machine, by device and inode, need not transfer its bytes. */
 export interface Nearby {
   path: string;
   device: number;
@@ -455,7 +464,7 @@ export interface NewLogin {
   line: string;
 }
 
-/** A person who is to use this master. */
+/** A new user of this master. */
 export interface NewUser {
   name: string;
   role?: 'admin' | 'user';
@@ -500,7 +509,7 @@ export interface NodeAction {
   labels?: { [name: string]: string | null };
 }
 
-/** What became of the node. */
+/** The result of an order about a node. */
 export interface NodeActionAnswer {
   node_id: string;
   action: string;
@@ -525,7 +534,7 @@ export interface NodeHistory {
   message: string;
 }
 
-/** All nodes, and those that should be there. */
+/** All nodes, and those that are expected. */
 export interface NodeList {
   nodes: Node[];
   expected: ExpectedNode[];
@@ -547,13 +556,13 @@ export interface NodeOrders {
   labels_at: number | null;
 }
 
-/** Who waits and is expected on a node, if all others end as expected and nobody comes; as far as it was looked ahead. */
+/** The waiting jobs that are expected on a node, if all others end as expected and no new ones come; as far as the forecast goes. */
 export interface NodeOutlook {
   node: string;
   jobs: Planned[];
 }
 
-/** What a node's agent answered through its link. */
+/** The answer of a node's agent through its link. */
 export interface NodePing {
   node_id: string;
   seconds: number;
@@ -576,7 +585,7 @@ export interface NodePython {
   version: string;
 }
 
-/** What changed of one node's readings; what is left out is as before. */
+/** The changed readings of one node; those left out are as before. */
 export interface NodeReading {
   cpu?: number | null;
   memory_available_mib?: number | null;
@@ -586,7 +595,7 @@ export interface NodeReading {
 /** Whether a node takes work, and if not, why in a word. */
 export type NodeState = 'draining' | 'maintenance' | 'offline' | 'online' | 'suspect' | 'unhealthy';
 
-/** What a job had on one node, and what it used of that; None where its GPUs do not tell. */
+/** What a job had on one node, and what it used of that; None where its GPUs do not report it. */
 export interface NodeUse {
   node: string;
   gpus: number;
@@ -603,7 +612,7 @@ export interface Offer {
   where: Where[];
 }
 
-/** The job as it is after the order. */
+/** The job after the order. */
 export interface OrderAnswer {
   job_id: string;
   state: JobState;
@@ -617,7 +626,7 @@ export interface Origin {
   source?: string;
 }
 
-/** Bytes of one rank, base64 in JSON; `offset` is where they stand in that rank's output. */
+/** Bytes of one rank, base64 in JSON; `offset` is their position in that rank's output. */
 export interface OutputFrame {
   type: 'output';
   rank: number;
@@ -650,12 +659,12 @@ export interface Pieces {
   pieces: string[];
 }
 
-/** Nothing happened; the connection lives. */
+/** Nothing happened; the connection is alive. */
 export interface PingFrame {
   type: 'ping';
 }
 
-/** Where a rank belongs, or where it ran. A node is named by its key, a host by what runs there. */
+/** Where a rank was assigned, or where it ran. A node is named by its key, a host by what runs there. */
 export interface Place {
   node: string;
   host: string;
@@ -693,6 +702,14 @@ export interface Planned {
   end_at: number | null;
 }
 
+/** The progress of the jobs that are waited for, and which of them ended since the frame before. */
+export interface ProgressFrame {
+  type: 'progress';
+  waiting: number;
+  running: number;
+  ended: EndedJob[];
+}
+
 /** What was forgotten, or would be. */
 export interface PurgeAnswer {
   jobs: number;
@@ -700,7 +717,7 @@ export interface PurgeAnswer {
   dry_run: boolean;
 }
 
-/** Which jobs that are over are to be forgotten, with their output. */
+/** Which ended jobs to forget, with their output. */
 export interface PurgeRequest {
   older_than_s?: number;
   user?: string | null;
@@ -708,12 +725,12 @@ export interface PurgeRequest {
   dry_run?: boolean;
 }
 
-/** What nodes answered; those that are away, did not answer soon, or have none are not here. */
+/** The answers of nodes; those that are away, did not answer soon, or have none are left out. */
 export interface PythonAnswers {
   nodes: NodePython[];
 }
 
-/** Which interpreter a cell wants, as in a request for a job. */
+/** Which interpreter a cell asks for, as in a request for a job. */
 export interface PythonQuestion {
   python?: string | null;
   kernel_python?: string | null;
@@ -727,7 +744,7 @@ export interface QosInfo {
   quota: QuotaInfo;
 }
 
-/** How the queue changed since the version `base`; all of it when there is no `base`. To apply: take `removed` out, then put each of `inserted` in at its index, in the order given (a job that moved is in both); forget all jobs of `removed` that are not inserted again in `why` and `expected`, then set what is named. */
+/** The changes of the queue since the version `base`; the whole queue when there is no `base`. To apply: remove `removed`, then insert each of `inserted` at its index, in the order given (a job that moved is in both); delete all jobs of `removed` that are not inserted again from `why` and `expected`, then set the values that are named. */
 export interface QueueFrame {
   type: 'queue';
   version: number;
@@ -782,7 +799,7 @@ export interface ReadyFrame {
   seq: number;
 }
 
-/** What a job was told from a time on. */
+/** What a job was told from some time on. */
 export interface Record {
   at: number;
   code: string;
@@ -791,12 +808,12 @@ export interface Record {
   units: UnitAnswer[];
 }
 
-/** What is to be otherwise about a job that waits. */
+/** The changes of a waiting job's request. */
 export interface ReplaceRequest {
   patch: { [name: string]: unknown };
 }
 
-/** What happened since `since` cannot be told in full: ask for cluster, nodes and jobs again. The connection goes on from `seq`. */
+/** What happened since `since` is not known completely: ask for cluster, nodes and jobs again. The connection continues from `seq`. */
 export interface ResetFrame {
   type: 'reset';
   seq: number;
@@ -831,7 +848,7 @@ export interface SamplesFrame {
   nodes: { [name: string]: NodeReading };
 }
 
-/** The job has read what you sent up to `offset`; the first one says that it runs and takes input. */
+/** The job has read what you sent up to `offset`; the first one says that it runs and accepts input. */
 export interface StdinAckFrame {
   type: 'stdin_ack';
   offset: number;
@@ -840,7 +857,7 @@ export interface StdinAckFrame {
   closed?: boolean;
 }
 
-/** One thing that happened, in the order of time. */
+/** One step, in the order of time. */
 export interface Step {
   step: 'collected' | 'ended' | 'output' | 'planned' | 'prepared' | 'queued' | 'started' | 'submitted';
   at: number;
@@ -849,7 +866,7 @@ export interface Step {
   rank: number | null;
 }
 
-/** The job is saved; it will not be lost. Of an array, `job_id` and `state` are those of its first job. */
+/** The job is saved; it will not be lost. For an array, `job_id` and `state` are those of its first job. */
 export interface Submitted {
   job_id: string;
   state: JobState;
@@ -883,14 +900,14 @@ export interface Summary {
   ranks: RankSummary[];
 }
 
-/** One summand of a priority: what it counts, how much of it there is, and what that is worth, in hours of waiting. */
+/** One summand of a priority: what it counts, how much of it there is, and its value in hours of waiting. */
 export interface Term {
   name: string;
   amount: number;
   points: number;
 }
 
-/** The whole way of a job. */
+/** The whole trace of a job. */
 export interface Trace {
   job_id: string;
   name: string;
@@ -906,7 +923,7 @@ export interface Trace {
   checks: Check[];
 }
 
-/** Units of a job that need the same (a unit is what one node must give), and how the nodes answer them. */
+/** Units of a job that need the same (a unit is what one node must give), and the nodes' answers. */
 export interface UnitAnswer {
   first: number;
   count: number;
@@ -917,7 +934,7 @@ export interface UnitAnswer {
   excluded: Excluded[];
 }
 
-/** A person of this master. */
+/** A user of this master. */
 export interface User {
   name: string;
   role: string;
@@ -930,7 +947,7 @@ export interface UserList {
   users: User[];
 }
 
-/** What one rank left, as one file: `GET jobs/{id}/result` brings it. */
+/** The variables of one rank, as one file: `GET jobs/{id}/result` returns it. */
 export interface ValueFile {
   rank: number;
   node: string;
@@ -941,7 +958,7 @@ export interface ValueFile {
   near: Nearby | null;
 }
 
-/** What the newest attempt of a job left of variables. */
+/** The variables that the newest attempt of a job returned. */
 export interface ValueList {
   job_id: string;
   attempt: number;
@@ -952,13 +969,18 @@ export interface ValueList {
   files: ValueFile[];
 }
 
-/** A while in the queue, and why. */
+/** A time in the queue, and why. */
 export interface Wait {
   since: number;
   until: number | null;
   seconds: number;
   code: string;
   text: string;
+}
+
+/** Jobs to wait for. */
+export interface WaitRequest {
+  job_ids: string[];
 }
 
 /** How long jobs of one size waited until they started. */

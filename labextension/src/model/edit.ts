@@ -1,4 +1,4 @@
-/** What changes when a job is edited: only what was typed anew. Pure. */
+/** What changes when a job is edited: only fields with new input. Pure. */
 import type { JobChange } from '../api/types.gen';
 
 export interface ITyped {
@@ -6,7 +6,7 @@ export interface ITyped {
   readonly priority: string;
 }
 
-/** What to ask the server for, or the field that makes no sense. A limit can be changed, not taken away. */
+/** The change to send, or the field that is invalid. A limit can be changed, but not removed. */
 export function changeOf(before: ITyped, typed: ITyped): JobChange | keyof ITyped {
   const time = typed.time.trim();
   const priority = typed.priority.trim();
@@ -23,7 +23,7 @@ export function changeOf(before: ITyped, typed: ITyped): JobChange | keyof IType
   };
 }
 
-/** Seconds of `02:00:00`, `30:00` (minutes and seconds), `90` (minutes) or `1-00:00:00`; null when it is no time. */
+/** Seconds of `02:00:00`, `30:00` (minutes and seconds), `90` (minutes) or `1-00:00:00`; null when it is not a time. */
 export function seconds(text: string): number | null {
   const found = /^(?:(\d{1,4})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?$/.exec(text.trim());
   if (found === null) {

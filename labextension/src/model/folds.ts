@@ -1,10 +1,10 @@
-/** Lines of a log as they are shown: what several ranks say alike stands once, and long stretches of one rank are folded. Pure. */
+/** Lines of a log as they are shown: equal lines of several ranks once, and long stretches of one rank folded. Pure. */
 import type { ILine } from './log';
 
 export interface IShownLine {
   readonly kind: 'line';
   readonly line: ILine;
-  /** All ranks that said it. */
+  /** All ranks that printed it. */
   readonly ranks: readonly number[];
 }
 
@@ -20,12 +20,12 @@ export interface IFold {
 
 export type Shown = IShownLine | IFold;
 
-const WINDOW = 200; // so far back the same line of another rank is looked for
+const WINDOW = 200; // how far back an equal line of another rank is looked for
 const LONG = 40;
 const EDGE = 3;
-export const TAIL = 200; // what came last is never folded
+export const TAIL = 200; // the last lines are never folded
 
-/** Lines that ranks have in common, once each. */
+/** Equal lines of ranks, once each. */
 export function merged(lines: readonly ILine[]): IShownLine[] {
   const out: { kind: 'line'; line: ILine; ranks: number[] }[] = [];
   const places = new Map<string, number>();
@@ -43,7 +43,7 @@ export function merged(lines: readonly ILine[]): IShownLine[] {
   return out;
 }
 
-/** The same with long stretches of one rank folded, but for those that were opened and what came last. */
+/** The same with long stretches of one rank folded, except those that were opened and the last lines. */
 export function folded(lines: readonly IShownLine[], opened: ReadonlySet<number>): Shown[] {
   const out: Shown[] = [];
   const end = lines.length - TAIL;

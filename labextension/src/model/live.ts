@@ -1,10 +1,10 @@
 /**
  * Keeps the store in step with the server: one snapshot, then one WebSocket for all views, resumed after a break from where it stopped.
  *
- * Theory of operation. `resume` and `pause` say whether anybody looks. While somebody does, there is one connection or a time at which
- * the next one is tried. A lost connection is tried again at once; only when that fails too is what is shown called old. The state says
- * what is wrong in a way that a person can act on: no server, no master, or signed out. Changes are gathered and told at most ten times
- * a second. Knows no widget.
+ * Theory of operation. `resume` and `pause` say whether anybody watches. While somebody does, there is one connection or a time at which
+ * the next one is tried. A lost connection is tried again at once; only when that fails, too, is the data called old. The state says
+ * what is wrong in a way that a person can act on: no server, no master, or signed out. Changes are gathered and passed on at most ten
+ * times a second. Knows no widget.
  */
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
@@ -14,29 +14,29 @@ import type { StreamEventsFrame } from '../api/types.gen';
 import { type IChanges, noChanges, type Store } from './store';
 
 export const GATHER_MS = 100;
-export const SILENCE_MS = 35_000; // the server says something every 15 s
+export const SILENCE_MS = 35_000; // the server sends something every 15 s
 const BACKOFF_S = [1, 2, 4, 8, 15, 30];
 
 export type ConnectionState = 'connecting' | 'live' | 'stale' | 'stopped' | 'signed-out';
 
 export interface IConnection {
   readonly state: ConnectionState;
-  /** When something was heard last, in seconds since 1970. */
+  /** When the server was last heard, in seconds since 1970. */
   readonly heardAt: number | null;
-  /** When it is tried again. */
+  /** When the next try begins. */
   readonly retryAt: number | null;
   /** What the server says is wrong. */
   readonly problem: string;
 }
 
-/** What of a WebSocket is used. */
+/** The part of a WebSocket that is used. */
 export interface ISocket {
   onmessage: ((event: { data: unknown }) => void) | null;
   onclose: (() => void) | null;
   close(): void;
 }
 
-/** What the outside gives: sockets and time. */
+/** What is passed in from outside: sockets and time. */
 export interface IHost {
   open(path: string, query: Query): ISocket;
   /** Seconds since 1970. */
@@ -55,7 +55,7 @@ export class Live implements IDisposable {
   private _gathered: IChanges = noChanges();
   private _wanted = false;
   private _failures = 0;
-  private _turn = 0; // counts connections; what an older one says is not heard
+  private _turn = 0; // counts connections; messages of an older one are ignored
   private _disposed = false;
 
   constructor(
@@ -68,7 +68,7 @@ export class Live implements IDisposable {
     return this._connection;
   }
 
-  /** What changed, at most ten times a second. */
+  /** The changes, at most ten times a second. */
   get changed(): ISignal<this, IChanges> {
     return this._changed;
   }
@@ -81,7 +81,7 @@ export class Live implements IDisposable {
     return this._disposed;
   }
 
-  /** Open another socket of the server, for what only one view wants. */
+  /** Open another socket of the server, for data that only one view needs. */
   open(path: string, query: Query): ISocket {
     return this._host.open(path, query);
   }
@@ -90,7 +90,7 @@ export class Live implements IDisposable {
     return this._host.now();
   }
 
-  /** Somebody looks: be connected. */
+  /** Connect, because somebody watches. */
   resume(): void {
     if (!this._wanted && !this._disposed) {
       this._wanted = true;
@@ -99,13 +99,13 @@ export class Live implements IDisposable {
     }
   }
 
-  /** Nobody looks: let go of the connection, keep what is known. */
+  /** Close the connection, because nobody watches; keep the data. */
   pause(): void {
     this._wanted = false;
     this._drop();
   }
 
-  /** Do not wait for the next try. */
+  /** Try again now. */
   tryNow(): void {
     if (this._wanted && this._socket === null) {
       this._drop();
@@ -153,7 +153,7 @@ export class Live implements IDisposable {
   }
 
   private async _snapshot(turn: number): Promise<void> {
-    const cluster = await this.client.cluster(); // first: what changes meanwhile comes after its `seq`
+    const cluster = await this.client.cluster(); // first: changes meanwhile come after its `seq`
     const [nodes, jobs, ended] = await Promise.all([this.client.nodes(), this.client.active(), this.client.ended()]);
     if (turn === this._turn) {
       this.store.queueVersion = null;

@@ -1,4 +1,4 @@
-/** The output of a job as lines, from frames of its stream. Pure. Knows from where to go on after a break. */
+/** The output of a job as lines, from frames of its stream. Pure. Knows where to continue after a break. */
 import type { StreamJobFrame } from '../api/types.gen';
 
 export const KEPT_LINES = 20_000;
@@ -10,7 +10,7 @@ export interface ILine {
   readonly rank: number;
   readonly stderr: boolean;
   readonly text: string;
-  /** When it came here; null for what was there before somebody looked: output has no times of its own. */
+  /** When it arrived here; null for what was there before the log was opened: output has no times of its own. */
   readonly at: number | null;
 }
 
@@ -105,7 +105,7 @@ export class Log {
   }
 }
 
-/** A line as a terminal would leave it: without colours, and only what stands after the last return. */
+/** A line as a terminal would leave it: without colours, and only what follows the last carriage return. */
 export function shown(raw: string): string {
   const text = raw.replace(ESCAPES, '').replace(/\r+$/, '');
   return text.slice(text.lastIndexOf('\r') + 1);

@@ -6,7 +6,7 @@ export interface IBar {
   readonly kind: 'held' | 'this' | 'waiting';
   readonly from: number;
   readonly to: number;
-  /** Nothing says when it ends. */
+  /** Its end is unknown. */
   readonly open: boolean;
   readonly jobs: readonly string[];
 }
@@ -25,7 +25,7 @@ export interface IPlan {
 
 const LEAST_S = 60;
 
-/** The job's own entry; the server puts it first, and one that is not submitted has no id. */
+/** The job's own entry; the server puts it first, and a request that is not submitted has no id. */
 export function ownOf(answer: Explanation): Planned | null {
   const id = answer.job_id ?? '';
   return answer.plan.find((one) => one.job_id === id && one.start_at !== null) ?? null;
@@ -38,7 +38,7 @@ export function planOf(answer: Explanation, now: number): IPlan | null {
   }
   const start = Math.max(own.start_at, now);
   const known = answer.plan.flatMap((one) => [one.start_at, one.end_at]).filter((at): at is number => at !== null);
-  // what ends long after is cut: the eye is for what comes before the start and a while after
+  // bars that end long after are cut: what matters is the time before the start and a while after it
   const to = Math.min(Math.max(start + LEAST_S, ...known), now + Math.max(LEAST_S, (start - now) * 5));
   const nodes = [...new Set([...own.nodes, ...answer.plan.flatMap((one) => one.nodes)])].sort(byName);
   return { from: now, to, start, lanes: nodes.map((node) => ({ node, bars: barsOf(answer, own, node, now, start, to) })) };
@@ -72,7 +72,7 @@ function barsOf(answer: Explanation, own: Planned, node: string, now: number, st
   return bars.sort((a, b) => a.from - b.from);
 }
 
-/** Round times between two, about so many. */
+/** Round times between two, about this many. */
 export function ticksOf(from: number, to: number, most = 6): number[] {
   const steps = [60, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 7 * 86_400];
   const step = steps.find((one) => (to - from) / one <= most) ?? 30 * 86_400;
@@ -103,7 +103,7 @@ export function latest(planned: readonly Planned[]): Planned | null {
   return planned.reduce<Planned | null>((last, one) => (last === null || (one.end_at ?? 0) > (last.end_at ?? 0) ? one : last), null);
 }
 
-/** Jobs in the way that have no limit: when they end is a guess. */
+/** Jobs in the way without a limit: their end is a guess. */
 export function guessed(answer: Explanation, store: Store): Job[] {
   return answer.plan.flatMap((one) => {
     const job = store.jobs.get(one.job_id);

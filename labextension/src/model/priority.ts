@@ -1,8 +1,8 @@
-/** Which priority moves a job to a place in the queue. Pure. Steps of priority outweigh all else, so the next one is enough. */
+/** Which priority moves a job to a place in the queue. Pure. A step of priority outweighs everything else, so one is enough. */
 import type { Job } from '../api/types.gen';
 import type { Store } from './store';
 
-/** Jobs that wait, in their order. */
+/** Waiting jobs, in order. */
 export function waiting(store: Store): Job[] {
   return store.queue.flatMap((id) => {
     const job = store.jobs.get(id);
@@ -10,7 +10,7 @@ export function waiting(store: Store): Job[] {
   });
 }
 
-/** The priority that puts a job before the one at `before` (their number for the end); null when it stands there already. */
+/** The priority that puts a job before the one at `before` (their number for the end); null when it is there already. */
 export function priorityFor(queue: readonly Job[], id: string, before: number): number | null {
   const from = queue.findIndex((job) => job.id === id);
   const own = queue[from];
@@ -20,13 +20,13 @@ export function priorityFor(queue: readonly Job[], id: string, before: number): 
   const above = queue[before - 1];
   const below = queue[before];
   const up = before < from;
-  // those of one priority are ordered by age and share: one step leaves all of them behind
+  // jobs of one priority are ordered by age and share: one step passes all of them
   const wanted = up ? (below as Job).priority + 1 : (above as Job).priority - 1;
   const fits = up ? Math.max(own.priority, wanted) : Math.min(own.priority, wanted);
   return fits === own.priority ? null : fits;
 }
 
-/** The priority with which a job passes its neighbour; at the end of the order a step further. */
+/** The priority with which a job passes its neighbour; at the end of the order, one step further. */
 export function priorityOneStep(queue: readonly Job[], job: Job, up: boolean): number {
   const at = queue.findIndex((one) => one.id === job.id);
   const target = up ? at - 1 : at + 2;

@@ -1,4 +1,4 @@
-/** What a notebook's metadata says of its jobs. Pure; what is read is hostile until it has been looked at. */
+/** The jobs in a notebook's metadata. Pure; what is read is hostile until it was checked. */
 
 const ID = /^[A-Z0-9]{8}$/;
 const MOST = 100;
@@ -18,7 +18,7 @@ export function jobOf(mark: unknown): { job_id: string; array: boolean } | null 
   return typeof id === 'string' && ID.test(id) ? { job_id: id, array: array === true } : null;
 }
 
-/** The metadata with one more job, newest last; null when nothing is to change. */
+/** The metadata with one more job, newest last; null when nothing changes. */
 export function remember(before: unknown, job: IRemembered): Record<string, unknown> | null {
   const kept = typeof before === 'object' && before !== null && !Array.isArray(before) ? (before as Record<string, unknown>) : {};
   const jobs = (Array.isArray(kept.jobs) ? (kept.jobs as unknown[]) : []).filter((one) => jobOf(one) !== null);
@@ -26,4 +26,17 @@ export function remember(before: unknown, job: IRemembered): Record<string, unkn
     return null;
   }
   return { ...kept, jobs: [...jobs, job].slice(-MOST) };
+}
+
+/** The cells that one of these jobs came from, as far as the notebook remembers. */
+export function cellsOf(kept: unknown, ids: readonly string[]): Set<string> {
+  const jobs: unknown = typeof kept === 'object' && kept !== null ? (kept as Record<string, unknown>).jobs : null;
+  const cells = new Set<string>();
+  for (const one of Array.isArray(jobs) ? (jobs as unknown[]) : []) {
+    const cell = (one as Record<string, unknown> | null)?.cell_id;
+    if (ids.includes(jobOf(one)?.job_id ?? '-') && typeof cell === 'string') {
+      cells.add(cell);
+    }
+  }
+  return cells;
 }

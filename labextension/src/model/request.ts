@@ -1,54 +1,51 @@
-/** A request as the form holds it: the line that means it, which the server reads; and cells with such a line. Pure. */
+/** A request as the form holds it, and its line, which the server reads; and cells with such a line. Pure. */
+import { FLAGS, type IFlag } from '../api/flags.gen';
 import type { LineRequest } from '../api/types.gen';
 
 export interface IForm {
-  /** A cell is Python that has a notebook; a file is given by a command. */
+  /** A cell is Python code of a notebook; a file is run by a command. */
   readonly what: 'cell' | 'script' | 'command';
   readonly text: string;
-  readonly name: string;
   readonly nodes: number;
   readonly gpus: number;
-  readonly gpuType: string;
-  readonly time: string;
-  readonly wiring: 'one' | 'distributed' | 'mpi';
-  /** The rule by which nodes are picked; empty for the cluster's own. */
-  readonly policy: string;
-  readonly exclude: readonly string[];
-  /** A command that makes the environment. */
-  readonly setup: string;
-  /** NAME=value, one a line. */
-  readonly env: string;
-  /** Variables of a notebook that go in and come back; they need a cell. */
-  readonly inputs: string;
-  readonly outputs: string;
-  readonly retries: number;
-  readonly dependency: string;
-  readonly array: string;
+  /** The other fields, by keyword of their flag: as typed or chosen. */
+  readonly values: Readonly<Record<string, string>>;
+  /** More flags, as typed. */
+  readonly flags: string;
 }
 
-export const EMPTY: IForm = {
-  what: 'command',
-  text: '',
-  name: '',
-  nodes: 1,
-  gpus: 1,
-  gpuType: '',
-  time: '',
-  wiring: 'one',
-  policy: '',
-  exclude: [],
-  setup: '',
-  env: '',
-  inputs: '',
-  outputs: '',
-  retries: 0,
-  dependency: '',
-  array: '',
-};
+export const EMPTY: IForm = { what: 'command', text: '', nodes: 1, gpus: 1, values: {}, flags: '' };
 
-/** What is wrong with what was typed, by field: what has no line. The server reads all the rest. */
+/** A switch that is on. */
+export const ON = 'yes';
+
+/** The flag of a keyword; every keyword used here is in the table, as a test checks. */
+export function flagOf(dest: string): IFlag {
+  return FLAGS.find((flag) => flag.dest === dest) as IFlag;
+}
+
+export function saidIn(form: IForm, dest: string): string {
+  return form.values[dest] ?? '';
+}
+
+/** The changes when a field is filled in. */
+export function filled(form: IForm, dest: string, value: string): Pick<IForm, 'values'> {
+  return { values: { ...form.values, [dest]: value } };
+}
+
+/** Without what only cells of a notebook have. */
+export function withoutVariables(form: IForm): IForm {
+  return { ...form, values: Object.fromEntries(Object.entries(form.values).filter(([dest]) => !flagOf(dest).notebook)) };
+}
+
+export function hasVariables(form: IForm): boolean {
+  return FLAGS.some((flag) => flag.notebook && saidIn(form, flag.dest).trim() !== '');
+}
+
+/** What is wrong with the input, by field: only what has no line. The server reads all the rest. */
 export function problemsOf(form: IForm): { time?: true; env?: string } {
-  const bad = envLines(form.env).find(([name, value]) => value === undefined || !/^[A-Za-z_]\w*$/.test(name));
+  const pairs = FLAGS.filter((flag) => flag.control === 'pairs').flatMap((flag) => envLines(saidIn(form, flag.dest)));
+  const bad = pairs.find(([name, value]) => value === undefined || !/^[A-Za-z_]\w*$/.test(name));
   return bad === undefined ? {} : { env: bad[0] };
 }
 
@@ -68,7 +65,7 @@ function envLines(text: string): [string, string | undefined][] {
     });
 }
 
-/** What is meant, as somebody would type it: this is shown, and this is what the server reads. */
+/** The line as somebody would type it: it is shown, and the server reads it. */
 export function lineOf(form: IForm): LineRequest {
   if (form.what === 'command') {
     return { line: `%mgpu_srun ${flagsOf(form)} -- ${form.text.trim()}` };
@@ -76,9 +73,9 @@ export function lineOf(form: IForm): LineRequest {
   return { line: `%%mgpu_srun ${flagsOf(form)}`, cell: form.text };
 }
 
-/** The same for a terminal, whose shell must leave alone what a shell there is to do. */
+/** The same for a terminal, whose shell must not interpret what is meant for the shell on the node. */
 export function shellLine(form: IForm): string {
-  const flags = flagsOf({ ...form, inputs: '', outputs: '' });
+  const flags = flagsOf(withoutVariables(form));
   const text = form.text.trim();
   if (form.what !== 'command') {
     return `mgpu_srun ${flags} -- python -c ${quoted(form.text)}`;
@@ -90,50 +87,46 @@ function needsShell(text: string): boolean {
   return /[;&|<>`*?[$~\n]|^\w+=/.test(text.replace(/'[^']*'|"[^"]*"|\\./g, ''));
 }
 
-/** The flags of `%%mgpu_srun`. */
+/** The flags of `%%mgpu_srun`, in the order of their table. */
 export function flagsOf(form: IForm): string {
-  const words: string[] = [];
-  if (form.nodes > 1) {
-    words.push(`--nodes ${form.nodes} --gpus-per-node ${form.gpus}`);
-  } else {
-    words.push(`--gpus ${form.gpus}`);
-  }
-  if (form.gpuType) {
-    words.push(`--gpu-type ${quoted(form.gpuType)}`);
-  }
-  if (form.time.trim()) {
-    words.push(`-t ${quoted(form.time.trim())}`);
-  }
-  if (form.wiring !== 'one') {
-    words.push(`--${form.wiring}`);
-  }
-  const flags: [string, string][] = [
-    ['--name', form.name],
-    ['--policy', form.policy],
-    ['--exclude', form.exclude.join(',')],
-    ['--env-setup-cmd', form.setup.trim()],
-    ...envLines(form.env).map(([name, value]): [string, string] => ['--env', `${name}=${value ?? ''}`]),
-    ['--in', names(form.inputs)],
-    ['--out', names(form.outputs)],
-    ['--retries', form.retries ? String(form.retries) : ''],
-    ['--dependency', form.dependency.trim()],
-    ['--array', form.array.trim()],
-  ];
-  words.push(
-    ...flags.filter(([, value]) => value !== '').map(([flag, value]) => `${flag}${value.startsWith('-') ? '=' : ' '}${quoted(value)}`),
-  );
-  return words.join(' ');
+  const size = form.nodes > 1 ? `--nodes ${form.nodes} --gpus-per-node ${form.gpus}` : `--gpus ${form.gpus}`;
+  return [size, ...FLAGS.flatMap((flag) => wordsOf(flag, saidIn(form, flag.dest).trim())), form.flags.trim()].filter(Boolean).join(' ');
 }
 
-/** Names of variables, however they were parted. */
-function names(text: string): string {
+/** A flag as it is written, with the value of its field; empty when that is empty. */
+function wordsOf(flag: IFlag, value: string): string[] {
+  if (value === '') {
+    return [];
+  }
+  switch (flag.control) {
+    case 'switch':
+      return [flag.name];
+    case 'switches':
+      return [`--${value}`];
+    case 'names':
+    case 'nodes':
+      return written(flag, listed(value));
+    case 'pairs':
+      return envLines(value).flatMap(([name, text]) => written(flag, `${name}=${text ?? ''}`));
+    default:
+      return written(flag, value);
+  }
+}
+
+/** A value that begins with a dash would look like a flag. */
+function written(flag: IFlag, value: string): string[] {
+  return value === '' ? [] : [`${flag.name}${value.startsWith('-') && flag.name.startsWith('--') ? '=' : ' '}${quoted(value)}`];
+}
+
+/** Names with commas between them, whatever separated them. */
+function listed(text: string): string {
   return text
     .split(/[\s,]+/)
     .filter(Boolean)
     .join(',');
 }
 
-/** Sizes that come near a request: half the GPUs, all on one node, twice the GPUs. */
+/** Sizes near that of a request: half the GPUs, all on one node, twice the GPUs. */
 export function otherSizes(form: IForm, widest: number): Pick<IForm, 'nodes' | 'gpus'>[] {
   const { nodes, gpus } = form;
   const tried = [
@@ -155,7 +148,7 @@ export function otherSizes(form: IForm, widest: number): Pick<IForm, 'nodes' | '
     .slice(0, 4);
 }
 
-/** Whether this may be typed into a terminal as a node: quotes hold a shell back, but not the keys that a terminal itself acts upon. */
+/** Whether this may be typed into a terminal as a node: quotes protect it from the shell, but not from keys of the terminal itself. */
 export function isNodeName(text: string): boolean {
   return /^[A-Za-z0-9][\w.-]{0,62}$/.test(text);
 }
@@ -167,7 +160,7 @@ export function quoted(text: string): string {
 
 const LINE = /^%%mgpu_srun\b.*$/;
 
-/** A cell with its first line asking for GPUs: put there, or changed where it is already. */
+/** A cell whose first line asks for GPUs: added, or changed where there is one. */
 export function withMagic(source: string, flags: string): string {
   const lines = source.split('\n');
   const at = lines.findIndex((line) => line.trim() !== '');

@@ -1,4 +1,4 @@
-/** What views show, made from the store: tiles, totals, rows in their order. Pure; no words but names. */
+/** What views show, made from the store: tiles, totals, rows in their order. Pure; no text but names. */
 import type { Gpu, GpuUsage, Job, Node } from '../api/types.gen';
 import { type GpuReading, type IReading, isFinal, type Store } from './store';
 
@@ -74,7 +74,7 @@ function tile(node: Node, gpu: Gpu, reading: IReading | undefined, user: string)
   };
 }
 
-/** MIG instances stand in the tile of the GPU that they are parts of. */
+/** MIG instances are drawn in the tile of their GPU. */
 function grouped(tiles: readonly ITile[]): readonly ITile[] {
   if (tiles.every((one) => one.gpu.mig_parent === '')) {
     return tiles;
@@ -107,7 +107,7 @@ export interface IHolder {
   readonly gpus: readonly number[];
 }
 
-/** Who has the GPUs of a node: those that are alike together, in the order of the first. */
+/** Who has the GPUs of a node: equal ones together, in the order of the first. */
 export function holders(row: INodeRow): IHolder[] {
   const out = new Map<string, IHolder & { gpus: number[] }>();
   for (const one of row.tiles.flatMap((tile) => (tile.parts.length ? tile.parts : [tile]))) {
@@ -147,7 +147,7 @@ export function totals(all: readonly INodeRow[]): Totals {
 
 export type NodeSort = 'name' | 'free' | 'mine';
 
-/** The words of a filter must all be found in the node's names, or in those of its jobs and users. */
+/** Every word of a filter must occur in the node's names, or in those of its jobs and users. */
 export function filterRows(all: readonly INodeRow[], filter: string, store: Store): INodeRow[] {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) {
@@ -178,7 +178,7 @@ export function sortRows(all: readonly INodeRow[], sort: NodeSort): INodeRow[] {
 
 const ORDER: Record<string, number> = { running: 0, stopping: 0, starting: 0, queued: 1 };
 
-/** Jobs that are not over: those that run first, then the queue in its order, then those that wait aside. */
+/** Jobs that are not over: running ones first, then the queue in its order, then those that wait outside it. */
 export function queueRows(store: Store, mine: boolean, filter = ''): Job[] {
   const user = store.cluster?.user ?? '';
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
@@ -239,7 +239,7 @@ export function jobCounts(store: Store): IJobCounts {
 const BUSY = 0;
 const POWER = 3;
 
-/** One reading of all GPUs of a job, of those that tell it; ranks may share a GPU. */
+/** One reading of all GPUs of a job that report it; ranks may share a GPU. */
 function readingsOf(store: Store, job: Job, which: typeof BUSY | typeof POWER): number[] {
   const seen = new Map<string, number>();
   for (const placement of job.placements) {
@@ -254,24 +254,24 @@ function readingsOf(store: Store, job: Job, which: typeof BUSY | typeof POWER): 
   return [...seen.values()];
 }
 
-/** How many GPUs those want who wait. */
+/** How many GPUs the waiting jobs ask for. */
 export function wantedGpus(store: Store): number {
   return [...store.jobs.values()].reduce((sum, job) => sum + (job.state === 'queued' ? job.gpus : 0), 0);
 }
 
-/** How busy the GPUs of a job are now, in percent; null when none of them tells. */
+/** How busy the GPUs of a job are now, in percent; null when none of them reports it. */
 export function jobBusy(store: Store, job: Job): number | null {
   const told = readingsOf(store, job, BUSY);
   return told.length ? told.reduce((sum, one) => sum + one, 0) / told.length : null;
 }
 
-/** The power of all GPUs of a job now, in watts; null when none of them tells. */
+/** The power of all GPUs of a job now, in watts; null when none of them reports it. */
 export function jobPower(store: Store, job: Job): number | null {
   const told = readingsOf(store, job, POWER);
   return told.length ? told.reduce((sum, one) => sum + one, 0) : null;
 }
 
-/** One that is much less busy than the middle of all holds the others up. */
+/** A GPU that is much less busy than the median delays the others. */
 export function isSlow(gpu: GpuUsage, all: readonly GpuUsage[]): boolean {
   const told = all.flatMap((one) => (one.busy_mean === null ? [] : [one.busy_mean])).sort((a, b) => a - b);
   const middle = told[Math.floor(told.length / 2)] ?? 0;

@@ -1,8 +1,8 @@
 /**
  * What this page knows of the cluster: snapshots and frames in, one consistent state and the names of what changed out.
  *
- * Pure: no requests, no clock, no words. Nodes, readings and jobs are replaced and never changed in place, so that a view may tell
- * by identity whether it must draw.
+ * Pure: no requests, no clock, no text. Nodes, readings and jobs are replaced and never changed in place, so that a view can tell by
+ * identity whether it must draw.
  */
 import type { Cluster, Job, Node, QueueFrame, SamplesFrame, StreamEventsFrame } from '../api/types.gen';
 
@@ -41,7 +41,7 @@ export class Store {
   readonly nodes = new Map<string, Node>();
   readonly readings = new Map<string, IReading>();
   readonly jobs = new Map<string, Job>();
-  /** Ids of jobs that wait in the order, the next one first. */
+  /** Ids of the jobs in the queue, the next one first. */
   queue: readonly string[] = [];
   /** Resume the stream from here. */
   seq = -1;
@@ -53,25 +53,25 @@ export class Store {
   private readonly _expected = new Map<string, number | null>();
   private readonly _places = new Map<string, number>();
 
-  /** The place of a job in the queue, 1 for the next one; null for one that waits aside or not at all. */
+  /** The place of a job in the queue, 1 for the next one; null for one that is not in it. */
   place(id: string): number | null {
     return this._places.get(id) ?? null;
   }
 
-  /** When a job is to start, as far as that is known. */
+  /** When a job is expected to start, if that is known. */
   expectedStart(job: Job): number | null {
     const told = this._expected.get(job.id);
     return told === undefined ? job.expected_start_at : told;
   }
 
-  /** Why a job waits, as code and words. */
+  /** Why a job waits, as code and text. */
   reason(job: Job): readonly [string, string] {
     const number = this._why.get(job.id);
     const told = number === undefined ? undefined : this._reasons.get(String(number));
     return told ?? [job.reason_code, job.reason];
   }
 
-  /** Begin anew from what the server lists. */
+  /** Start over from the server's lists. */
   reset(cluster: Cluster, nodes: readonly Node[], jobs: readonly Job[], ended: readonly Job[] = []): IChanges {
     const changes = noChanges();
     for (const id of this.nodes.keys()) {
@@ -146,7 +146,7 @@ export class Store {
   }
 
   private _setJob(job: Job): void {
-    this.jobs.delete(job.id); // the newest change stands last, so that the oldest ended jobs are found first
+    this.jobs.delete(job.id); // the newest change is last, so that the oldest ended jobs are found first
     this.jobs.set(job.id, job);
     if (isFinal(job)) {
       this._forgetOldest();

@@ -1,4 +1,4 @@
-/** The way of a job through the system, in pieces of time. Pure. */
+/** The timeline of a job, in pieces of time. Pure. */
 import type { AttemptTrace, Job } from '../api/types.gen';
 import { duration } from '../text/format';
 import type { ITrans } from '../text/words';
@@ -7,12 +7,12 @@ export interface IPiece {
   readonly kind: 'queued' | 'starting' | 'running' | 'left';
   readonly from: number;
   readonly to: number;
-  /** What happened when it began. */
+  /** What happened at its beginning. */
   readonly mark: string;
   readonly text: string;
 }
 
-/** The pieces of a job's way; `placed` is when it was given its nodes, if that is known. Pure. */
+/** The pieces of a job's timeline; `placed` is when it was given its nodes, if that is known. Pure. */
 export function piecesOf(job: Job, placed: number | null, now: number, trans: ITrans): IPiece[] {
   const end = job.ended_at ?? now;
   const starts = job.started_at ?? end;

@@ -1,9 +1,9 @@
-/** What somebody wants to be told of a single job, beside what the settings say of all. Kept by the browser; pure but for that door. */
+/** Notices that a user asked for about a single job, beside the settings for all. Kept by the browser; pure except for that. */
 
 export interface IWish {
   /** When it starts; undefined leaves it to the settings. */
   readonly start?: boolean;
-  /** When the expected start moves: what it was when that was asked for, or told last. */
+  /** When the expected start moves: the start when that was asked for, or last reported. */
   readonly expected?: number;
 }
 
@@ -42,7 +42,7 @@ export class Wishes {
     try {
       this._keep?.setItem(KEY, JSON.stringify([...this._wishes]));
     } catch {
-      // a browser without room: the wish holds until the page is left
+      // no space in the browser's storage: the wish holds until the page is left
     }
   }
 
@@ -51,7 +51,7 @@ export class Wishes {
     return [...this._wishes].flatMap(([job, wish]) => (wish.expected === undefined ? [] : [job]));
   }
 
-  /** The start that was expected before, if it moved far enough to be told; from then on the new one counts. */
+  /** The start that was expected before, if it moved far enough for a notice; from then on the new one counts. */
   moved(job: string, at: number): number | null {
     const wish = this.of(job);
     if (wish.expected === undefined || Math.abs(at - wish.expected) <= MOVED_S) {
@@ -77,7 +77,7 @@ function read(keep: IKeep | null): Map<string, IWish> {
       }
     }
   } catch {
-    // what is kept is no JSON: begin anew
+    // what was kept is not JSON: start over
   }
   return out;
 }

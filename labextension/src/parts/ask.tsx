@@ -19,7 +19,7 @@ interface IQuestion<K extends string> {
   readonly refuse: string;
 }
 
-/** Return what was typed; null when the person gave up. */
+/** Return what was typed; null when the user cancelled. */
 export async function ask<K extends string>(question: IQuestion<K>): Promise<Record<K, string> | null> {
   const answer = await showDialog({
     title: question.title,

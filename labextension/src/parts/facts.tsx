@@ -1,4 +1,4 @@
-/** Facts of a subject beside each other: a name above, a value below. */
+/** Facts about a subject side by side: a name over its value. */
 import * as React from 'react';
 
 export function FactRow({ facts }: { facts: readonly (readonly [string, React.ReactNode])[] }): JSX.Element {
@@ -14,7 +14,7 @@ export function FactRow({ facts }: { facts: readonly (readonly [string, React.Re
   );
 }
 
-/** Choices of which one holds, as a row of buttons; arrows go from one to the next. */
+/** Exclusive choices as a row of buttons; arrow keys move between them. */
 export function Switch<T extends string | number>({
   label,
   choices,
@@ -66,7 +66,7 @@ export function Switch<T extends string | number>({
   );
 }
 
-/** A button that is down or up. */
+/** A toggle button. */
 export function Chip({ on, set, children }: { on: boolean; set: () => void; children: React.ReactNode }): JSX.Element {
   return (
     <button type="button" className="mgp-chip" aria-pressed={on} onClick={set}>

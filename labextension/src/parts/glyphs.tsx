@@ -1,4 +1,4 @@
-/** Small signs: states of jobs, shape first, and what stands on buttons. */
+/** Small glyphs: states of jobs, told apart by shape first, and icons of buttons. */
 import { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 import type { Job } from '../api/types.gen';
@@ -78,7 +78,7 @@ const FILLS: Partial<Record<GlyphName, string>> = {
   more: 'M8 2.2a1.3 1.3 0 1 1 0 2.6 1.3 1.3 0 0 1 0-2.6ZM8 6.7a1.3 1.3 0 1 1 0 2.6 1.3 1.3 0 0 1 0-2.6ZM8 11.2a1.3 1.3 0 1 1 0 2.6 1.3 1.3 0 0 1 0-2.6Z',
 };
 
-/** A sign of 16 × 16; with a `label` it is read out, without one it is decoration. */
+/** A glyph of 16 × 16; with a `label` it is read out, without one it is decoration. */
 export function Glyph({
   name,
   label,
@@ -115,7 +115,7 @@ export function Glyph({
   );
 }
 
-/** The sign of a job's state; brand blue only for one's own that are under way. */
+/** The glyph of a job's state; brand blue only for the user's own that are under way. */
 export function JobGlyph({ job, held, mine, label }: { job: Job; held?: boolean; mine: boolean; label?: string }): JSX.Element {
   const name: GlyphName = held ? 'held' : job.state;
   const bad = name === 'failed' || name === 'timeout';

@@ -1,4 +1,4 @@
-/** How views follow the data: draw again when it changed, and not at all while nobody sees them. */
+/** How views follow the data: redraw when it changed, and not at all while nobody sees them. */
 import * as React from 'react';
 import type { IConnection } from '../model/live';
 import type { IChanges } from '../model/store';
@@ -15,7 +15,7 @@ export function useMgpu(): IMgpu {
   return mgpu;
 }
 
-/** Draw again after changes that `concerns` says matter; returns a number that rises with each. */
+/** Redraw after changes for which `concerns` is true; returns a number that rises with each. */
 export function useChanges(concerns: (changes: IChanges) => boolean = everything): number {
   const { live } = useMgpu();
   const [version, rise] = React.useReducer((count: number) => count + 1, 0);
@@ -54,7 +54,7 @@ export function useConnection(): IConnection {
   return connection;
 }
 
-/** The time, drawn again every so many seconds. */
+/** The time, updated every given number of seconds. */
 export function useNow(everySeconds: number): number {
   const { live } = useMgpu();
   const [now, set] = React.useState(live.now());
@@ -65,7 +65,7 @@ export function useNow(everySeconds: number): number {
   return Math.max(now, live.now() - everySeconds);
 }
 
-/** Ask the server for something, again when `key` changes and every so many seconds; keeps the last answer while it asks. */
+/** Ask the server, again when `key` changes and at intervals; keeps the last answer meanwhile. */
 export function useAnswer<T>(ask: () => Promise<T>, key: string, everySeconds = 0): { answer: T | null; error: string } {
   const [state, set] = React.useState<{ key: string; answer: T | null; error: string }>({ key, answer: null, error: '' });
   const asked = React.useRef(ask);
@@ -88,7 +88,7 @@ export function useAnswer<T>(ask: () => Promise<T>, key: string, everySeconds = 
   return state.key === key ? state : { answer: null, error: '' };
 }
 
-/** The order of rows stays while pointer or focus is in the list: what changed meanwhile is counted, not shown. */
+/** Keep the order of rows while pointer or focus is in the list: changes meanwhile are counted, not shown. */
 export function useSteady<T>(items: readonly T[], identity: (item: T) => string, inUse: boolean): { shown: readonly T[]; waiting: number } {
   const order = React.useRef<readonly string[]>([]);
   const ids = items.map(identity);

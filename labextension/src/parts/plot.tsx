@@ -1,4 +1,4 @@
-/** Areas over time with two axes. Draws what it is given; a sentence says it for those who do not see it. */
+/** Areas over time with two axes. Draws what it is given; a sentence describes it for screen readers. */
 import * as React from 'react';
 import { clock } from '../text/format';
 import { pieces } from './sparkline';
@@ -13,7 +13,7 @@ export interface IPlot {
   readonly most?: number;
 }
 
-/** A round number that is not less. */
+/** The next round number. */
 export function roundUp(value: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
   return ([1, 2, 4, 5, 8, 10].find((step) => step * power >= value) ?? 10) * power;

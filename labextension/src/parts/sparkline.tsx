@@ -1,4 +1,4 @@
-/** A line of values over time without axes. Draws what it is given; says it in one sentence for those who do not see it. */
+/** A line of values over time without axes. Draws what it is given; a sentence describes it for screen readers. */
 import * as React from 'react';
 
 export interface ISparkline {

@@ -1,7 +1,7 @@
-/** A list of which only what is in sight is in the page. Rows say their height; keeps the scroll position by itself. */
+/** A list of which only the visible part is in the page. Rows have their own heights; keeps the scroll position itself. */
 import * as React from 'react';
 
-const BEYOND = 4; // rows above and below that are drawn too, so that a fast wheel shows no hole
+const BEYOND = 4; // rows outside the visible part that are drawn, too, so that fast scrolling shows no gap
 
 export interface IVirtualProps<T> {
   readonly items: readonly T[];
@@ -14,7 +14,7 @@ export interface IVirtualProps<T> {
   readonly label?: string;
 }
 
-/** Which rows are in sight, and where the first of them stands. Pure. */
+/** Which rows are visible, and the position of the first of them. Pure. */
 export function inSight(tops: readonly number[], from: number, to: number): [number, number] {
   let low = 0;
   let high = tops.length - 1; // the last entry is the whole height

@@ -1,4 +1,4 @@
-/** Actions where people are: on files, in notebooks, on nodes. */
+/** Actions in other places: on files, in notebooks, on nodes. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { PageConfig, PathExt } from '@jupyterlab/coreutils';
@@ -91,7 +91,7 @@ export const actions: JupyterFrontEndPlugin<void> = {
   },
 };
 
-/** The command that runs a file of the file browser; the server's root may begin with a tilde, which the shell must see. */
+/** The command that runs a file of the file browser; the server's root may begin with a tilde, which the shell must expand. */
 export function commandFor(path: string, root: string): string {
   const folder = [root.replace(/\/$/, ''), PathExt.dirname(path)].filter(Boolean).join('/');
   const tilde = /^~[^/]*/.exec(folder)?.[0] ?? '';

@@ -1,4 +1,4 @@
-/** Makes the one data layer of the page and says when it must run: while the page is seen, or somebody wants to be told. */
+/** Makes the one data layer of the page and decides when it runs: while the page is visible, or the user wants notices. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ILayoutRestorer } from '@jupyterlab/application';
 import { ServerConnection } from '@jupyterlab/services';
@@ -8,6 +8,7 @@ import { DisposableDelegate } from '@lumino/disposable';
 import { Client } from '../api/client';
 import { address, Rest } from '../api/request';
 import { type IHost, type ISocket, Live } from '../model/live';
+import type { IRules } from '../model/missed';
 import type { NodeSort } from '../model/select';
 import { Store } from '../model/store';
 import { Wishes } from '../model/wishes';
@@ -17,7 +18,8 @@ import { Views } from '../views/opener';
 
 export const SETTINGS_ID = '@mgpu/labextension:core';
 
-const DEFAULTS: ISettings = { nodeSort: 'free', queueMine: true, notify: true, notifyBrowser: false };
+const TELLS: IRules = { start: true, end: true, failure: true, background: true, unseen: true, long: true, seconds: 60 };
+const DEFAULTS: ISettings = { nodeSort: 'free', queueMine: true, notify: true, tells: TELLS, notifyBrowser: false };
 
 export const core: JupyterFrontEndPlugin<IMgpu> = {
   id: SETTINGS_ID,
@@ -44,7 +46,7 @@ export const core: JupyterFrontEndPlugin<IMgpu> = {
     };
     (mgpu.views as Views).mgpu = mgpu;
     document.body.appendChild(patterns());
-    document.body.dataset.mgpuLab = ''; // headers of cells show buttons for our commands where somebody carries them out
+    document.body.dataset.mgpuLab = ''; // headers of cells show buttons for our commands where this extension carries them out
 
     const look = (): void => {
       if (document.hidden && !settings.notifyBrowser) {
@@ -63,13 +65,22 @@ export const core: JupyterFrontEndPlugin<IMgpu> = {
             settings.nodeSort = (given.nodeSort as NodeSort | undefined) ?? DEFAULTS.nodeSort;
             settings.queueMine = given.queue !== 'all';
             settings.notify = given.notify !== false;
+            settings.tells = {
+              start: given.notifyStart !== false,
+              end: given.notifyEnd !== false,
+              failure: given.notifyFailure !== false,
+              background: given.notifyBackground !== false,
+              unseen: given.notifyUnseen !== false,
+              long: given.notifyLong !== false,
+              seconds: typeof given.notifyLongSeconds === 'number' ? given.notifyLongSeconds : TELLS.seconds,
+            };
             settings.notifyBrowser = given.notifyBrowser === true;
             look();
           };
           loaded.changed.connect(read);
           read();
         },
-        () => undefined, // without its schema the defaults hold
+        () => undefined, // without its schema the defaults apply
       );
     }
     return mgpu;

@@ -1,4 +1,4 @@
-/** "Edit": another time limit or priority for a job that waits, another limit for one that runs. All else is an offer or a new job. */
+/** "Edit": another time limit or priority for a waiting job, another limit for a running one. All else is an offer or a new job. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import type { Job, JobChange } from '../api/types.gen';
 import { CommandIds } from '../commands';
@@ -35,7 +35,7 @@ export const editing: JupyterFrontEndPlugin<void> = {
   },
 };
 
-/** Ask until it makes sense or the person gives up. */
+/** Ask until the input is valid or the user cancels. */
 async function asked(job: Job, trans: ITrans): Promise<JobChange | null> {
   const before: ITyped = { time: job.time_limit_s === null ? '' : stopwatch(job.time_limit_s), priority: String(job.priority) };
   let typed = before;

@@ -1,4 +1,4 @@
-/** Commands about jobs, for buttons, keys, menus and the palette. Each asks the server once and says once what went wrong. */
+/** Commands about jobs, for buttons, keys, menus and the palette. Each asks the server once and shows an error once. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Clipboard, Dialog, ICommandPalette, InputDialog, showDialog } from '@jupyterlab/apputils';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
@@ -142,7 +142,7 @@ function given(args: ReadonlyPartialJSONObject): Record<string, string> {
   );
 }
 
-/** Which commands make sense for a job in its state. */
+/** Which commands are possible for a job in its state. */
 export function fits(command: string, job: Job | undefined, held: (job: Job) => boolean): boolean {
   if (job === undefined) {
     return false;

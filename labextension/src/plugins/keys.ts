@@ -1,6 +1,6 @@
 /**
- * Keys, drags and the pointer in panels of notebooks (`%mgpu_panel`), which stock widgets cannot hear: what they ask for is written into
- * a hidden field of the panel, and its kernel does it. Sends no request of its own.
+ * Keys, drags and the pointer in panels of notebooks (`%mgpu_panel`), which stock widgets do not report: each order is written into a
+ * hidden field of the panel, and its kernel carries it out. Sends no request of its own.
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { isAfter, order, stepOf, target, verbOf } from '../model/orders';
@@ -16,7 +16,7 @@ export const keys: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   activate: (_: JupyterFrontEnd) => {
     document.body.dataset.mgpuPanel = 'true';
-    // Before JupyterLab's own listener, which would take arrows and Enter for the notebook.
+    // Before JupyterLab's own listener, which would use arrows and Enter for the notebook.
     window.addEventListener('keydown', pressed, true);
     document.addEventListener('pointerover', entered);
     document.addEventListener('focusin', entered);
@@ -74,7 +74,7 @@ function pressed(event: KeyboardEvent): void {
   }
 }
 
-/** One tab stop for all rows: the one that was focused last. Widgets of a kernel have none by themselves. */
+/** One tab stop for all rows: the one that had the focus last. Widgets of a kernel have none by themselves. */
 function go(row: HTMLElement | undefined): void {
   if (row !== undefined) {
     stops(row.closest('.mgpu-rows'), row);
@@ -91,7 +91,7 @@ function stops(list: Element | null | undefined, chosen?: HTMLElement): void {
   }
 }
 
-/** The focus goes with a job that moves, as long as it has not gone elsewhere. */
+/** Keep the focus on a job that moves, unless it has gone elsewhere. */
 function follow(row: HTMLElement, job: string, times: number): void {
   window.setTimeout(() => {
     if (!row.contains(document.activeElement) || times === 0) {

@@ -1,11 +1,11 @@
-/** What all views say and send in one way: errors once, and keys with which a request that is sent twice is carried out once. */
+/** What all views share: errors shown once, and keys with which a request that is sent twice is carried out once. */
 import { Notification } from '@jupyterlab/apputils';
 import { plain } from '../text/format';
 
-const TOLD_MS = 5000; // the same sentence is not said twice within this time
+const TOLD_MS = 5000; // the same sentence is not shown twice within this time
 let last: { message: string; at: number } = { message: '', at: 0 };
 
-/** Say what went wrong, once. */
+/** Show what went wrong, once. */
 export function tell(message: string): void {
   if (last.message === message && Date.now() - last.at < TOLD_MS) {
     return;

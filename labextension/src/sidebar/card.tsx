@@ -5,7 +5,7 @@ import type { ITile } from '../model/select';
 import { useAnswer, useChanges, useMgpu } from '../parts/hooks';
 import { Sparkline } from '../parts/sparkline';
 import { LegendTile } from '../parts/tile';
-import { gigabytes, percent, plain, wholeGigabytes } from '../text/format';
+import { mebibytes, percent, plain, usedOf } from '../text/format';
 import { jobName, tileSentence } from '../text/words';
 
 const WIDTH = 276;
@@ -45,10 +45,10 @@ export function Card({ tile, anchor, id, onEnter, onLeave }: ICardProps): JSX.El
     [
       trans.__('Memory'),
       memory === null ? (
-        `${wholeGigabytes(total)} GB`
+        mebibytes(total)
       ) : (
         <>
-          <b>{gigabytes(memory)}</b> {trans.__('of %1 GB', wholeGigabytes(total))}
+          <b>{usedOf(memory, total)[0]}</b> {trans.__('of %1', mebibytes(total))}
         </>
       ),
     ],

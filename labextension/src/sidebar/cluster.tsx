@@ -125,7 +125,7 @@ const FILL: Record<TileState, string> = {
   free: 'none',
 };
 
-/** All GPUs in one bar: mine, others', what cannot be had, free. */
+/** All GPUs in one bar: mine, others', unavailable, free. */
 export function TotalsBar({ sums, width }: { sums: Totals; width: number }): JSX.Element {
   const order: readonly TileState[] = ['mine', 'others', 'outside', 'unhealthy', 'closed', 'free'];
   const used = order.filter((state) => sums[state] > 0);

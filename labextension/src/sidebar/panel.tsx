@@ -21,7 +21,7 @@ interface ISection {
   readonly width: number;
 }
 
-/** One section: a scrolling widget that tells its content how wide it is, and draws nothing while it is not seen. */
+/** One section: a scrolling widget that passes its width to its content, and draws nothing while it is not visible. */
 class Section extends ReactWidget {
   readonly toolbar = new Toolbar();
   private _width = DEFAULT_WIDTH;
@@ -80,7 +80,7 @@ class Section extends ReactWidget {
   }
 }
 
-/** A piece of a toolbar. */
+/** An element of a toolbar. */
 class Drawn extends ReactWidget {
   constructor(
     private readonly _mgpu: IMgpu,
@@ -124,7 +124,7 @@ export class MgpuPanel extends SidePanel {
     for (const [name, label, content, note] of sections) {
       this.addWidget(new Section(mgpu, this, content, name, label, note) as Widget);
     }
-    (this.content as AccordionPanel).setRelativeSizes([10, 6, 4]); // until somebody moves a handle
+    (this.content as AccordionPanel).setRelativeSizes([10, 6, 4]); // until a handle is moved
   }
 
   setFilter(filter: IFilterState): void {

@@ -1,14 +1,13 @@
 /** The sections Queue and History. */
 import * as React from 'react';
 import { CommandIds } from '../commands';
+import { activeRow, endedRow, type IJobRow } from '../model/rows';
 import { historyRows, jobCounts, queueRows } from '../model/select';
 import { isFinal } from '../model/store';
 import { Switch } from '../parts/facts';
 import { useChanges, useConnection, useMgpu, useNow } from '../parts/hooks';
-import { activeRow } from '../text/active';
-import { endedLine, jobTime } from '../text/words';
 import type { IFilterState } from './cluster';
-import { type IJobAction, type IJobRow, JobList } from './rows';
+import { type IJobAction, JobList } from './rows';
 import { Skeleton } from './states';
 import { useUsed } from './used';
 
@@ -25,7 +24,7 @@ export function QueueSection({ filter, onFilter, width }: ISectionProps): JSX.El
   const connection = useConnection();
   const [mine, setMine] = React.useState(mgpu.settings.queueMine);
   const version = useChanges((changes) => changes.jobs.size > 0 || changes.queue || changes.cluster);
-  useChanges((changes) => changes.readings.size > 0); // those that run say how busy they are
+  useChanges((changes) => changes.readings.size > 0); // running jobs show how busy they are
   const now = useNow(15);
   const [active, waits] = React.useMemo(() => {
     const jobs = queueRows(store, mine, filter.text);
@@ -108,12 +107,7 @@ export function HistorySection({ filter, width }: ISectionProps): JSX.Element {
   if (store.cluster === null) {
     return connection.state === 'connecting' ? <Skeleton rows={2} tiles={false} /> : <></>;
   }
-  const rows: IJobRow[] = jobs.map((job) => ({
-    job,
-    line: endedLine(job, used.get(job.id) ?? null, trans),
-    time: jobTime(job, store, now, trans),
-    held: false,
-  }));
+  const rows = jobs.map((job) => endedRow(job, used.get(job.id) ?? null, store, now, trans));
   const old = connection.state !== 'live' && connection.state !== 'connecting';
   const again = { command: CommandIds.rerunJob, glyph: 'again' as const, label: trans.__('Run again') };
   return (

@@ -3,18 +3,11 @@ import * as React from 'react';
 import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';
 import { isAfter } from '../model/orders';
+import { COLUMNS, type IColumn, type IJobRow } from '../model/rows';
 import { Glyph, type GlyphName, JobGlyph } from '../parts/glyphs';
 import { useMgpu, useSteady } from '../parts/hooks';
 import { Virtual } from '../parts/virtual';
-import { middle, plain, size } from '../text/format';
-import { jobName } from '../text/words';
-
-export interface IJobRow {
-  readonly job: Job;
-  readonly line: string;
-  readonly time: string;
-  readonly held: boolean;
-}
+import { middle } from '../text/format';
 
 export interface IJobAction {
   readonly command: string;
@@ -40,7 +33,10 @@ export function JobList({ rows, label, width, users, actions }: IJobListProps): 
   const list = React.useRef<HTMLDivElement>(null);
   const { shown, waiting } = useSteady(rows, keyOf, inUse);
   const current = shown.some((row) => row.job.id === focused) ? focused : (shown[0]?.job.id ?? '');
-  const height = React.useCallback((row: IJobRow) => (width >= 260 && row.line.length * 6.2 > width - 44 ? TWO_LINES : ONE_LINE), [width]);
+  const height = React.useCallback(
+    (row: IJobRow) => (width >= 260 && textOf(row, 'below').length * 6.2 > width - 44 ? TWO_LINES : ONE_LINE),
+    [width],
+  );
 
   const go = (row: IJobRow | undefined): void => {
     if (row !== undefined) {
@@ -49,7 +45,7 @@ export function JobList({ rows, label, width, users, actions }: IJobListProps): 
     }
   };
   const onKeyDown = (event: React.KeyboardEvent): void => {
-    // what has the focus, not what was drawn last: a key must never reach another job
+    // what has the focus, not what was drawn last: a key must never act on another job
     const target = event.target instanceof HTMLElement ? event.target.dataset.job : undefined;
     const at = shown.findIndex((row) => row.job.id === target);
     const row = shown[at];
@@ -123,13 +119,21 @@ export function JobList({ rows, label, width, users, actions }: IJobListProps): 
   );
 }
 
+/** The text of all columns at one place. */
+function textOf(row: IJobRow, at: IColumn['at']): string {
+  return COLUMNS.filter((column) => column.at === at)
+    .map((column) => row.cells[column.name])
+    .filter(Boolean)
+    .join(' · ');
+}
+
 function keyOf(row: IJobRow): string {
   return row.job.id;
 }
 
 const DRAGGED = 'application/x-mgpu-job';
 
-/** A row that waits is dragged before or behind another: that changes its priority. */
+/** A waiting row can be dragged before or after another: that changes its priority. */
 function useDrag(job: Job): React.HTMLAttributes<HTMLDivElement> {
   const { commands } = useMgpu();
   if (job.state !== 'queued') {
@@ -179,11 +183,11 @@ function JobLine({
   current: boolean;
   actions: readonly IJobAction[];
 }): JSX.Element {
-  const { trans, commands, live } = useMgpu();
-  const { job } = row;
-  const name = jobName(job);
-  const mine = job.user === live.store.cluster?.user;
-  const what = size(job.nodes_wanted, job.gpus);
+  const { trans, commands } = useMgpu();
+  const { job, mine, cells } = row;
+  const shown = COLUMNS.filter((column) => users || !column.amongUsers);
+  const [first, ...rest] = shown.map((column) => ({ ...column, text: cells[column.name] ?? '' }));
+  const name = first?.text ?? '';
   const drag = useDrag(job);
   const room = Math.max(8, Math.floor((width - 130) / 7.2) - (users ? job.user.length + 1 : 0));
   return (
@@ -193,7 +197,7 @@ function JobLine({
       data-job={job.id}
       data-state={job.state}
       tabIndex={current ? 0 : -1}
-      aria-label={[name, job.state, what, users ? plain(job.user) : '', row.line, row.time].filter(Boolean).join(', ')}
+      aria-label={[name, job.state, ...rest.map((cell) => cell.text)].filter(Boolean).join(', ')}
       onDoubleClick={() => void commands.execute(CommandIds.openJob, { id: job.id })}
       {...drag}
     >
@@ -210,11 +214,16 @@ function JobLine({
         >
           {middle(name, room)}
         </button>{' '}
-        <span className="mgp-second mgp-number">{what}</span>
-        {users && <span className="mgp-second"> {plain(job.user)}</span>}
+        {rest
+          .filter((cell) => cell.at === 'head')
+          .map((cell) => (
+            <span key={cell.name} className={cell.number ? 'mgp-second mgp-number' : 'mgp-second'}>
+              {cell.text}{' '}
+            </span>
+          ))}
       </span>
       <span className="mgp-job-end" role="gridcell">
-        <span className="mgp-second mgp-number mgp-job-time">{row.time}</span>
+        <span className="mgp-second mgp-number mgp-job-time">{textOf(row, 'end')}</span>
         <span className="mgp-actions">
           {actions.map((action) => (
             <button
@@ -232,7 +241,7 @@ function JobLine({
         </span>
       </span>
       <span className="mgp-job-line mgp-second" role="gridcell">
-        {row.line}
+        {textOf(row, 'below')}
       </span>
     </div>
   );

@@ -1,4 +1,4 @@
-/** What stands in the place of data: first run, loading, no connection, no master. Says what is, what happens next, and what to press. */
+/** What is shown in place of data: first run, loading, no connection, no master. Says the state, what happens next, and what to press. */
 import * as React from 'react';
 import type { JoinToken } from '../api/types.gen';
 import { CommandIds } from '../commands';
@@ -8,7 +8,7 @@ import { clock, plain } from '../text/format';
 
 const SKELETON_MS = 300;
 
-/** The line above everything when what is shown is not live. */
+/** The line at the top when the data is not live. */
 export function Banner(): JSX.Element | null {
   const { trans, live, commands } = useMgpu();
   const connection = useConnection();
@@ -74,7 +74,7 @@ export function Banner(): JSX.Element | null {
   return null;
 }
 
-/** Grey shapes of what is to come, with the heights of what replaces them; not for waits that nobody notices. */
+/** Grey placeholders with the heights of what replaces them; not for short waits. */
 export function Skeleton({ rows, tiles }: { rows: number; tiles: boolean }): JSX.Element | null {
   const [late, setLate] = React.useState(false);
   React.useEffect(() => {
@@ -113,7 +113,7 @@ export function FirstRun(): JSX.Element {
   );
 }
 
-/** Makes a line with which one machine joins. It is made when it is asked for: it is a secret, and it opens the link to other machines. */
+/** Makes a line with which one machine joins. Only on request: it is a secret, and it opens the link to other machines. */
 export function JoinLine(): JSX.Element {
   const { trans, client } = useMgpu();
   const [token, setToken] = React.useState<JoinToken | null>(null);

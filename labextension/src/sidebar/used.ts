@@ -1,4 +1,4 @@
-/** How many GPUs jobs that ended really used: asked for once for each of the newest, a few at a time, and remembered. */
+/** How many GPUs ended jobs really used: fetched once for each of the newest, a few at a time, and remembered. */
 import * as React from 'react';
 import type { Job } from '../api/types.gen';
 import { useMgpu } from '../parts/hooks';

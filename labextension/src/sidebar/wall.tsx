@@ -1,4 +1,4 @@
-/** The wall: a row for each node, a tile for each GPU. A grid with one tab stop; arrows go from tile to tile. */
+/** The wall: a row for each node, a tile for each GPU. A grid with one tab stop; arrow keys move from tile to tile. */
 import * as React from 'react';
 import { CommandIds } from '../commands';
 import type { INodeRow, ITile, TileState } from '../model/select';
@@ -68,7 +68,7 @@ export function Wall({ rows, racks, only, width }: IWallProps): JSX.Element {
         scroller.scrollTop = offset + top - scroller.clientHeight / 2;
       }
     }
-    // the row may only now come into sight
+    // the row may only now become visible
     window.setTimeout(
       () => wall.current?.querySelector<HTMLElement>(`[data-node="${CSS.escape(node)}"][data-place="${place}"]`)?.focus(),
       30,

@@ -15,12 +15,12 @@ export function duration(seconds: number): string {
   return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
 }
 
-/** The same in whole minutes, for rows that must not tick: 42 m · 2 h 18 m. */
+/** The same in whole minutes, for rows that must not change every second: 42 m · 2 h 18 m. */
 export function minutes(seconds: number): string {
   return seconds >= 3600 || seconds < 60 ? duration(seconds) : `${Math.floor(seconds / 60)} m`;
 }
 
-/** 00:42:17, for what ticks. */
+/** 00:42:17, for running clocks. */
 export function stopwatch(seconds: number): string {
   const whole = Math.max(0, Math.floor(seconds));
   return `${two(Math.floor(whole / 3600))}:${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
@@ -44,27 +44,37 @@ export function moment(at: number, now: number): string {
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 
-/** 57.1 for a reading, 80 for what a GPU has. */
-export function gigabytes(mib: number, digits = 1): string {
-  return (mib / 1024).toFixed(digits);
-}
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+const MIB = 2;
 
-/** Whole numbers without a fraction, others with one digit: 80, 11.9. */
-export function wholeGigabytes(mib: number): string {
-  const value = mib / 1024;
-  return Math.abs(value - Math.round(value)) < 0.05 ? String(Math.round(value)) : value.toFixed(1);
-}
-
-/** 412 KB, 2.1 MB. */
-export function bytes(count: number): string {
-  const units = ['B', 'KB', 'MB', 'GB', 'TB', 'PB'];
+/** 512 B, 1.5 KiB, 412 MiB, 79.6 GiB, 80 GiB: units of 1024, as GPUs are sold and `nvidia-smi` counts; `from` names the unit given. */
+function counted(count: number, from: number): [string, number] {
   let value = count;
-  let unit = 0;
-  while (value >= 1000 && unit < units.length - 1) {
+  let unit = from;
+  while (value >= 1023.5 && unit < UNITS.length - 1) {
     value /= 1024;
     unit += 1;
   }
-  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+  const text = value >= 99.95 ? value.toFixed(0) : value.toFixed(1);
+  return [text.replace(/\.0$/, ''), unit];
+}
+
+/** A number of bytes. */
+export function bytes(count: number): string {
+  const [text, unit] = counted(count, 0);
+  return `${text} ${UNITS[unit]}`;
+}
+
+/** A number of MiB, in which memory is told. */
+export function mebibytes(mib: number): string {
+  const [text, unit] = counted(mib, MIB);
+  return `${text} ${UNITS[unit]}`;
+}
+
+/** What is used and the whole, in the unit of the whole: 57.1 and 80 GiB. */
+export function usedOf(usedMib: number, totalMib: number): [string, string] {
+  const [, unit] = counted(totalMib, MIB);
+  return [(usedMib / 1024 ** (unit - MIB)).toFixed(1), mebibytes(totalMib)];
 }
 
 /** 89 %. */
@@ -89,7 +99,7 @@ export function size(nodes: number, gpus: number): string {
   return nodes > 0 && gpus % nodes === 0 ? `${nodes}×${gpus / nodes}` : `${nodes}×(${gpus}/${nodes})`;
 }
 
-/** Cut in the middle, so that both ends of a name can be told: train-…-v17. */
+/** Cut in the middle, so that both ends of a name are visible: train-…-v17. */
 export function middle(text: string, most: number): string {
   const letters = Array.from(text);
   if (letters.length <= most) {
@@ -119,7 +129,7 @@ export function ranges(numbers: readonly number[]): string {
   return parts.join(', ');
 }
 
-/** The longest value that is shown; more of one helps nobody. */
+/** The longest value that is shown; no value is useful beyond that. */
 const VALUE_CHARS = 4096;
 /** More marks on one letter than any script needs would paint over the lines around it. */
 const BOMBS = /(\p{M}{4})\p{M}+/gu;
@@ -127,7 +137,7 @@ const BREAKS = /[\t-\r\u0085\u00a0\u2028\u2029]/g;
 /** Control characters, those that turn the direction of text, those without a width or a shape, and halves of characters. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\u115f\u1160\u2800\u3164\uffa0]/gu;
 
-/** Text that somebody else wrote, made harmless on one line: blanks for breaks, a sign for what cannot be seen, not too long. */
+/** Text that somebody else wrote, made harmless on one line: spaces for line breaks, a sign for invisible characters, limited length. */
 export function plain(text: string): string {
   const cut = text.length > VALUE_CHARS ? `${text.slice(0, VALUE_CHARS - 1)}…` : text;
   return cut.replace(BOMBS, '$1').replace(BREAKS, ' ').replace(UNSEEN, '\ufffd');

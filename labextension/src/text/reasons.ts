@@ -53,13 +53,13 @@ export function headline(answer: Explanation, now: number, trans: ITrans): strin
   }
 }
 
-/** The reason without what the first line has said already. */
+/** The reason without what the first line already says. */
 export function reasonText(answer: Explanation): string {
   const text = plain(answer.text).replace(/^(Not now|Never on the nodes that are known): /, '');
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Who ends last before the job starts: the name for a link, and the words around it. */
+/** Who ends last before the job starts: the name for a link, and the text around it. */
 export function inTheWay(
   answer: Explanation,
   store: Store,
@@ -79,7 +79,7 @@ export function inTheWay(
   };
 }
 
-/** Why somebody further behind may start before those ahead; empty when nobody is overtaken. */
+/** Why a job further behind may start before those ahead; empty when none is overtaken. */
 export function backfill(answer: Explanation, store: Store, now: number, trans: ITrans): string {
   const own = ownOf(answer);
   const first = answer.ahead[0];
@@ -120,7 +120,7 @@ export function howSure(answer: Explanation, store: Store, trans: ITrans): strin
       ) + guess;
 }
 
-/** What an offer is and what it costs, from where it would start; the server's own words where the size stays as it is. */
+/** What an offer is and what it costs, based on where it would start; the server's own words where the size does not change. */
 export function offerWords(offer: Offer, job: Job, nodes: ReadonlyMap<string, Node>, trans: ITrans): { title: string; cost: string } {
   const counts = offer.where.map((one) => one.gpus.length);
   const sum = counts.reduce((all, one) => all + one, 0);
@@ -143,7 +143,7 @@ function kindAt(node: Node | undefined, index: number): string {
   return gpuKind(node?.gpus.find((gpu) => gpu.index === index)?.name ?? '');
 }
 
-/** What of an offer is gone: the first of its nodes. */
+/** What is no longer available of an offer: the first of its nodes. */
 export function goneText(offer: Offer, trans: ITrans): string {
   const node = offer.where[0]?.node;
   return node === undefined

@@ -3,15 +3,15 @@ import type { Failure, Job, Node } from '../api/types.gen';
 import type { IConnection } from '../model/live';
 import { type INodeRow, type ITile, jobBusy, type TileState, type Totals } from '../model/select';
 import type { Store } from '../model/store';
-import { clock, duration, gigabytes, minutes, moment, ordinal, percent, plain, wholeGigabytes } from './format';
+import { clock, duration, minutes, moment, ordinal, percent, plain, usedOf } from './format';
 
-/** What of JupyterLab's translator is used. */
+/** The part of JupyterLab's translator that is used. */
 export interface ITrans {
   __(text: string, ...args: unknown[]): string;
   _n(one: string, many: string, n: number, ...args: unknown[]): string;
 }
 
-/** English, for tests and for when no translator is there. */
+/** English, for tests and where there is no translator. */
 export const english: ITrans = {
   __: (text, ...args) => fill(text, args),
   _n: (one, many, n, ...args) => fill(n === 1 ? one : many, [n, ...args]),
@@ -100,9 +100,13 @@ export function nodeNote(row: INodeRow, now: number, trans: ITrans): { glyph: ''
 export function nodeReason(node: Node, now: number, trans: ITrans): string {
   const { reason, by, at, state } = node.orders;
   if (state !== null && reason !== '') {
-    const who = by === '' ? '' : trans.__(' by %1', plain(by));
-    const when = at === null ? '' : trans.__(', since %1', moment(at, now));
-    return `${plain(node.id)}: “${plain(reason)}”${who}${when}`;
+    const what = [plain(node.id), plain(reason)];
+    if (by === '') {
+      return at === null ? trans.__('%1: “%2”', ...what) : trans.__('%1: “%2”, since %3', ...what, moment(at, now));
+    }
+    return at === null
+      ? trans.__('%1: “%2” by %3', ...what, plain(by))
+      : trans.__('%1: “%2” by %3, since %4', ...what, plain(by), moment(at, now));
   }
   return node.state !== 'online' && node.reason !== '' ? `${plain(node.id)}: ${plain(node.reason)}` : '';
 }
@@ -138,7 +142,7 @@ export function tileLabel(tile: ITile, job: Job | undefined, trans: ITrans): str
     parts.push(trans.__('%1 percent busy', Math.round(tile.reading[0])));
   }
   if (tile.reading[1] !== null) {
-    parts.push(trans.__('%1 of %2 gigabytes', gigabytes(tile.reading[1]), wholeGigabytes(tile.gpu.memory_bytes / 2 ** 20)));
+    parts.push(trans.__('%1 of %2', ...usedOf(tile.reading[1], tile.gpu.memory_bytes / 2 ** 20)));
   }
   if (tile.simulated) {
     parts.push(trans.__('simulated'));
@@ -148,22 +152,23 @@ export function tileLabel(tile: ITile, job: Job | undefined, trans: ITrans): str
 
 /** The sentence on a GPU's card. */
 export function tileSentence(tile: ITile, node: Node, trans: ITrans): string {
-  const simulated = tile.simulated ? ` ${trans.__('Simulated GPU.')}` : '';
+  const sentences = [stateSentence(tile, node, trans), tile.simulated ? trans.__('Simulated GPU.') : ''];
+  return sentences.filter(Boolean).join(' ');
+}
+
+function stateSentence(tile: ITile, node: Node, trans: ITrans): string {
+  const reason = plain(tile.gpu.reason);
   switch (tile.state) {
     case 'outside':
-      return trans.__('In use outside mgpu; not handed out.') + simulated;
+      return trans.__('In use outside mgpu; not handed out.');
     case 'free':
-      return trans.__('Free.') + simulated;
+      return trans.__('Free.');
     case 'unhealthy':
-      return (tile.gpu.reason === '' ? trans.__('Unhealthy; gets no more jobs.') : plain(tile.gpu.reason)) + simulated;
+      return reason || trans.__('Unhealthy; gets no more jobs.');
     case 'closed':
-      return (
-        (tile.gpu.state === 'settling' && tile.gpu.reason !== ''
-          ? plain(tile.gpu.reason)
-          : trans.__('Its node takes no new jobs: %1.', node.state)) + simulated
-      );
+      return (tile.gpu.state === 'settling' && reason) || trans.__('Its node takes no new jobs: %1.', node.state);
     default:
-      return simulated.trim();
+      return '';
   }
 }
 
@@ -203,17 +208,19 @@ function queuedLine(job: Job, store: Store, now: number, trans: ITrans): string 
   }
   const place = store.place(job.id);
   const at = store.expectedStart(job);
-  const why = sentence(plain(text));
+  const why = withoutStop(plain(text));
   if (place === null) {
     return why || trans.__('Waits');
   }
-  const where = trans.__('%1 in queue', ordinal(place));
-  const start = at === null ? '' : trans.__(', starts ≈ %1', moment(Math.max(at, now), now));
-  return `${where}${start}${why ? `. ${why}` : ''}`;
+  const where =
+    at === null
+      ? trans.__('%1 in queue', ordinal(place))
+      : trans.__('%1 in queue, starts ≈ %2', ordinal(place), moment(Math.max(at, now), now));
+  return why ? `${where}. ${why}` : where;
 }
 
 /** Without the full stop: the line ends with the row. */
-function sentence(text: string): string {
+export function withoutStop(text: string): string {
   return text.replace(/\.$/, '');
 }
 
@@ -236,7 +243,7 @@ export function failureText(failure: Failure, trans: ITrans): string {
     : trans.__('rank %1 on %2 was killed by signal %3', rank, plain(node), signal);
 }
 
-/** What stands at the right of a job's row. */
+/** The text at the right of a job's row. */
 export function jobTime(job: Job, store: Store, now: number, trans: ITrans): string {
   if (job.ended_at !== null) {
     return moment(job.ended_at, now);
@@ -251,7 +258,7 @@ export function jobTime(job: Job, store: Store, now: number, trans: ITrans): str
   return at === null ? '' : `≈ ${clock(Math.max(at, now))}`;
 }
 
-/** What draining a node does to those who run there and those who were to. */
+/** What draining a node means for jobs that run there and that are expected there. */
 export function drainText(running: readonly Job[], expected: number, trans: ITrans): string {
   const sentences = [trans.__('It takes no new jobs.')];
   const [first] = running;
@@ -264,6 +271,19 @@ export function drainText(running: readonly Job[], expected: number, trans: ITra
     sentences.push(trans._n('The job expected here moves to another node.', 'The %1 jobs expected here move to other nodes.', expected));
   }
   return sentences.join(' ');
+}
+
+/** `exit 1 on rank 3, after 42 m 00 s`, as far as that is known; empty without an exit code. */
+export function exitText(job: Job, ran: string | null, trans: ITrans): string {
+  const { exit_code: exit } = job;
+  const rank = job.failure?.rank ?? null;
+  if (exit === null) {
+    return '';
+  }
+  if (rank === null) {
+    return ran === null ? trans.__('exit %1', exit) : trans.__('exit %1, after %2', exit, ran);
+  }
+  return ran === null ? trans.__('exit %1 on rank %2', exit, rank) : trans.__('exit %1 on rank %2, after %3', exit, rank, ran);
 }
 
 /** The second line of a job that is over; `used` is the mean number of busy GPUs. */
@@ -279,10 +299,9 @@ export function endedLine(job: Job, used: number | null, trans: ITrans): string 
     if (signal !== null) {
       parts.push(trans.__('killed by signal %1', signal));
     } else if (job.exit_code !== null) {
-      const rank = job.failure === null ? '' : trans.__(' on rank %1', job.failure.rank);
-      parts.push(trans.__('exit %1', job.exit_code) + rank);
+      parts.push(exitText(job, null, trans));
     } else if (job.reason !== '') {
-      parts.push(sentence(plain(job.reason)));
+      parts.push(withoutStop(plain(job.reason)));
     }
     if (ran !== null) {
       parts.push(duration(ran));

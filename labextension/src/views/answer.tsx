@@ -1,9 +1,9 @@
-/** The live answer of the dry run: when and where, the GPUs that it would take, the same with other sizes, the same in a cell. */
+/** The live answer of the dry run: when and where, its GPUs, the same with other sizes, the same in a cell. */
 import * as React from 'react';
 import type { Client } from '../api/client';
 import type { Explanation, LineRequest } from '../api/types.gen';
 import { ownOf } from '../model/plan';
-import { type IForm, lineOf, otherSizes, type problemsOf } from '../model/request';
+import { filled, type IForm, lineOf, otherSizes, type problemsOf, saidIn, withoutVariables } from '../model/request';
 import { nodeRow, TILE_STATES } from '../model/select';
 import { Glyph, type GlyphName } from '../parts/glyphs';
 import { useMgpu, useNow } from '../parts/hooks';
@@ -13,7 +13,7 @@ import { listed, reasonText, whereText } from '../text/reasons';
 import { shortName, stateWord } from '../text/words';
 
 const PAUSE_MS = 250;
-const SIZES_MS = 700; // other sizes are asked for when somebody has stopped typing
+const SIZES_MS = 700; // other sizes are tried when the user has stopped typing
 const NODES = 8;
 
 export interface IDryRun {
@@ -23,9 +23,9 @@ export interface IDryRun {
   readonly at: number;
 }
 
-/** What to try: without words to run it is the size that counts. */
+/** The request to try: without a command only the size counts. */
 function trialOf(form: IForm): LineRequest {
-  return lineOf(form.text.trim() ? form : { ...form, what: 'command', text: 'true', inputs: '', outputs: '' });
+  return lineOf(form.text.trim() ? form : { ...withoutVariables(form), what: 'command', text: 'true' });
 }
 
 async function tried(client: Client, form: IForm): Promise<Explanation> {
@@ -139,7 +139,7 @@ function told(answer: IDryRun, wrong: IAnswerProps['wrong'], now: number, trans:
   }
 }
 
-/** The box stays as it is while a new answer is looked for. */
+/** The box stays as it is while a new answer is fetched. */
 function DryRun({ answer, wrong, set }: Pick<IAnswerProps, 'answer' | 'wrong' | 'set'>): JSX.Element {
   const { trans, live } = useMgpu();
   const { glyph, title, text } = told(answer, wrong, live.now(), trans);
@@ -174,7 +174,7 @@ function DryRun({ answer, wrong, set }: Pick<IAnswerProps, 'answer' | 'wrong' | 
   );
 }
 
-/** The size that an offer asks for, where it is one that the form can hold. */
+/** The size of an offer, if the form can hold it. */
 function sizeOf(patch: { readonly [name: string]: unknown }): Pick<IForm, 'nodes' | 'gpus'> | null {
   const nodes = typeof patch.nodes === 'number' ? patch.nodes : 1;
   const all = typeof patch.gpus === 'number' ? patch.gpus / nodes : null;
@@ -249,12 +249,12 @@ interface ISize {
   readonly answer: Explanation | null;
 }
 
-/** A few sizes near the one that is asked for, and when each would start. */
+/** A few sizes near the requested one, and when each would start. */
 function OtherSizes({ form, answer, set, ready }: Pick<IAnswerProps, 'form' | 'answer' | 'set'> & { ready: boolean }): JSX.Element | null {
   const { trans, client, live } = useMgpu();
   const [sizes, setSizes] = React.useState<readonly ISize[]>([]);
   const widest = Math.max(0, ...[...live.store.nodes.values()].map((node) => node.gpus.length));
-  const key = JSON.stringify([trialOf({ ...form, name: '', text: '' }), widest]);
+  const key = JSON.stringify([trialOf({ ...form, ...filled(form, 'name', ''), text: '' }), widest]);
   React.useEffect(() => {
     if (!ready || form.gpus === 0) {
       setSizes([]);
@@ -280,7 +280,8 @@ function OtherSizes({ form, answer, set, ready }: Pick<IAnswerProps, 'form' | 'a
   if (sizes.length === 0 || answer.explanation === null) {
     return null;
   }
-  const kind = form.gpuType ? ` ${plain(form.gpuType)}` : '';
+  const type = saidIn(form, 'gpu_type');
+  const kind = type ? ` ${plain(type)}` : '';
   const row = (size: Pick<ISize, 'nodes' | 'gpus'>, told: Explanation | null, chosen: boolean): JSX.Element => (
     <tr key={`${size.nodes} ${size.gpus}`} className={chosen ? 'mgp-mod-chosen' : ''}>
       <td className="mgp-number">{`${size.nodes} × ${size.gpus}${kind}`}</td>

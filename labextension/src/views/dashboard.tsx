@@ -143,7 +143,7 @@ function nameOf(span: number): string {
 
 const TICKS_S = [1, 30, 300, 3600, 36_000, 360_000];
 
-/** Boxes from the quarter to three quarters, whiskers from the least to p95, on a logarithmic scale. */
+/** Boxes from the first to the third quartile, whiskers from the least to p95, on a logarithmic scale. */
 function WaitBoxes({ waits }: { waits: readonly Waits[] }): JSX.Element {
   const { trans } = useMgpu();
   const width = 170;

@@ -144,7 +144,7 @@ function Ahead({ answer, job, now }: { answer: Explanation; job: Job; now: numbe
   );
 }
 
-/** Priorities are hours of waiting: a few digits tell them apart. */
+/** Priorities are hours of waiting: a few digits are enough to tell them apart. */
 function points(value: number): string {
   return value.toFixed(2);
 }
@@ -241,11 +241,11 @@ function Offers({ job, offers }: { job: Job; offers: readonly Offer[] }): JSX.El
   const [gone, setGone] = React.useState<{ text: string; offers: readonly Offer[] } | null>(null);
   React.useEffect(() => setGone(null), [offers]);
   const shown = gone?.offers ?? offers;
-  const checked = React.useMemo(() => live.now(), [shown]); // when these came
+  const checked = React.useMemo(() => live.now(), [shown]); // when these arrived
   const take = async (offer: Offer): Promise<void> => {
     setBusy(true);
     try {
-      // offers are about this moment: one that is some seconds old may be gone
+      // offers are about this moment: one that is some seconds old may no longer be valid
       const fresh = (await client.explain(job.id)).offers;
       const same = fresh.find((one) => JSON.stringify(one.patch) === JSON.stringify(offer.patch));
       if (same === undefined) {
@@ -315,7 +315,11 @@ function TellMe({ job, expected }: { job: Job; expected: number | null }): JSX.E
     <section className="mgp-frame mgp-tell">
       <h3>{trans.__('Tell me')}</h3>
       <label>
-        <input type="checkbox" checked={wish.start ?? settings.notify} onChange={(event) => set({ start: event.target.checked })} />{' '}
+        <input
+          type="checkbox"
+          checked={wish.start ?? (settings.notify && settings.tells.start)}
+          onChange={(event) => set({ start: event.target.checked })}
+        />{' '}
         {trans.__('when it starts')}
       </label>
       <label>

@@ -1,4 +1,4 @@
-/** One job: what it is, its way so far, its log, its GPUs, why it waits. */
+/** One job: what it is, its timeline, its log, its GPUs, why it waits. */
 import * as React from 'react';
 import type { Job } from '../api/types.gen';
 import { CommandIds } from '../commands';

@@ -11,10 +11,10 @@ import { bytes, clock, grouped, plain, ranges } from '../text/format';
 const LINE = 18;
 const DRAW_MS = 100;
 const AGAIN_MS = 2000;
-const QUIET_S = 0.4; // what comes without such a pause after the start was there before
+const QUIET_S = 0.4; // output that comes without such a pause after the start was there before
 const CHIPS = 64;
 
-/** Follow the stream of a job as long as somebody looks; after a break from where it stopped. */
+/** Follow the stream of a job as long as somebody watches; after a break, continue from where it stopped. */
 function useLog(id: string): Log {
   const { live } = useMgpu();
   const [log, setLog] = React.useState(() => new Log());
@@ -221,7 +221,7 @@ export function LogView({ job }: { job: Job }): JSX.Element {
   );
 }
 
-/** The ranks that said something, by node; how much of it was on stderr. */
+/** The ranks that printed something, by node; how much of it was on stderr. */
 function Ranks({ job, log, rank, set }: { job: Job; log: Log; rank: number | null; set: (rank: number) => void }): JSX.Element {
   const { trans } = useMgpu();
   const nodes = new Map<string, number[]>();
@@ -271,7 +271,7 @@ function Fold({ fold, open }: { fold: IFold; open: () => void }): JSX.Element {
 
 interface ILineProps {
   readonly shown: IShownLine;
-  /** How many ranks said it; it grows while the object stays. */
+  /** How many ranks printed it; it grows while the object stays. */
   readonly ranks: number;
   readonly many: boolean;
   readonly times: boolean;
@@ -312,7 +312,7 @@ function marked(text: string, needle: string, current: boolean): React.ReactNode
   return parts;
 }
 
-/** Give a file to the browser to keep. */
+/** Have the browser save a file. */
 export function save(name: string, data: Blob): void {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(data);

@@ -11,7 +11,7 @@ import { useAnswer, useChanges, useMgpu, useNow } from '../parts/hooks';
 import { Sparkline } from '../parts/sparkline';
 import { SIDEBAR, Tile } from '../parts/tile';
 import { tell } from '../plugins/tell';
-import { clock, gigabytes, percent, plain, size } from '../text/format';
+import { clock, mebibytes, percent, plain, size, usedOf } from '../text/format';
 import { drainText, jobName, jobTime, nodeReason, shortName, stateWord } from '../text/words';
 
 const OUTLOOK_S = 15;
@@ -51,11 +51,11 @@ export function NodeView({ id }: { id: string }): JSX.Element {
     return job?.state === 'queued' ? [{ job, at: start_at ?? now }] : [];
   });
   const total = node.memory_bytes / 2 ** 20;
-  const used = reading?.memoryAvailableMib == null ? '–' : gigabytes(total - reading.memoryAvailableMib, 0);
+  const used = reading?.memoryAvailableMib == null ? '–' : usedOf(total - reading.memoryAvailableMib, total)[0];
   const facts: [string, React.ReactNode][] = [
     [trans.__('GPUs free'), <Fact key="free" value={row.free} of={trans.__('of %1', row.tiles.length)} />],
     [trans.__('CPU'), <Fact key="cpu" value={reading?.cpu == null ? '–' : percent(reading.cpu)} of={trans.__('of %1 cores', node.cpus)} />],
-    [trans.__('Memory'), <Fact key="memory" value={used} of={trans.__('of %1 GB', gigabytes(total, 0))} />],
+    [trans.__('Memory'), <Fact key="memory" value={used} of={trans.__('of %1', mebibytes(total))} />],
     [trans.__('Network'), <Fact key="network" value={plain(node.address)} of={node.host === node.id ? '' : plain(node.host)} />],
     [trans.__('Agent'), <Fact key="agent" value={plain(node.agent_version)} of={plain(node.runs)} />],
   ];
@@ -159,7 +159,7 @@ export function NodeView({ id }: { id: string }): JSX.Element {
                     )}
                   </td>
                   <td className="mgp-number mgp-right">{busy === null ? '–' : percent(busy)}</td>
-                  <td className="mgp-number mgp-right">{memory === null ? '–' : `${gigabytes(memory)} GB`}</td>
+                  <td className="mgp-number mgp-right">{memory === null ? '–' : mebibytes(memory)}</td>
                   <td className="mgp-number mgp-right">{temperature === null ? '–' : `${Math.round(temperature)} °C`}</td>
                   <td className="mgp-number mgp-right">{power === null ? '–' : `${Math.round(power)} W`}</td>
                   <td>

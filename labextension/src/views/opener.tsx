@@ -26,7 +26,7 @@ class View extends ReactWidget {
     this.node.tabIndex = -1;
   }
 
-  /** Show another side of the same subject. */
+  /** Show another part of the same subject. */
   give(given: Record<string, string>): void {
     if (Object.keys(given).length) {
       this._given = { ...given };
@@ -99,7 +99,7 @@ export class Views implements IViews {
     if (widget === undefined) {
       widget = new MainAreaWidget({ content: new View(this.mgpu, maker, kind, subject, given) });
       widget.id = id;
-      widget.toolbar.hide(); // views have their buttons in their own head
+      widget.toolbar.hide(); // views have their buttons in their own header
       widget.title.icon = gpuIcon;
       widget.title.closable = true;
       this._name(widget);

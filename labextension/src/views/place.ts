@@ -1,4 +1,4 @@
-/** Where a view goes: into the main area, and where that holds one document only (Notebook 7) beside the files or below the notebook. */
+/** Where a view is put: into the main area, and where that holds only one document (Notebook 7) beside the files or below the notebook. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { SplitPanel, TabPanel, type Widget } from '@lumino/widgets';
 
@@ -20,7 +20,7 @@ export function place(widget: Widget, shell: JupyterFrontEnd.IShell): void {
   const split = tabs?.parent;
   if (tabs && split instanceof SplitPanel) {
     tabs.show();
-    // the area below has no height of its own before somebody drags it
+    // the area below has no height of its own before it is dragged
     const sizes = split.relativeSizes();
     if ((sizes[split.widgets.indexOf(tabs)] ?? 0) < LEAST) {
       split.setRelativeSizes(split.widgets.map((one) => (one === tabs ? GIVEN : (1 - GIVEN) / (split.widgets.length - 1))));

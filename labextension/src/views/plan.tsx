@@ -9,7 +9,7 @@ const LABEL = 66;
 const LANE = 24;
 const BAR = 16;
 const BELOW = 22;
-const WIDTH = 520; // units of the drawing; it is drawn as wide as there is room
+const WIDTH = 520; // units of the drawing, which is scaled to the width
 
 export function PlanChart({ plan }: { plan: IPlan }): JSX.Element {
   const { trans, live } = useMgpu();

@@ -9,7 +9,7 @@ import { DASHBOARD, GAP, LegendTile, TileShape } from '../parts/tile';
 import { plain, ranges } from '../text/format';
 import { jobName, nodeNote, nodeReason, shortName, stateWord } from '../text/words';
 
-/** What the level of a tile says. */
+/** What the level of a tile shows. */
 type Level = 'busy' | 'memory' | 'temperature';
 const HOT_C = 100;
 const CARD = 280;

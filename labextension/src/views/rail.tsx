@@ -1,4 +1,4 @@
-/** What a job makes of its GPUs: asked and used, a plot for each, power. */
+/** How a job uses its GPUs: asked and used, a plot for each, power. */
 import * as React from 'react';
 import type { GpuUsage, Job } from '../api/types.gen';
 import { isSlow, jobPower } from '../model/select';
@@ -6,7 +6,7 @@ import { isFinal } from '../model/store';
 import { Glyph } from '../parts/glyphs';
 import { useAnswer, useChanges, useMgpu } from '../parts/hooks';
 import { Sparkline } from '../parts/sparkline';
-import { gigabytes, kilo, middle, percent, plain } from '../text/format';
+import { kilo, mebibytes, middle, percent, plain } from '../text/format';
 
 const SHOWN = 64;
 
@@ -77,7 +77,7 @@ function GpuRow({ gpu, slow }: { gpu: GpuUsage; slow: boolean }): JSX.Element {
       <b className="mgp-number mgp-right">
         {slow && <Glyph name="slow" tone="warn" size={10} label={trans.__('less than the others')} />} {busy}
       </b>
-      <span className="mgp-second mgp-number mgp-right">{memory === null ? '' : `${gigabytes(memory)} GB`}</span>
+      <span className="mgp-second mgp-number mgp-right">{memory === null ? '' : mebibytes(memory)}</span>
     </div>
   );
 }

@@ -3,7 +3,7 @@ import type { ReactElement } from 'react';
 
 export type ViewKind = 'job' | 'node' | 'cluster' | 'submit';
 
-/** What a view is made of; `subject` is a job's or node's id, or empty. */
+/** The parts of a view; `subject` is a job's or node's id, or empty. */
 export interface IViewMaker {
   readonly kind: ViewKind;
   /** The title of the tab. */

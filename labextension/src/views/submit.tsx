@@ -1,8 +1,22 @@
 /** The form for a new job, with a live answer to "when would it start, and where?". */
 import * as React from 'react';
+import { FLAGS } from '../api/flags.gen';
 import { RequestError } from '../api/request';
 import { CommandIds } from '../commands';
-import { bodyOf, EMPTY, flagsOf, type IForm, isAboutTime, lineOf, problemsOf, shellLine } from '../model/request';
+import {
+  bodyOf,
+  EMPTY,
+  filled,
+  flagOf,
+  flagsOf,
+  hasVariables,
+  type IForm,
+  isAboutTime,
+  lineOf,
+  problemsOf,
+  saidIn,
+  shellLine,
+} from '../model/request';
 import { allRows } from '../model/select';
 import { Chip, Switch } from '../parts/facts';
 import { Glyph } from '../parts/glyphs';
@@ -11,18 +25,14 @@ import { freshKey } from '../plugins/tell';
 import { grouped, plain } from '../text/format';
 import { gpuKind } from '../text/words';
 import { Answer, useDryRun } from './answer';
+import { Field, FlagField, type IFieldsProps } from './fields';
 import { MoreFields } from './more';
 
-/** What the notebook in front gives to the form, and takes from it. */
+/** What the form reads from the notebook in front, and writes to it. */
 export interface INotebook {
   /** The active cell; null when there is none. */
   cell(): { readonly label: string; readonly source: string } | null;
   insert(flags: string): void;
-}
-
-export interface IFieldsProps {
-  readonly form: IForm;
-  readonly set: (more: Partial<IForm>) => void;
 }
 
 export function SubmitView({ given, notebook }: { given: Record<string, string>; notebook: INotebook | null }): JSX.Element {
@@ -48,7 +58,7 @@ export function SubmitView({ given, notebook }: { given: Record<string, string>;
       setProblem(trans.__('Say what to run.'));
       return;
     }
-    if (form.inputs.trim() || form.outputs.trim()) {
+    if (hasVariables(form)) {
       setProblem(trans.__('Variables belong to a notebook: insert the line into a cell and run it there.'));
       return;
     }
@@ -84,7 +94,7 @@ export function SubmitView({ given, notebook }: { given: Record<string, string>;
         <div className="mgp-view-title">
           <h1 className="mgp-title">{trans.__('New job')}</h1>
           <span className="mgp-space" />
-          <LastJob set={set} />
+          <LastJob form={form} set={set} />
         </div>
         <What form={form} set={set} cell={cell} />
         <Resources form={form} set={set} timeWrong={wrong.time === true} />
@@ -119,11 +129,16 @@ export function SubmitView({ given, notebook }: { given: Record<string, string>;
 
 function formOf(given: Record<string, string>): IForm {
   const { script, command, name } = given;
-  return { ...EMPTY, what: script === undefined ? 'command' : 'script', text: script ?? command ?? '', name: name ?? '' };
+  return {
+    ...EMPTY,
+    what: script === undefined ? 'command' : 'script',
+    text: script ?? command ?? '',
+    ...filled(EMPTY, 'name', name ?? ''),
+  };
 }
 
-/** Begin with the size, limit and name of one's newest job. */
-function LastJob({ set }: { set: (more: Partial<IForm>) => void }): JSX.Element | null {
+/** Start with the size, limit and name of the user's newest job. */
+function LastJob({ form, set }: IFieldsProps): JSX.Element | null {
   const { trans, live } = useMgpu();
   const user = live.store.cluster?.user;
   const last = [...live.store.jobs.values()]
@@ -137,10 +152,9 @@ function LastJob({ set }: { set: (more: Partial<IForm>) => void }): JSX.Element 
   }
   const use = (): void =>
     set({
-      name: last.name,
       nodes: last.nodes_wanted,
       gpus: last.gpus / last.nodes_wanted,
-      time: last.time_limit_s === null ? '' : limitText(last.time_limit_s),
+      values: { ...form.values, name: last.name, slurm_time: last.time_limit_s === null ? '' : limitText(last.time_limit_s) },
     });
   return (
     <button type="button" className="mgp-link" onClick={use}>
@@ -152,15 +166,6 @@ function LastJob({ set }: { set: (more: Partial<IForm>) => void }): JSX.Element 
 function limitText(seconds: number): string {
   const two = (value: number): string => String(Math.floor(value)).padStart(2, '0');
   return `${two(seconds / 3600)}:${two((seconds % 3600) / 60)}:${two(seconds % 60)}`;
-}
-
-export function Field({ label, children }: { label: string; children: React.ReactNode }): JSX.Element {
-  return (
-    <div className="mgp-field">
-      <span className="mgp-field-label">{label}</span>
-      <div>{children}</div>
-    </div>
-  );
 }
 
 function What({ form, set, cell }: IFieldsProps & { cell: ReturnType<INotebook['cell']> }): JSX.Element {
@@ -188,18 +193,13 @@ function What({ form, set, cell }: IFieldsProps & { cell: ReturnType<INotebook['
           placeholder={form.what === 'command' ? 'python train.py' : 'print("hello")'}
         />
       </Field>
-      <Field label={trans.__('Name')}>
-        <input
-          type="text"
-          aria-label={trans.__('Name')}
-          value={form.name}
-          maxLength={200}
-          onChange={(event) => set({ name: event.target.value })}
-        />
-      </Field>
+      <FlagField flag={flagOf('name')} form={form} set={set} />
     </>
   );
 }
+
+/** Fields with a place or a drawing of their own. */
+const OWN = new Set(['name', 'nodes', 'gpus_per_node', 'gpu_type']);
 
 function Resources({ form, set, timeWrong }: IFieldsProps & { timeWrong: boolean }): JSX.Element {
   const { trans, live } = useMgpu();
@@ -212,18 +212,19 @@ function Resources({ form, set, timeWrong }: IFieldsProps & { timeWrong: boolean
       free.set(kind, { free: known.free + here, largest: Math.max(known.largest, here) });
     }
   }
+  const type = saidIn(form, 'gpu_type');
   const all = rows.reduce((sum, row) => sum + row.tiles.length, 0);
   const sum = rows.reduce((count, row) => count + row.free, 0);
   const blocks = [...free].map(([kind, told]) => (kind === 'sim' ? String(told.largest) : `${told.largest} × ${kind}`)).join(', ');
   return (
     <>
       <div className="mgp-caption mgp-rule">{trans.__('GPUs')}</div>
-      <Field label={trans.__('Nodes')}>
+      <Field label={trans.__(flagOf('nodes').label)}>
         <input
           type="number"
           min={1}
           max={10000}
-          aria-label={trans.__('Nodes')}
+          aria-label={trans.__(flagOf('nodes').label)}
           value={form.nodes}
           onChange={(event) => set({ nodes: Math.max(1, Number(event.target.value) || 1) })}
         />{' '}
@@ -232,52 +233,32 @@ function Resources({ form, set, timeWrong }: IFieldsProps & { timeWrong: boolean
           type="number"
           min={0}
           max={1024}
-          aria-label={trans.__('GPUs on each')}
+          aria-label={trans.__(flagOf('gpus_per_node').label)}
           value={form.gpus}
           onChange={(event) => set({ gpus: Math.max(0, Number(event.target.value) || 0) })}
         />{' '}
-        {trans.__('GPUs on each')} <span className="mgp-second">{trans.__('= %1 in total', grouped(form.nodes * form.gpus))}</span>
+        {trans.__(flagOf('gpus_per_node').label)}{' '}
+        <span className="mgp-second">{trans.__('= %1 in total', grouped(form.nodes * form.gpus))}</span>
         <div className="mgp-second">{trans.__('Free now: %1 of %2. Largest free block on one node: %3.', sum, all, blocks || 0)}</div>
       </Field>
-      <Field label={trans.__('Type')}>
-        <Chip on={form.gpuType === ''} set={() => set({ gpuType: '' })}>
+      <Field label={trans.__(flagOf('gpu_type').label)}>
+        <Chip on={type === ''} set={() => set(filled(form, 'gpu_type', ''))}>
           {trans.__('any')}
         </Chip>{' '}
         {[...free].map(([kind, told]) => {
           const name = kind === 'sim' ? 'Simulated' : kind;
           return (
             <React.Fragment key={kind}>
-              <Chip on={form.gpuType === name} set={() => set({ gpuType: name })}>
+              <Chip on={type === name} set={() => set(filled(form, 'gpu_type', name))}>
                 {plain(name)} <span className="mgp-second">{trans.__('%1 free', told.free)}</span>
               </Chip>{' '}
             </React.Fragment>
           );
         })}
       </Field>
-      <Field label={trans.__('Time limit')}>
-        <input
-          type="text"
-          aria-label={trans.__('Time limit')}
-          aria-invalid={timeWrong}
-          value={form.time}
-          placeholder="02:00:00"
-          onChange={(event) => set({ time: event.target.value })}
-        />{' '}
-        <span className="mgp-second">{trans.__('hh:mm:ss. Shorter jobs often start sooner.')}</span>
-      </Field>
-      <Field label={trans.__('Wiring')}>
-        {(
-          [
-            ['distributed', trans.__('PyTorch, one process per GPU')],
-            ['mpi', trans.__('MPI')],
-            ['one', trans.__('one process')],
-          ] as const
-        ).map(([wiring, text]) => (
-          <label key={wiring} className="mgp-radio">
-            <input type="radio" name="mgpu-wiring" checked={form.wiring === wiring} onChange={() => set({ wiring })} /> {text}
-          </label>
-        ))}
-      </Field>
+      {FLAGS.filter((flag) => flag.main && !OWN.has(flag.dest)).map((flag) => (
+        <FlagField key={flag.dest} flag={flag} form={form} set={set} wrong={flag.dest === 'slurm_time' && timeWrong ? '' : undefined} />
+      ))}
     </>
   );
 }

@@ -1,4 +1,4 @@
-/** The way of a job as one bar: queued, starting, running, and what is left of its time limit. */
+/** The timeline of a job as one bar: queued, starting, running, and the rest of its time limit. */
 import * as React from 'react';
 import type { Job } from '../api/types.gen';
 import { type IPiece, piecesOf, placedAt } from '../model/way';

@@ -1,8 +1,8 @@
 """Builds the programs of the earlier tools as zip files that Python runs, with all that they need inside.
 
-Usage: python -m mgpu_jupyter.contrib.single_files.build [DIRECTORY]. What goes in is copied from the environment that this runs in,
-so that nothing is fetched. The small programs share one set of packages and so one place in the cache; the master brings the Jupyter
-server with it.
+Usage: python -m mgpu_jupyter.contrib.single_files.build [DIRECTORY]. The content is copied from the
+environment that this runs in, so that nothing is downloaded. The small programs share one set of packages and
+so one directory in the cache; the master includes the Jupyter server.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from mgpu_agent.protocol.text import tell
+from mgpu_agent.protocol.wording import size
 
 ROOT = Path(__file__).parents[3]
 LIGHT = ("pyzmq", "msgspec", "psutil", "nvidia-ml-py", "rich")
@@ -33,7 +34,9 @@ PROGRAMS = {
     "mgpu_node": LIGHT,
     "mgpu_master": SERVER,
 }
-ENTRIES = {"mgpu_node": ("mgpu_agent.cli", "main")} | {name: ("mgpu_jupyter.cli.main", name) for name in PROGRAMS if name != "mgpu_node"}
+ENTRIES = {"mgpu_node": ("mgpu_agent.cli", "main")} | {
+    name: ("mgpu_jupyter.cli.main", name) for name in PROGRAMS if name != "mgpu_node"
+}
 OWN = ("mgpu_agent", "mgpu_jupyter")
 LEFT_OUT = ("docs", "contrib", "__pycache__", "labextension")
 DATE = (2020, 1, 1, 0, 0, 0)
@@ -43,7 +46,7 @@ Files = dict[str, bytes]
 
 
 def build(out: Path) -> list[Path]:
-    """Write all programs and return where they are."""
+    """Write all programs and return their paths."""
     out.mkdir(parents=True, exist_ok=True)
     own = dict(_own_files())
     sets: dict[tuple[str, ...], Files] = {}
@@ -64,7 +67,7 @@ def _own_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _closure(names: Iterable[str]) -> list[Distribution]:
-    """Return the distributions of these names and all that they need here."""
+    """Return the distributions of these names and all their dependencies here."""
     found: dict[str, Distribution] = {}
     left = [Requirement(name) for name in names]
     while left:
@@ -78,14 +81,23 @@ def _closure(names: Iterable[str]) -> list[Distribution]:
             continue
         found[one.name] = one
         needs = [Requirement(line) for line in one.requires or ()]
-        left += [need for need in needs if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras)]
+        left += [
+            need
+            for need in needs
+            if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras)
+        ]
     return sorted(found.values(), key=lambda one: one.name.lower())
 
 
 def _files_of(distributions: Iterable[Distribution]) -> Iterator[tuple[str, bytes]]:
     for one in distributions:
         for file in one.files or ():
-            if ".." in file.parts or file.suffix == ".pyc" or "__pycache__" in file.parts or "tests" in file.parts[1:]:
+            if (
+                ".." in file.parts
+                or file.suffix == ".pyc"
+                or "__pycache__" in file.parts
+                or "tests" in file.parts[1:]
+            ):
                 continue
             path = Path(str(file.locate()))
             if path.is_file():
@@ -124,4 +136,4 @@ def _script(module: str, function: str) -> bytes:
 
 if __name__ == "__main__":
     for made in build(Path(sys.argv[1] if len(sys.argv) > 1 else "dist")):
-        tell(f"{made}  {made.stat().st_size / 1e6:.1f} MB")
+        tell(f"{made}  {size(made.stat().st_size)}")

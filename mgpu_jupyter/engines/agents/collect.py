@@ -1,6 +1,7 @@
 """Collects the output of tasks: writes it, acknowledges it, and knows when a node may forget a task.
 
-A task may be forgotten when its end is committed and all its output is on disk. Until then its node tells and sends it again.
+A task may be forgotten when its end is committed and all its output is on disk. Until then its node reports
+and sends it again.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import NamedTuple
 from mgpu_agent.protocol.ids import JOB_ID_PATTERN, AttemptKey, NodeId
 from mgpu_agent.protocol.messages import Output
 from mgpu_agent.protocol.model import STDERR, STDOUT, STREAMS, OutputMark, TaskStatus
-from mgpu_jupyter.master.marks import Step
-from mgpu_jupyter.master.ports import LogKey, OutputLog
+from mgpu_jupyter.master.ports import LogKey, MarkedStep, OutputLog
 
 log = logging.getLogger("mgpu.output")
 _JOB_ID = re.compile(JOB_ID_PATTERN)
@@ -38,13 +38,13 @@ class _Task(NamedTuple):
 
 
 class Collector:
-    """Takes in output and ends of tasks; used by the master's thread, with one thread of its own for syncs."""
+    """Receives output and ends of tasks on the master's thread, and syncs files on one of its own."""
 
     def __init__(
         self,
         logs: OutputLog,
         syncer: Executor | None = None,
-        note: Callable[[Step, NodeId, AttemptKey, int], None] = lambda *_: None,
+        note: Callable[[MarkedStep, NodeId, AttemptKey, int], None] = lambda *_: None,
         is_assigned: Callable[[NodeId, AttemptKey], bool] = lambda *_: True,
     ) -> None:
         self._logs = logs
@@ -56,17 +56,21 @@ class Collector:
         """Ends that are committed, until they are forgotten."""
         self._to_check: set[_Task] = set()
         self._collected: set[tuple[NodeId, AttemptKey]] = set()
-        """Attempts whose results are on disk, while their nodes may still tell of them."""
+        """Attempts whose results are on disk, while their nodes may still report them."""
         self._syncing: set[_Task] = set()
         self._synced: SimpleQueue[tuple[_Task, bool]] = SimpleQueue()
         self._syncer = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-log-sync")
         self._stuck: set[tuple[_Task, int]] = set()
-        """Streams of which a piece could not be written."""
+        """Streams with a chunk that could not be written."""
         self._ask_again_at = 0.0
 
     def take_output(self, node_id: NodeId, message: Output) -> bool:
         """Write a chunk; tell whether the log grew."""
-        if message.stream not in STREAMS or not 0 <= message.rank < MAX_RANKS or not _JOB_ID.match(message.key.job_id):
+        if (
+            message.stream not in STREAMS
+            or not 0 <= message.rank < MAX_RANKS
+            or not _JOB_ID.match(message.key.job_id)
+        ):
             return False
         task = _Task(node_id, message.key, message.rank)
         try:
@@ -79,7 +83,7 @@ class Collector:
         if after > before:
             self._stuck.discard((task, message.stream))
             if is_first:
-                self._note(Step.OUTPUT, task.node_id, task.key, task.rank)
+                self._note(MarkedStep.OUTPUT, task.node_id, task.key, task.rank)
         self._acks.setdefault(node_id, {})[message.key, message.rank, message.stream] = after
         if task in self._ends:
             self._to_check.add(task)
@@ -100,25 +104,27 @@ class Collector:
                 self._new_ends[_Task(node_id, status.key, status.rank)] = status
 
     def committed(self) -> None:
-        """All ends noted so far are durable."""
+        """Note that all ends so far are durable."""
         self._ends.update(self._new_ends)
         self._to_check.update(self._new_ends)
         self._new_ends.clear()
 
     def rolled_back(self) -> None:
-        """The ends noted since the last commit came to nothing; they will be told again."""
+        """Drop the ends noted since the last commit, which failed; they will be reported again."""
         self._new_ends.clear()
 
     def note_collected(self, done: list[tuple[NodeId, AttemptKey]]) -> None:
         """Note that the results of these attempts are on disk."""
         if len(self._collected) > REMEMBERED:
-            self._collected.clear()  # what is told again is found on disk again
+            self._collected.clear()  # what is reported again is found on disk again
         for held in done:
             self._collected.add(held)
             self._to_check.update(task for task in self._ends if (task.node_id, task.key) == held)
 
     def take_acks(self) -> dict[NodeId, list[OutputMark]]:
-        """Return the acknowledgements that are due to each node; a stream that could not be written is asked for again."""
+        """Return the acknowledgements due to each node; a stream that could not be written is requested
+        again.
+        """
         if self._stuck and time.monotonic() >= self._ask_again_at:
             self._ask_again_at = time.monotonic() + ASK_AGAIN_S
             for task, stream in self._stuck:
@@ -137,7 +143,8 @@ class Collector:
         checked, self._to_check = self._to_check, set()
         for task in sorted(checked - self._syncing):
             if not self._is_assigned(task.node_id, task.key):
-                # Nothing of it is taken here, so nothing is waited for: a node could name any number of such tasks.
+                # None of its output is kept here, so nothing is waited for: a node could name any number of
+                # such tasks.
                 del self._ends[task]
                 self._let_go(task, forgettable)
                 continue
@@ -161,17 +168,19 @@ class Collector:
 
     def _let_go(self, task: _Task, forgettable: dict[NodeId, list[tuple[AttemptKey, int]]]) -> None:
         forgettable.setdefault(task.node_id, []).append((task.key, task.rank))
-        self._note(Step.COLLECTED, task.node_id, task.key, task.rank)
+        self._note(MarkedStep.COLLECTED, task.node_id, task.key, task.rank)
 
     def close(self) -> None:
-        """Finish the syncs that are under way; what they made forgettable can still be taken."""
+        """Finish the syncs that are under way; what may be forgotten after them can still be taken."""
         self._syncer.shutdown(wait=True)
         self._logs.close()
 
     def _hold_up(self, error: OSError, task: _Task, stream: int) -> None:
-        """Leave output with its node for a while: a full disk for output holds up nothing else."""
+        """Leave output with its node for a while: a full disk for output delays nothing else."""
         if not self._stuck:
-            log.error("output of jobs cannot be written (%s): nodes keep it until it can; free some space.", error)
+            log.error(
+                "output of jobs cannot be written (%s): nodes keep it until it can; free some space.", error
+            )
             self._ask_again_at = time.monotonic() + ASK_AGAIN_S
         self._stuck.add((task, stream))
 
@@ -187,8 +196,10 @@ class Collector:
         try:
             bring_to_disk()
         except OSError as error:
-            # The node keeps the task and tells it again, which leads here again.
-            log.warning("output of job=%s rank=%s could not be brought to disk: %s", task.key.job_id, task.rank, error)
+            # The node keeps the task and reports it again, which leads here again.
+            log.warning(
+                "output of job=%s rank=%s could not be brought to disk: %s", task.key.job_id, task.rank, error
+            )
             self._synced.put((task, False))
         else:
             self._synced.put((task, True))

@@ -1,6 +1,8 @@
-"""Who may become a node: enrolment under the key of this machine's own user, or under a join key that works once.
+"""Who may become a node: enrolment under the key of this machine's own user, or under a join key that works
+once.
 
-Decides about keys and names, and keeps the carrier's allow-list in step with the store; a binding is durable before it works.
+Decides about keys and names, and keeps the carrier's allow-list in step with the store; a binding is durable
+before it works.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Protocol
 from mgpu_agent.protocol import messages as wire
 from mgpu_agent.protocol.errors import Conflict
 from mgpu_agent.protocol.ids import NODE_ID_PATTERN, NodeId
-from mgpu_jupyter.master.frames import FrameCarrier, Incoming
+from mgpu_jupyter.master.node_link import FrameCarrier, Incoming
 from mgpu_jupyter.master.ports import JoinKey, SavedNode
 
 log = logging.getLogger("mgpu.agents")
@@ -28,14 +30,14 @@ _ASK_AGAIN = "run `mgpu join-token` on the master's machine for a new join line"
 
 
 class Forgets(Protocol):
-    """Knows something of nodes."""
+    """A part that remembers something about nodes."""
 
     def forget(self, node_id: NodeId) -> None:
         """Forget a node."""
 
 
 class AgentsEnrolment:
-    """Keeps the join keys that still work, and who was revoked. Plays `Enrolment`; used by the master's thread."""
+    """Holds the valid join keys, and who was revoked. Plays `Enrolment`; master's thread only."""
 
     def __init__(
         self,
@@ -54,12 +56,14 @@ class AgentsEnrolment:
         self._hosts = {LINK_HOST}
         self._connections = connections
         self._known = known
-        """What else is known of nodes, until they are forgotten."""
+        """The parts to inform when a node is forgotten."""
         self._join_keys: dict[str, JoinKey] = {}
         self._revoked: dict[NodeId, str] = {}
 
     def recover(self, nodes: Iterable[SavedNode], join_keys: Iterable[JoinKey], enrol_key: str) -> None:
-        """Let in who was enrolled and what still works, and remember why the rest is refused; `enrol_key` is this machine's user's."""
+        """Allow the enrolled nodes and valid keys, and remember why the rest is refused; `enrol_key` is that
+        of this machine's user.
+        """
         for node in nodes:
             if node.public_key is not None:
                 self._carrier.allow(node.public_key, node.id)
@@ -70,10 +74,12 @@ class AgentsEnrolment:
             if key.used_by is None and key.expires_at > self._clock():
                 self.admit(key)
             else:
-                self._carrier.remember(key.public_key, join_user(key), WAS_USED if key.used_by is not None else HAS_EXPIRED)
+                self._carrier.remember(
+                    key.public_key, join_user(key), WAS_USED if key.used_by is not None else HAS_EXPIRED
+                )
 
     def listen(self, host: str) -> bool:
-        """Let nodes connect by this address too, on the link's own port; tell whether it is a new one."""
+        """Listen on this address, too, on the link's own port; tell whether it is new."""
         if host in self._hosts:
             return False
         self._carrier.bind(host, self._port)
@@ -85,19 +91,19 @@ class AgentsEnrolment:
         return self._carrier.knows(node_id)
 
     def admit(self, key: JoinKey) -> None:
-        """Let a node enrol under this key until it is used or expires."""
+        """Allow a node to enrol under this key until it is used or expires."""
         self._join_keys[join_user(key)] = key
         self._carrier.allow(key.public_key, join_user(key))
 
     def revoke(self, node_id: NodeId, reason: str) -> None:
-        """Refuse a node's key, and its name too until a join line brings it back."""
+        """Refuse a node's key, and its name, too, until a join line brings it back."""
         why = f"node {node_id} is not part of this cluster any more ({reason.rstrip('.')})"
         self._revoked[node_id] = why
         self._carrier.forbid(node_id, why)
         self._connections.forget(node_id)
 
     def forget(self, node_id: NodeId) -> None:
-        """Forget a node: its name is free, its key opens nothing."""
+        """Forget a node: its name is free, its key is worthless."""
         self._revoked.pop(node_id, None)
         if self._carrier.knows(node_id):
             self._carrier.forbid(node_id, f"node {node_id} was removed from this cluster")
@@ -105,20 +111,28 @@ class AgentsEnrolment:
             known.forget(node_id)
 
     def close_expired(self) -> None:
-        """Take join keys off the list whose time is over."""
+        """Remove expired join keys from the list."""
         now = self._clock()
         for user in [user for user, key in self._join_keys.items() if key.expires_at <= now]:
             del self._join_keys[user]
             self._carrier.forbid(user, HAS_EXPIRED)
 
     def enrol(self, user_id: str, message: wire.Enrol, *, is_connected: bool) -> None:
-        """Bind the node's own key to its name, once for a join key; a Conflict says why not."""
+        """Bind the node's own key to its name, once for a join key; raises Conflict with the reason if
+        not.
+        """
         join_key = self._join_keys.get(user_id)
         node_id = message.node_id
         if not re.fullmatch(NODE_ID_PATTERN, node_id):
-            raise Conflict("bad-node-id", "That is no node id: use letters, digits, dot, dash and underscore, at most 63.")
+            raise Conflict(
+                "bad-node-id",
+                "That is no node id: use letters, digits, dot, dash and underscore, at most 63.",
+            )
         if join_key is not None and join_key.node_id not in (None, node_id):
-            raise Conflict("wrong-node-id", f"This join line is for {join_key.node_id}, not for {node_id}: use that --node-id.")
+            raise Conflict(
+                "wrong-node-id",
+                f"This join line is for {join_key.node_id}, not for {node_id}: use that --node-id.",
+            )
         if join_key is None and node_id in self._revoked:
             raise Conflict(REVOKED, _sentence(self._revoked[node_id]))
         try:
@@ -126,12 +140,22 @@ class AgentsEnrolment:
         except ValueError as error:
             raise Conflict("bad-key", "That is not a public key.") from error
         if holder not in (None, node_id):
-            raise Conflict("key-taken", "That key is enrolled under another name: delete the node's directory and join again.")
+            raise Conflict(
+                "key-taken",
+                "That key is enrolled under another name: delete the node's directory and join again.",
+            )
         if is_connected:
             raise Conflict("node-id-taken", f"A node named {node_id} is connected: choose another --node-id.")
-        if join_key is not None and join_key.node_id is None and holder is None and self._carrier.knows(node_id):
+        if (
+            join_key is not None
+            and join_key.node_id is None
+            and holder is None
+            and self._carrier.knows(node_id)
+        ):
             raise Conflict(
-                "node-id-taken", f"{node_id} is another machine's name: choose another --node-id, or ask for a join line for that name."
+                "node-id-taken",
+                f"{node_id} is another machine's name: choose another --node-id, or ask for a join line for "
+                f"that name.",
             )
         self._bind(node_id, message.public_key, None if join_key is None else join_key.public_key)
         self._carrier.allow(message.public_key, node_id)
@@ -139,7 +163,11 @@ class AgentsEnrolment:
         if join_key is not None:
             del self._join_keys[user_id]
             self._carrier.forbid(user_id, WAS_USED)
-        log.info("node_id=%s enrolled by=%s", node_id, "this machine's user" if join_key is None else f"join line of {join_key.created_by}")
+        log.info(
+            "node_id=%s enrolled by=%s",
+            node_id,
+            "this machine's user" if join_key is None else f"join line of {join_key.created_by}",
+        )
 
 
 def join_user(key: JoinKey) -> str:
@@ -153,7 +181,7 @@ def may_only_enrol(user_id: str) -> bool:
 
 
 def refusal_of(incoming: Incoming) -> tuple[str, str]:
-    """Return code and sentence for a frame whose key was taken off the list after its connection was made."""
+    """Return code and sentence for a frame whose key was removed from the list after it connected."""
     return "join-refused" if may_only_enrol(incoming.user_id) else REVOKED, _sentence(incoming.refusal)
 
 

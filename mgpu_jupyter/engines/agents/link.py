@@ -1,8 +1,10 @@
-"""The link to machines that joined by `mgpu_node`: frames in -> inbox, commands out -> frames. Decides nothing about jobs.
+"""The link to machines that joined by `mgpu_node`: frames in -> inbox, commands out -> frames. Decides
+nothing about jobs.
 
-Theory of operation. A connection is worth what its key is bound to (`user_id`), never what it says. The newest `Hello` of a node
-owns it; frames of an older connection are dropped, and one that never said Hello is asked to. Output goes to the collector and
-is acknowledged with the next flush. A launch to a node that is away is dropped: its next Hello brings it up again.
+Theory of operation. A connection has the rights of the name that its key is bound to (`user_id`), whatever it
+says. The newest `Hello` of a node owns it; frames of an older connection are dropped, and one that never said
+Hello is asked to. Output goes to the collector and is acknowledged with the next flush. A launch to a node
+that is away is dropped: after its next Hello it is sent again.
 """
 
 from __future__ import annotations
@@ -18,24 +20,17 @@ from mgpu_agent.protocol.bounds import FRAMES_PER_MESSAGE
 from mgpu_agent.protocol.codec import OVER_BOUNDS, decode_to_master
 from mgpu_agent.protocol.errors import Conflict, RemoteProtocolError
 from mgpu_agent.protocol.failpoints import reach
+from mgpu_agent.protocol.file_messages import FetchPieces, FoundResults, ResultChunk
 from mgpu_agent.protocol.ids import AttemptKey, NodeId
 from mgpu_agent.protocol.model import GpuSample, LaunchSpec, TaskStatus
-from mgpu_agent.protocol.text import printable
-from mgpu_jupyter.engines.agents.ailments import Ailments
-from mgpu_jupyter.engines.agents.assignments import Assignments
 from mgpu_jupyter.engines.agents.collect import Collector
-from mgpu_jupyter.engines.agents.connections import Connections
+from mgpu_jupyter.engines.agents.connections import Assignments, Connections, Sayings
 from mgpu_jupyter.engines.agents.enrolment import AgentsEnrolment, may_only_enrol, refusal_of
-from mgpu_jupyter.engines.agents.files import Files
-from mgpu_jupyter.engines.agents.mail import Mail
-from mgpu_jupyter.engines.agents.outgoing import message_of
-from mgpu_jupyter.engines.agents.readings import Readings
-from mgpu_jupyter.engines.agents.records import Records
-from mgpu_jupyter.engines.agents.sayings import Sayings
-from mgpu_jupyter.master.frames import FrameCarrier, Incoming
-from mgpu_jupyter.master.marks import Mark, Step
-from mgpu_jupyter.master.node_link import Answer, AskNode, Inbox, NodeCommand
-from mgpu_jupyter.master.ports import OutputLog
+from mgpu_jupyter.engines.agents.files import FileTraffic, Records
+from mgpu_jupyter.engines.agents.outgoing import Mail, message_of
+from mgpu_jupyter.engines.agents.readings import Ailments, Readings
+from mgpu_jupyter.master.node_link import AskNode, FrameCarrier, Inbox, Incoming, NodeAnswer, NodeCommand
+from mgpu_jupyter.master.ports import Mark, MarkedStep, OutputLog
 from mgpu_jupyter.model.settings import LinkSettings
 from mgpu_jupyter.scheduler.events import (
     LaunchWasPrepared,
@@ -52,11 +47,10 @@ from mgpu_jupyter.scheduler.events import (
 log = logging.getLogger("mgpu.agents")
 
 RECEIVE_LIMIT = 1_024
-JOINED_AGAIN_S = 1.0
 
 
 class AgentsLink:
-    """Speaks with all agents. Plays `NodeLink`; used by the master's thread."""
+    """Exchanges messages with all agents. Plays `NodeLink`; used by the master's thread."""
 
     def __init__(
         self,
@@ -84,13 +78,13 @@ class AgentsLink:
         self._inbox = Inbox()
         self._assignments = Assignments(store.assigned_nodes)
         self._collector = Collector(logs, syncer, self._note, self._assignments.has)
-        self._files = Files(store, self._assignments.has, self.wake)
+        self._files = FileTraffic(store, self._assignments.has, self.wake)
         self._mail = Mail(carrier, master_epoch)
         self._sayings = Sayings(log, clock)
         self._meeting_secret = os.urandom(32)
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something came, when woken, or after the time."""
+        """Return when something arrives, when woken, or after the timeout."""
         self._carrier.wait(timeout_s)
 
     def wake(self) -> None:
@@ -98,18 +92,19 @@ class AgentsLink:
         self._carrier.wake()
 
     def poll(self) -> Inbox:
-        """Return all that came since the last call, without waiting."""
+        """Return all that arrived since the last call, without waiting."""
         self._enrolment.close_expired()
         for incoming in self._carrier.receive(RECEIVE_LIMIT):
             self._take_message(incoming)
+        self._inbox.events += self._connections.ended(self._carrier.take_ended())
         self._inbox.events += self._connections.fallen_silent()
         return self._take_inbox()
 
     def send(self, commands: Iterable[NodeCommand]) -> None:
-        """Take these for their nodes, to leave with the next `flush`; what is for a node that is away is dropped then."""
+        """Queue these for their nodes until the next `flush`; a node that is away gets none."""
         for command in commands:
             if isinstance(command, AskNode) and not self._connections.is_there(command.node_id):
-                self._inbox.answers.append(Answer(command.node_id, command.number, None))
+                self._inbox.answers.append(NodeAnswer(command.node_id, command.number, None))
                 self.wake()
             else:
                 self._mail.post(*message_of(command, self._complete, self._secret_of))
@@ -122,11 +117,11 @@ class AgentsLink:
         return hmac.digest(self._meeting_secret, str(key).encode(), "sha256")
 
     def committed(self) -> None:
-        """All events handed out so far are durable: what nodes still keep of them may go."""
+        """Note that all events returned so far are durable: nodes may delete what they still keep of them."""
         self._collector.committed()
 
     def flush(self) -> None:
-        """Send what was asked for, acknowledgements, and what may be forgotten."""
+        """Send commands, acknowledgements, and what may be forgotten."""
         for node_id, marks in self._collector.take_acks().items():
             reach("master.acknowledge")
             for mark in marks:
@@ -143,14 +138,14 @@ class AgentsLink:
         self._inbox.events += self._connections.broken(self._mail.send(self._connections.routes))
 
     def resync(self) -> None:
-        """The last events came to nothing: ask every node to tell all again."""
+        """Ask every node to report everything again, because the last events were lost."""
         self._collector.rolled_back()
         for node_id in self._connections.routes:
             reach("master.resync")
             self._mail.post(node_id, wire.Resync())
 
     def close(self) -> Inbox:
-        """Tell agents what they may forget, say goodbye, close the carrier, and return what was still seen."""
+        """Tell agents what they may forget, say goodbye, close the carrier; return what still arrived."""
         self.flush()
         self._files.close()
         self._collector.close()
@@ -166,15 +161,19 @@ class AgentsLink:
         inbox, self._inbox = self._inbox, Inbox()
         return inbox
 
-    # --- what came in ---------------------------------------------------------------------------
+    # --- incoming -------------------------------------------------------------------------------
 
     def _take_message(self, incoming: Incoming) -> None:
-        """Take in one message; what is wrong with it costs its sender the rest of it, and nobody else anything."""
+        """Handle one message; after a faulty frame the rest of it is dropped, and nobody else is affected."""
         if incoming.refusal:
             self._refuse(incoming, *refusal_of(incoming))
             return
         if len(incoming.frames) > FRAMES_PER_MESSAGE:
-            self._refuse(incoming, OVER_BOUNDS, f"A message of {len(incoming.frames)} frames is over the limit of {FRAMES_PER_MESSAGE}.")
+            self._refuse(
+                incoming,
+                OVER_BOUNDS,
+                f"A message of {len(incoming.frames)} frames is over the limit of {FRAMES_PER_MESSAGE}.",
+            )
             return
         for frame in incoming.frames:
             try:
@@ -206,16 +205,30 @@ class AgentsLink:
             case wire.Output():
                 self._take_output(node_id, message)
             case wire.TaskReport(status=status):
-                events += [TaskReported(at=self._clock(), status=one) for one in self._take_reports(node_id, status)]
+                events += [
+                    TaskReported(at=self._clock(), status=one) for one in self._take_reports(node_id, status)
+                ]
             case wire.LaunchRefused(key=key, code=code, message=text, fault=fault, exit_code=exit_code):
                 events.append(
-                    LaunchWasRefused(at=self._clock(), node_id=node_id, key=key, code=code, message=text, fault=fault, exit_code=exit_code)
+                    LaunchWasRefused(
+                        at=self._clock(),
+                        node_id=node_id,
+                        key=key,
+                        code=code,
+                        message=text,
+                        fault=fault,
+                        exit_code=exit_code,
+                    )
                 )
             case wire.Pong(number=number):
-                self._inbox.answers.append(Answer(node_id, number, message))
-            case wire.Prepared(key=key, offer=offer):
-                self._note(Step.PREPARED, node_id, key)
-                events.append(LaunchWasPrepared(at=self._clock(), node_id=node_id, key=key, offer=offer))
+                self._inbox.answers.append(NodeAnswer(node_id, number, message))
+            case wire.Prepared(key=key, offer=offer, in_scratch=in_scratch):
+                self._note(MarkedStep.PREPARED, node_id, key)
+                events.append(
+                    LaunchWasPrepared(
+                        at=self._clock(), node_id=node_id, key=key, offer=offer, in_scratch=in_scratch
+                    )
+                )
             case wire.Met():
                 events.append(NodeMet(at=self._clock(), node_id=node_id, met=message))
             case wire.Heartbeat():
@@ -228,20 +241,28 @@ class AgentsLink:
                 if self._assignments.has(node_id, key):
                     self._inbox.typed.append(message)
             case wire.Probed(number=number, ok=ok, message=text):
-                events.append(NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text))
+                events.append(
+                    NodeProbed(at=self._clock(), node_id=node_id, number=number, ok=ok, message=text)
+                )
             case wire.Checked(ailments=ailments):
                 events += self._ailments.checked(node_id, ailments)
-            case wire.FetchPieces() | wire.FoundResults() | wire.ResultChunk():
+            case FetchPieces() | FoundResults() | ResultChunk():
                 self._files.take(node_id, message)
             case wire.Leave(reason=reason):
                 self._connections.forget(node_id)
-                events.append(NodeLeft(at=self._clock(), node_id=node_id, reason=reason or "Its agent was stopped."))
+                events.append(
+                    NodeLeft(at=self._clock(), node_id=node_id, reason=reason or "Its agent was stopped.")
+                )
             case wire.Enrol():
-                self._refuse(incoming, "already-enrolled", f"This key is bound to {node_id} already: say Hello.")
+                self._refuse(
+                    incoming, "already-enrolled", f"This key is bound to {node_id} already: say Hello."
+                )
 
     def _take_enrolment(self, incoming: Incoming, message: wire.ToMaster) -> None:
         if not isinstance(message, wire.Enrol):
-            self._refuse(incoming, "enrol-first", "This key only enrols: send Enrol, then reconnect with your own key.")
+            self._refuse(
+                incoming, "enrol-first", "This key only enrols: send Enrol, then reconnect with your own key."
+            )
             return
         is_connected = self._connections.is_there(message.node_id)
         try:
@@ -255,14 +276,15 @@ class AgentsLink:
     def _take_hello(self, incoming: Incoming, node_id: NodeId, hello: wire.Hello) -> None:
         if hello.node_id != node_id:
             self._inbox.events.append(NodeMisnamed(at=self._clock(), node_id=node_id, said=hello.node_id))
-            self._refuse(incoming, "wrong-node-id", f"Your key is bound to {node_id}, not to {hello.node_id}: use that --node-id.")
+            self._refuse(
+                incoming,
+                "wrong-node-id",
+                f"Your key is bound to {node_id}, not to {hello.node_id}: use that --node-id.",
+            )
             return
         if number := self._connections.greet(node_id, incoming.route, hello):
             self._mail.answer(incoming.route, wire.Resync(number=number))
             return
-        facts = hello.facts
-        if self._sayings.may(f"joined {node_id}", JOINED_AGAIN_S):
-            log.info("node_id=%s joined host=%s gpus=%d tasks=%d", node_id, printable(facts.host), len(facts.gpus), len(hello.tasks))
         self._mail.drop(node_id)
         reach("master.welcome")
         welcome = wire.Welcome(
@@ -281,14 +303,23 @@ class AgentsLink:
             self._readings.take_samples(node_id, hello.samples)
             self._inbox.readings[node_id] = self._readings.newest(node_id)
         troubles = self._ailments.greet(node_id, hello.samples)
-        joined = NodeJoined(at=self._clock(), node_id=node_id, facts=hello.facts, tasks=tasks, prepared=hello.prepared, troubles=troubles)
+        joined = NodeJoined(
+            at=self._clock(),
+            node_id=node_id,
+            facts=hello.facts,
+            tasks=tasks,
+            prepared=hello.prepared,
+            troubles=troubles,
+        )
         self._inbox.events.append(joined)
 
     def _take_reports(self, node_id: NodeId, *told: TaskStatus) -> tuple[TaskStatus, ...]:
-        """Return what counts of these reports; ends are collected."""
+        """Return the reports that count; ends are collected."""
         known, misnamed = self._assignments.under_own_name(node_id, told, self._clock())
         if other := next((status.node_id for status in told if status.node_id != node_id), None):
-            self._sayings.warn(f"report {node_id}", f"{node_id} reports as {other}, which is not what its key is bound to.")
+            self._sayings.warn(
+                f"report {node_id}", f"{node_id} reports as {other}, which is not what its key is bound to."
+            )
         self._inbox.events += misnamed
         self._collector.take_ends(node_id, known)
         return known
@@ -310,20 +341,27 @@ class AgentsLink:
 
     def _take_output(self, node_id: NodeId, message: wire.Output) -> None:
         if not self._assignments.has(node_id, message.key):
-            self._sayings.warn(f"output {node_id}", f"{node_id} sends output of job {message.key.job_id}, which is not its: dropped.")
+            self._sayings.warn(
+                f"output {node_id}",
+                f"{node_id} sends output of job {message.key.job_id}, which is not its: dropped.",
+            )
             return
         if self._collector.take_output(node_id, message):
             self._inbox.grown.add(message.key.job_id)
 
-    def _note(self, step: Step, node_id: NodeId, key: AttemptKey, rank: int | None = None) -> None:
-        """Note that this node, or a rank of what it was given, got so far now; what others say of it is not noted."""
+    def _note(self, step: MarkedStep, node_id: NodeId, key: AttemptKey, rank: int | None = None) -> None:
+        """Note a step of this node, or of a rank that it was given; reports of others are ignored."""
         if self._assignments.has(node_id, key):
             who = node_id if rank is None else str(rank)
-            self._inbox.marks.append(Mark(job_id=key.job_id, attempt=key.attempt, step=step, who=who, at=self._clock()))
+            self._inbox.marks.append(
+                Mark(job_id=key.job_id, attempt=key.attempt, step=step, who=who, at=self._clock())
+            )
 
-    # --- what goes out --------------------------------------------------------------------------
+    # --- outgoing -------------------------------------------------------------------------------
 
     def _refuse(self, incoming: Incoming, code: str, message: str) -> None:
-        self._sayings.warn(f"{code} {incoming.user_id}", f"A frame of {incoming.user_id} was refused ({code}): {message}")
+        self._sayings.warn(
+            f"{code} {incoming.user_id}", f"A frame of {incoming.user_id} was refused ({code}): {message}"
+        )
         reach("master.refuse")
         self._mail.answer(incoming.route, wire.Refuse(code=code, message=message))

@@ -1,7 +1,8 @@
-"""Results of jobs from their nodes: one file after the other, in parts, and each compared with the SHA-256 that its node told.
+"""Results of jobs from their nodes: one file after the other, in parts, and each compared with the SHA-256
+that its node reported.
 
-A file that arrived otherwise is fetched again, a few times; then it is kept out, and the listing says so. A node keeps an attempt
-until all of its results are on disk here.
+A file that arrived damaged is fetched again, a few times; then it is left out, and the listing says so. A
+node keeps an attempt until all of its results are on disk here.
 """
 
 from __future__ import annotations
@@ -14,23 +15,24 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
+from mgpu_agent.protocol.file_messages import CollectResult, FoundResults, ResultChunk
 from mgpu_agent.protocol.ids import AttemptKey, JobId, NodeId
-from mgpu_agent.protocol.messages import CollectResult, FoundResults, ResultChunk
-from mgpu_jupyter.master.keeping import Index, Kept, ResultKeeper
-from mgpu_jupyter.master.shares import Shares
+from mgpu_jupyter.master.keeping import DiskShares, Index, Kept, ResultKeeper
 
 log = logging.getLogger("mgpu.results")
 
 PART_BYTES = 1024 * 1024
-WINDOW_BYTES = 8 * PART_BYTES  # asked for ahead, so that the way there and back is no pause
-SYNC_BYTES = 16 * PART_BYTES  # brought to disk while the rest still comes, so that the end of a large file is no pause
+WINDOW_BYTES = 8 * PART_BYTES  # requested ahead, so that there is no pause between parts
+SYNC_BYTES = (
+    16 * PART_BYTES
+)  # synced while the rest still comes, so that the end of a large file causes no pause
 UNHASHED = 16  # parts that may wait to be hashed: they are in memory
 MAX_TRIES = 3
 Held = tuple[NodeId, AttemptKey]
 
 
 class _Transfer:
-    """What one node gives of one attempt, as far as it is here."""
+    """The results of one node for one attempt, as far as they are here."""
 
     def __init__(self, found: FoundResults, directory: os.PathLike[str]) -> None:
         self.found = found
@@ -42,9 +44,9 @@ class _Transfer:
         """Why a part of it may not be on disk."""
         self.user = ""
         self.counted = 0
-        """What of its owner's share it has so far, with the present file."""
+        """How much of its owner's share it takes so far, with the present file."""
         self.has_room = False
-        """The present file is counted."""
+        """Whether the present file is counted."""
         self.begin()
 
     @property
@@ -52,22 +54,22 @@ class _Transfer:
         return len(self.kept)
 
     def sha256(self) -> str:
-        """Return the digest of all that was written; the last part of it is a moment's work."""
+        """Return the digest of all that was written; at most the last part is still to be hashed."""
         for part in self.hashed:
             part.result()
         self.hashed.clear()
         return self.digest.hexdigest()
 
     def begin(self) -> None:
-        """Begin with the present file, from its start."""
+        """Begin the present file, from its start."""
         self.offset = self.asked = 0
         self.digest = hashlib.sha256()
         self.hashed: deque[Future[None]] = deque()
-        """What is being hashed, in order, beside all that is decided."""
+        """The parts being hashed, in order, in another thread."""
 
 
 class ResultCollector:
-    """Fetches results. Used by the master's thread, with one thread of its own that brings them to disk."""
+    """Fetches results. Used by the master's thread, with one thread of its own that syncs them to disk."""
 
     def __init__(
         self,
@@ -76,13 +78,13 @@ class ResultCollector:
         cap_bytes: int = 0,
         syncer: Executor | None = None,
         *,
-        shares: Shares | None = None,
+        shares: DiskShares | None = None,
         owner: Callable[[JobId], str] = lambda _: "",
     ) -> None:
         self._store = store
         self._wake = wake
         self._cap_bytes = cap_bytes
-        self._shares, self._owner = shares or Shares(), owner
+        self._shares, self._owner = shares or DiskShares(), owner
         self._syncer = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-results")
         self._hasher = syncer or ThreadPoolExecutor(1, thread_name_prefix="mgpu-results-hash")
         self._transfers: dict[Held, _Transfer] = {}
@@ -90,7 +92,7 @@ class ResultCollector:
         self._done: SimpleQueue[Held] = SimpleQueue()
 
     def take_found(self, node_id: NodeId, found: FoundResults) -> None:
-        """Take in what there is to be collected; told again, it is gone on with."""
+        """Note the files to collect; when reported again, continue."""
         key = found.key
         if self._store is None or self._store.index(key.job_id, key.attempt, node_id) is not None:
             self._done.put((node_id, key))
@@ -101,7 +103,9 @@ class ResultCollector:
                 user = self._owner(key.job_id)
                 directory = self._store.make_directory(key.job_id, key.attempt, node_id)
             except OSError as error:
-                log.warning("results of job=%s cannot be kept: %s", key.job_id, error)  # its node tells of them again
+                log.warning(
+                    "results of job=%s cannot be kept: %s", key.job_id, error
+                )  # its node reports them again
                 return
             if transfer is not None:
                 self._shares.add(transfer.user, -transfer.counted)
@@ -111,7 +115,7 @@ class ResultCollector:
         self._go_on(node_id, transfer)
 
     def take_chunk(self, node_id: NodeId, chunk: ResultChunk) -> None:
-        """Take in a part of a file."""
+        """Write a part of a file."""
         transfer = self._transfers.get((node_id, chunk.key))
         if transfer is None or (chunk.number, chunk.offset) != (transfer.number, transfer.offset):
             return
@@ -126,12 +130,12 @@ class ResultCollector:
         self._go_on(node_id, transfer)
 
     def take_wanted(self) -> list[tuple[NodeId, CollectResult]]:
-        """Return what nodes are to be asked for."""
+        """Return the requests to nodes."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
     def take_done(self) -> list[Held]:
-        """Return the attempts of which a node's results are on disk."""
+        """Return the attempts whose results of a node are on disk."""
         done = []
         while True:
             try:
@@ -140,7 +144,7 @@ class ResultCollector:
                 return done
 
     def close(self) -> None:
-        """Finish what is being brought to disk."""
+        """Finish the syncs that are under way."""
         self._syncer.shutdown(wait=True)
         self._hasher.shutdown(wait=True)
 
@@ -148,14 +152,27 @@ class ResultCollector:
         key, files = transfer.found.key, transfer.found.files
         while transfer.number < len(files):
             file = files[transfer.number]
-            if self._cap_bytes and sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size > self._cap_bytes:
+            if (
+                self._cap_bytes
+                and sum(kept.file.size for kept in transfer.kept if not kept.problem) + file.size
+                > self._cap_bytes
+            ):
                 self._settle(transfer, f"results are kept up to {self._cap_bytes} bytes")
             elif not self._has_room(transfer, file.size):
-                share = f"with it all your results would have more than your share of {self._shares.limit_bytes} bytes"
-                self._settle(transfer, f"{share} (limits.user_results_bytes): delete old jobs with mgpu purge, or ask an administrator")
+                share = (
+                    f"with it all your results would have more than your share of "
+                    f"{self._shares.limit_bytes} bytes"
+                )
+                self._settle(
+                    transfer,
+                    f"{share} (limits.user_results_bytes): delete old jobs with mgpu purge, or ask an "
+                    f"administrator",
+                )
             elif transfer.offset < file.size:
                 while transfer.asked < min(file.size, transfer.offset + WINDOW_BYTES):
-                    part = CollectResult(key=key, number=transfer.number, offset=transfer.asked, size=PART_BYTES)
+                    part = CollectResult(
+                        key=key, number=transfer.number, offset=transfer.asked, size=PART_BYTES
+                    )
                     self._wanted.append((node_id, part))
                     transfer.asked += PART_BYTES
                 return
@@ -165,17 +182,24 @@ class ResultCollector:
                 self._settle(transfer, "")
             elif transfer.tries < MAX_TRIES:
                 if not transfer.told_of_damage:
-                    log.warning("result %r of job=%s arrived damaged from %s: fetched again", file.path, key.job_id, node_id)
+                    log.warning(
+                        "result %r of job=%s arrived damaged from %s: fetched again",
+                        file.path,
+                        key.job_id,
+                        node_id,
+                    )
                 transfer.told_of_damage = True
                 transfer.tries += 1
                 transfer.begin()
             else:
-                self._settle(transfer, "it arrived with another SHA-256 each time: it changed, or the way is broken")
+                self._settle(
+                    transfer, "it arrived with another SHA-256 each time: it changed, or the way is broken"
+                )
         del self._transfers[node_id, key]
         self._syncer.submit(self._finish, node_id, transfer)
 
     def _has_room(self, transfer: _Transfer, size: int) -> bool:
-        """Count the present file as its owner's, before anything of it comes; tell whether their share has room for it."""
+        """Count the present file for its owner before it comes; tell whether their share has room for it."""
         if not transfer.has_room and self._shares.take(transfer.user, size):
             transfer.counted += size
             transfer.has_room = True
@@ -195,10 +219,12 @@ class ResultCollector:
             self._syncer.submit(_sync_early, transfer, os.path.join(transfer.directory, str(transfer.number)))
         transfer.offset += written
         if written < min(PART_BYTES, transfer.found.files[transfer.number].size - transfer.offset + written):
-            transfer.asked = transfer.offset  # what was asked for after this would leave a hole
+            transfer.asked = transfer.offset  # later parts would leave a hole
 
     def _settle(self, transfer: _Transfer, problem: str) -> None:
-        transfer.kept.append(Kept(file=transfer.found.files[transfer.number], problem=problem, tries=transfer.tries))
+        transfer.kept.append(
+            Kept(file=transfer.found.files[transfer.number], problem=problem, tries=transfer.tries)
+        )
         if problem and transfer.has_room:
             size = transfer.found.files[transfer.number - 1].size
             self._shares.add(transfer.user, -size)
@@ -216,14 +242,16 @@ class ResultCollector:
             self._store.finish(key.job_id, key.attempt, index)
         except OSError as error:
             log.warning("results of job=%s could not be brought to disk: %s", key.job_id, error)
-            self._shares.add(transfer.user, -transfer.counted)  # its node tells of them again, and they come anew
+            self._shares.add(
+                transfer.user, -transfer.counted
+            )  # its node reports them again, and they are fetched anew
         else:
             self._done.put((node_id, key))
             self._wake()
 
 
 def _sync_early(transfer: _Transfer, path: str) -> None:
-    """Bring to disk what is there of a file. The system tells of a failure once: a later sync would know nothing of it."""
+    """Sync what is there of a file. The system reports a failure once: a later sync would not know of it."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,6 +1,7 @@
-"""`%mgpu_panel`: queue, GPUs, a submit form and one job, live, as ipywidgets. This module reads the line and decides what can be shown.
+"""`%mgpu_panel`: queue, GPUs, a submit form and one job, live, as ipywidgets. This module reads the line and
+decides what can be shown.
 
-Nothing here is imported before the magic is used, and ipywidgets only where it is there.
+Nothing here is imported before the magic is used, and ipywidgets only where it is installed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from mgpu_jupyter.notebook import parsers
 
 TABS = ("queue", "gpus", "submit", "job")
 NO_WIDGETS = (
-    'The panel needs ipywidgets: run `pip install "mgpu-jupyter[lab]"` (or `pip install ipywidgets`) and restart the kernel. '
+    'The panel needs ipywidgets: run `pip install "mgpu-jupyter[lab]"` (or `pip install ipywidgets`) and '
+    "restart the kernel. "
     "%mgpu_queue and %mgpu_nodes show the same as text:"
 )
-NO_FRONT_END = "The panel needs a notebook that shows widgets. %mgpu_queue and %mgpu_nodes show the same as text:"
+NO_FRONT_END = (
+    "The panel needs a notebook that shows widgets. %mgpu_queue and %mgpu_nodes show the same as text:"
+)
 
 
 SAME = "The panel is live where widgets are shown; %mgpu_queue and %mgpu_nodes show the same as text."
@@ -43,14 +47,16 @@ def read_line(line: str) -> Wanted | Help:
         return values
     tab = (values.tab or "queue").casefold()
     if tab not in TABS:
-        raise InvalidRequest("usage", f"There is no tab {values.tab!r}: write %mgpu_panel queue, gpus, submit or job ID.")
+        raise InvalidRequest(
+            "usage", f"There is no tab {values.tab!r}: write %mgpu_panel queue, gpus, submit or job ID."
+        )
     if values.job and tab != "job":
         raise InvalidRequest("usage", f"{values.job} goes with job, as in `%mgpu_panel job {values.job}`.")
     return Wanted(tab, job_id_of(values.job) if values.job else "")
 
 
 def missing(shell: object) -> str:
-    """Return why no widget can be shown, or nothing."""
+    """Return why no widget can be shown, or an empty string."""
     if getattr(shell, "kernel", None) is None:
         return NO_FRONT_END
     return "" if importlib.util.find_spec("ipywidgets") else NO_WIDGETS
@@ -59,7 +65,7 @@ def missing(shell: object) -> str:
 class Panels:
     """The panels of one kernel: one for each cell; a cell that runs again replaces its own.
 
-    Their client is their own: what it has to say about lost connections does not belong into a cell that runs.
+    They have a client of their own: its messages about lost connections do not belong into a running cell.
     """
 
     def __init__(self, shell: Any, client: Client) -> None:
@@ -73,7 +79,7 @@ class Panels:
             events.register("post_run_cell", self._ran)
 
     def open(self, wanted: Wanted, namespace: Mapping[str, object]) -> Any:
-        """Return a panel that is live, in place of the one that this cell had."""
+        """Return a live panel, in place of the one that this cell had."""
         from mgpu_jupyter.client.live import mirror_of
         from mgpu_jupyter.notebook.panel.panel import Panel
 
@@ -82,7 +88,14 @@ class Panels:
         if (before := self._by_cell.pop(cell, None)) is not None:
             before.widget.close()
             before.close()
-        made = Panel(self._client, mirror_of(self._client), namespace, tab=wanted.tab, job_id=wanted.job_id, is_busy=lambda: self._busy)
+        made = Panel(
+            self._client,
+            mirror_of(self._client),
+            namespace,
+            tab=wanted.tab,
+            job_id=wanted.job_id,
+            is_busy=lambda: self._busy,
+        )
         self._by_cell[cell] = made
         made.open()
         return made
@@ -106,8 +119,10 @@ class Panels:
         self._by_cell.clear()
 
     def _cell(self) -> str:
-        """Return which cell runs, as front ends name it; those that do not have one panel at a time."""
-        get: Callable[[], Mapping[str, Any]] | None = getattr(getattr(self._shell, "kernel", None), "get_parent", None)
+        """Return the id of the running cell; in front ends without ids there is one panel at a time."""
+        get: Callable[[], Mapping[str, Any]] | None = getattr(
+            getattr(self._shell, "kernel", None), "get_parent", None
+        )
         parent = get() if get is not None else {}
         return str((parent.get("metadata") or {}).get("cellId", ""))
 

@@ -1,6 +1,8 @@
-"""The card below the queue: the answer to "why?" with its offers as buttons, or a question. Made when it is first opened.
+"""The card below the queue: the answer to "why?" with its offers as buttons, or a question. Made when it is
+first opened.
 
-An offer that is pressed is asked for once more: what does not hold any more is not taken, and the offers that hold now are shown.
+An offer that is pressed is checked again: one that is no longer valid is not taken, and the present offers
+are shown.
 """
 
 from __future__ import annotations
@@ -12,20 +14,24 @@ from typing import Any
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.client.job import Job
-from mgpu_jupyter.client.words import names
+from mgpu_jupyter.client.queue_rows import Row, is_held, title
+from mgpu_jupyter.client.words import lowered, names
 from mgpu_jupyter.model.explanations import Explanation, Offer
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.panel.explained import SHOWN_OFFERS, explained_html, offer_html
 from mgpu_jupyter.notebook.panel.parts import Host, Kit, Section, rename, show_if
-from mgpu_jupyter.notebook.panel.rows import Row, is_held, lowered, title
 
 UNDER_OFFERS = '<p class="quiet">A job with the change takes the place of this one, under a new id.</p>'
 
 
 class Card:
-    """`tell` and `ask` open it; `on_act` is called with what else is to be done about the job, `on_close` when it is closed."""
+    """`tell` and `ask` open it; `on_act` is called with other actions on the job, `on_close` when it is
+    closed.
+    """
 
-    def __init__(self, host: Host, kit: Kit, on_act: Callable[[str, Row], None], on_close: Callable[[], None]) -> None:
+    def __init__(
+        self, host: Host, kit: Kit, on_act: Callable[[str, Row], None], on_close: Callable[[], None]
+    ) -> None:
         self._host, self._kit = host, kit
         self._on_act, self._on_close = on_act, on_close
         self._offered: tuple[Offer, ...] = ()
@@ -37,7 +43,7 @@ class Card:
         self.box = kit.column(classes=("mgpu-card", "mgpu-hide"))
 
     def tell(self, shown: Row, told: Explanation) -> None:
-        """Show an answer; what could start the job now can be taken by its owner."""
+        """Show an answer; the job's owner can take an offer that would start it now."""
         self._make()
         seen = self._host.seen
         can = shown.count == 1 and seen.may_change(shown.job) and shown.job.state is JobState.QUEUED
@@ -47,10 +53,20 @@ class Card:
             if number < len(self._offered):
                 section.show(offer_html(self._offered[number]))
         self.under.show(UNDER_OFFERS if self._offered else "")
-        self._open(shown, explained_html(told, seen.now, title(shown.job), as_text=not self._offered, title_of=self._title_of))
+        self._open(
+            shown,
+            explained_html(
+                told, seen.now, title(shown.job), as_text=not self._offered, title_of=self._title_of
+            ),
+        )
         self._pending = None
         moves = can and not is_held(shown.job)
-        for button, visible in ((self.yes, False), (self.up, moves), (self.down, moves), (self.see, seen.may_change(shown.job))):
+        for button, visible in (
+            (self.yes, False),
+            (self.up, moves),
+            (self.down, moves),
+            (self.see, seen.may_change(shown.job)),
+        ):
             show_if(button, visible)
         rename(self.no, "Close")
 
@@ -66,7 +82,7 @@ class Card:
         rename(self.no, "Keep it")
 
     def close(self) -> None:
-        """Take it away."""
+        """Close it."""
         self.row, self._pending, self._offered = None, None, ()
         show_if(self.box, visible=False)
         self._on_close()
@@ -78,8 +94,15 @@ class Card:
             return
         kit, post = self._kit, self._host.loop.post
         for number in range(SHOWN_OFFERS):
-            section, button = kit.section(), kit.button("Start now", partial(self._press, number), *(("mgpu-first",) if not number else ()))
-            self.offers.append((section, button, kit.row(section.widget, button, classes=("mgpu-offered", "mgpu-hide"))))
+            section, button = (
+                kit.section(),
+                kit.button(
+                    "Start now", partial(self._press, number), *(("mgpu-first",) if not number else ())
+                ),
+            )
+            self.offers.append(
+                (section, button, kit.row(section.widget, button, classes=("mgpu-offered", "mgpu-hide")))
+            )
         self.under = kit.section()
         self.yes = kit.button("Cancel the job", lambda: post(self._confirmed))
         self.up = kit.button("Raise priority", lambda: post(partial(self._act, "up")))
@@ -87,7 +110,12 @@ class Card:
         self.see = kit.button("Open", lambda: post(partial(self._act, "open")))
         self.no = kit.button("Close", lambda: post(self.close))
         buttons = kit.row(self.yes, self.up, self.down, self.see, self.no, classes=("mgpu-top",))
-        self.box.children = [self.answer.widget, *(box for _, _, box in self.offers), self.under.widget, buttons]
+        self.box.children = [
+            self.answer.widget,
+            *(box for _, _, box in self.offers),
+            self.under.widget,
+            buttons,
+        ]
 
     def _open(self, shown: Row, html: str) -> None:
         self.row = shown
@@ -109,7 +137,7 @@ class Card:
         self.close()
 
     def _press(self, number: int) -> None:
-        # The offer is taken here, on the front end's thread: it is the one that the person saw.
+        # The offer is read here, on the front end's thread: it is the one that the user saw.
         if self.row is not None and number < len(self._offered):
             self._host.loop.post(partial(self._take, self.row, self._offered[number]))
 

@@ -1,6 +1,7 @@
-"""The submit form as values: what is filled in becomes the line of a magic, and that line is read by the magics' own reader.
+"""The submit form as values: it is turned into the line of a magic, and that line is read by the magics' own
+reader.
 
-So the form, the line that it writes into a cell and what is submitted cannot differ. Asks nobody.
+So the form, the line that it writes into a cell and what is submitted cannot differ. Sends nothing.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest
+from mgpu_jupyter.client.flags import IN_FORMS, Field
 from mgpu_jupyter.client.line import read_line, variables
 from mgpu_jupyter.client.parser import Help
 from mgpu_jupyter.client.request import Submission, parse, written
@@ -28,24 +29,12 @@ MOST_GPUS = 1_000
 
 
 class More(msgspec.Struct, frozen=True, kw_only=True):
-    """What few jobs need: the folded part of the form."""
+    """The fields that few jobs need: the folded part of the form."""
 
-    wiring: Literal["", "distributed", "mpi"] = ""
-    """One process, one for each GPU, or MPI's own."""
-    policy: str = ""
-    exclude: str = ""
-    """Nodes that it never gets."""
-    env_setup_cmd: str = ""
-    env: str = ""
-    """`K=V K2=V2`."""
-    inputs: str = ""
-    outputs: str = ""
-    """Variables of a Python cell: `a, b`."""
-    retries: int = 0
-    dependency: str = ""
-    array: str = ""
+    values: Mapping[str, str | bool] = {}
+    """What is filled in, by keyword of its flag."""
     flags: str = ""
-    """More flags of `mgpu_srun`, as they are typed."""
+    """More flags of `mgpu_srun`, as typed."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,40 +51,44 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """A Python cell in place of the command."""
     more: More = More()
     picks: tuple[Picked, ...] = ()
-    """Exactly these GPUs; then numbers and type say nothing."""
+    """Exactly these GPUs; then numbers and type do not count."""
 
 
 def arguments(form: Form) -> str:
-    """Return what stands after the magic's name on its line."""
-    more = form.more
-    values: dict[str, object] = {
-        **_place(form),
-        "slurm_time": form.time_limit,
-        "name": form.name,
-        **({more.wiring: True} if more.wiring else {}),
-        "policy": more.policy,
-        "exclude": _listed(more.exclude),
-        "env_setup_cmd": more.env_setup_cmd,
-        "env": _words(more.env),
-        "inputs": _listed(more.inputs),
-        "outputs": _listed(more.outputs),
-        "retries": more.retries or None,
-        "dependency": more.dependency,
-        "array": more.array,
-    }
-    flags = f"{written(values)} {more.flags.strip()}".strip()
+    """Return the part of the line after the magic's name."""
+    filled = {"slurm_time": form.time_limit, "name": form.name, **form.more.values}
+    values: dict[str, object] = _place(form)
+    for dest, (_, field) in IN_FORMS.items():
+        if value := filled.get(dest):
+            values |= _meant(dest, field, value)
+    flags = f"{written(values)} {form.more.flags.strip()}".strip()
     return flags if form.code is not None else f"{flags} -- {form.command.strip() or PLACEHOLDER}"
 
 
+def _meant(dest: str, field: Field, value: str | bool) -> dict[str, object]:
+    """Return the value of a field as flags have it."""
+    match field.control:
+        case "switches":
+            return {str(value): True}
+        case "names" | "nodes":
+            return {dest: _listed(str(value))}
+        case "pairs":
+            return {dest: _words(str(value))}
+        case _:
+            return {dest: value}
+
+
 def _place(form: Form) -> dict[str, object]:
-    """Return how many GPUs of which kind, or which ones exactly."""
+    """Return how many GPUs of which kind, or exactly which ones."""
     if not form.picks:
         size = {"gpus": form.gpus} if form.nodes == 1 else {"nodes": form.nodes, "gpus_per_node": form.gpus}
         return {**size, "gpu_type": form.gpu_type}
     by_node: dict[str, list[int]] = {}
     for pick in sorted(form.picks, key=lambda pick: (pick.node, pick.index)):
         by_node.setdefault(pick.node, []).append(pick.index)
-    return {"node_gpu_ids": ";".join(f"{node}:{','.join(map(str, indices))}" for node, indices in by_node.items())}
+    return {
+        "node_gpu_ids": ";".join(f"{node}:{','.join(map(str, indices))}" for node, indices in by_node.items())
+    }
 
 
 def _listed(text: str) -> str:
@@ -106,7 +99,7 @@ def _listed(text: str) -> str:
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # a quote that is not closed yet
+    except ValueError:  # an unclosed quote
         return text.split()
 
 
@@ -118,9 +111,13 @@ def magic(form: Form) -> str:
 
 
 def submission_of(form: Form, namespace: Mapping[str, object], *, to_submit: bool) -> Submission:
-    """Return the request; before there is something to run, only a dry run can be made of it."""
+    """Return the request; while there is nothing to run, it is only good for a dry run."""
     if to_submit and not (form.command if form.code is None else form.code).strip():
-        example = "Write the command that is to run, like python train.py." if form.code is None else "Write the Python that is to run."
+        example = (
+            "Write the command that is to run, like python train.py."
+            if form.code is None
+            else "Write the Python that is to run."
+        )
         raise InvalidRequest("no-command", example)
     found = parse(
         read_line(arguments(form), variables(namespace, os.environ)),
@@ -135,12 +132,27 @@ def submission_of(form: Form, namespace: Mapping[str, object], *, to_submit: boo
 
 
 def sizes_of(form: Form) -> list[Form]:
-    """Return the form with other sizes that people ask for next: twice as much, all on one node, and half as much."""
+    """Return the form with other sizes that people may ask for next: twice as much, all on one node, and half
+    as much.
+    """
     if form.picks or not form.gpus:
         return []
-    found = [(form.nodes, form.gpus * 2), (1, form.nodes * form.gpus), (form.nodes, form.gpus // 2), (form.nodes * 2, form.gpus)]
-    sizes = [size for number, size in enumerate(found) if size != (form.nodes, form.gpus) and size not in found[:number]]
-    return [msgspec.structs.replace(form, nodes=nodes, gpus=gpus) for nodes, gpus in sizes if 0 < gpus <= MOST_GPUS][:3]
+    found = [
+        (form.nodes, form.gpus * 2),
+        (1, form.nodes * form.gpus),
+        (form.nodes, form.gpus // 2),
+        (form.nodes * 2, form.gpus),
+    ]
+    sizes = [
+        size
+        for number, size in enumerate(found)
+        if size != (form.nodes, form.gpus) and size not in found[:number]
+    ]
+    return [
+        msgspec.structs.replace(form, nodes=nodes, gpus=gpus)
+        for nodes, gpus in sizes
+        if 0 < gpus <= MOST_GPUS
+    ][:3]
 
 
 def with_offer(form: Form, offer: Offer) -> Form | None:

@@ -1,4 +1,4 @@
-"""The tab GPUs in words and drawings: the list of nodes with their walls, and one node GPU by GPU. Pure."""
+"""The views of the tab GPUs: the list of nodes with their walls, and one node GPU by GPU. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from typing import Literal
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.api import models
-from mgpu_jupyter.client.words import GB
+from mgpu_jupyter.client.queue_rows import title
+from mgpu_jupyter.client.words import moment, size
 from mgpu_jupyter.model.job import NodeState
-from mgpu_jupyter.notebook.panel.marks import NAMES, ROW_TILES, WALL_HEIGHT, Tile, esc, glyph, one_tile, plot, wall
-from mgpu_jupyter.notebook.panel.rows import clock, title
+from mgpu_jupyter.notebook.panel.marks import (
+    NAMES,
+    ROW_TILES,
+    WALL_HEIGHT,
+    Tile,
+    esc,
+    glyph,
+    one_tile,
+    plot,
+    wall,
+)
 from mgpu_jupyter.notebook.panel.seen import Seen
 
 PLOT_SPAN_S = 600.0
@@ -28,12 +38,18 @@ def nodes_in_order(seen: Seen, sort: Sort, text: str) -> list[NodeId]:
     found = [node for node in seen.nodes.values() if not words or all(word in _told(node) for word in words)]
     if sort == "name":
         return [node.id for node in sorted(found, key=lambda node: node.id)]
-    score = free_of if sort == "free first" else lambda node: sum(gpu.user == seen.user and gpu.job_id is not None for gpu in node.gpus)
+    score = (
+        free_of
+        if sort == "free first"
+        else lambda node: sum(gpu.user == seen.user and gpu.job_id is not None for gpu in node.gpus)
+    )
     return [node.id for node in sorted(found, key=lambda node: (-score(node), node.id))]
 
 
 def _told(node: models.Node) -> str:
-    return f"{node.id} {node.state} {node.rack} {node.switch} {' '.join({gpu.name for gpu in node.gpus})}".casefold()
+    return (
+        f"{node.id} {node.state} {node.rack} {node.switch} {' '.join({gpu.name for gpu in node.gpus})}"
+    ).casefold()
 
 
 def free_of(node: models.Node) -> int:
@@ -45,11 +61,13 @@ def free_of(node: models.Node) -> int:
 
 def lines_of(seen: Seen, nodes: Sequence[NodeId]) -> int:
     """Return how many lines of tiles a node needs at most."""
-    return min(max((-(-len(seen.wall(node_id)) // ROW_TILES) for node_id in nodes), default=1) or 1, MOST_LINES)
+    return min(
+        max((-(-len(seen.wall(node_id)) // ROW_TILES) for node_id in nodes), default=1) or 1, MOST_LINES
+    )
 
 
 def walls_html(seen: Seen, nodes: Sequence[NodeId], lines: int = 1) -> str:
-    """Return the walls of some nodes, all of the same height: so many lines of eight GPUs."""
+    """Return the walls of some nodes, all of the same height: this many lines of eight GPUs."""
     height = f' style="height:{row_height(lines)}px"' if lines > 1 else ""
     return "".join(f'<div class="mgpu-wr"{height}>{_wall(seen, node_id, lines)}</div>' for node_id in nodes)
 
@@ -72,11 +90,11 @@ def said(tiles: Sequence[Tile]) -> str:
 
 
 def note(seen: Seen, node: models.Node) -> str:
-    """Return the state of a node as HTML: `online`, or a sign and why not."""
+    """Return the state of a node as HTML: `online`, or a glyph and why not."""
     if node.state is NodeState.ONLINE:
         return "online"
     if node.state is NodeState.OFFLINE:
-        since = f" since {clock(node.last_seen_at, seen.now)}" if node.last_seen_at else ""
+        since = f" since {moment(node.last_seen_at, seen.now)}" if node.last_seen_at else ""
         return f"{glyph('failed', 'bad')} offline{since}"
     if node.state is NodeState.UNHEALTHY:
         return f"{glyph('failed', 'bad')} unhealthy{f': {esc(node.reason)}' if node.reason else ''}"
@@ -85,13 +103,13 @@ def note(seen: Seen, node: models.Node) -> str:
         return f"{glyph('warning', 'warn')} not heard{for_s}"
     orders = node.orders
     by = f" by {esc(orders.by)}" if orders.by else ""
-    since = f", since {clock(orders.at, seen.now)}" if orders.at else ""
+    since = f", since {moment(orders.at, seen.now)}" if orders.at else ""
     why = f": “{esc(orders.reason)}”{by}{since}" if orders.reason else ""
     return f"{glyph('warning', 'warn')} {node.state}{why}"
 
 
 def models_of(node: models.Node) -> str:
-    """Return what GPUs a node has: `8 × H100 80GB`."""
+    """Return the GPUs of a node in words: `8 × H100 80GB`."""
     counted = Counter(short_name(gpu) for gpu in node.gpus)
     return ", ".join(f"{count} × {name}" for name, count in counted.items()) or "no GPUs"
 
@@ -103,9 +121,14 @@ def short_name(gpu: models.Gpu) -> str:
 
 
 def head_html(seen: Seen, node: models.Node) -> str:
-    """Return the line above a node's GPUs."""
-    where = "".join(f", {kind} {name}" for kind, name in (("rack", node.rack), ("switch", node.switch)) if name)
-    return f'<b>{esc(node.id)}</b> &nbsp;<span class="quiet">{esc(models_of(node))}{esc(where)}, {note(seen, node)}</span>'
+    """Return the line over a node's GPUs."""
+    where = "".join(
+        f", {kind} {name}" for kind, name in (("rack", node.rack), ("switch", node.switch)) if name
+    )
+    return (
+        f'<b>{esc(node.id)}</b> &nbsp;<span class="quiet">{esc(models_of(node))}{esc(where)}, '
+        f"{note(seen, node)}</span>"
+    )
 
 
 def node_html(seen: Seen, node_id: NodeId, points: Points, since: float) -> str:
@@ -116,7 +139,11 @@ def node_html(seen: Seen, node_id: NodeId, points: Points, since: float) -> str:
         '<table class="mgpu-table"><thead><tr><th></th><th>GPU</th><th colspan="2">Busy, 10 min</th>'
         '<th class="right">Memory</th><th class="right">Temp.</th><th>Holder</th></tr></thead>'
     )
-    table = f"{head}<tbody>{rows}</tbody></table>" if rows else f'<p class="quiet">{esc(node.gpu_note or "no GPUs")}</p>'
+    table = (
+        f"{head}<tbody>{rows}</tbody></table>"
+        if rows
+        else f'<p class="quiet">{esc(node.gpu_note or "no GPUs")}</p>'
+    )
     return f"{head_html(seen, node)}{table}"
 
 
@@ -124,19 +151,20 @@ def _gpu_row(seen: Seen, node: models.Node, gpu: models.Gpu, points: Points, sin
     shown = seen.tile(node, gpu)
     times, busy = points.get(gpu.index, ((), ()))
     percent = "" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f} %"
-    used = "" if gpu.memory_used_bytes is None else f"{gpu.memory_used_bytes / GB:.1f} GB"
+    used = "" if gpu.memory_used_bytes is None else size(gpu.memory_used_bytes)
     heat = "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f} °C"
     summary = f"GPU {gpu.index} busy over 10 minutes, now {percent or 'not known'}"
     drawn = plot(times, busy, span=(since, since + PLOT_SPAN_S), label=summary, mine=shown.state == "mine")
     return (
-        f'<tr data-gpu="{gpu.index}" data-state="{shown.state}"><td>{one_tile(shown)}</td><td class="n">{gpu.index}</td><td>{drawn}</td>'
+        f'<tr data-gpu="{gpu.index}" data-state="{shown.state}"><td>{one_tile(shown)}</td>'
+        f'<td class="n">{gpu.index}</td><td>{drawn}</td>'
         f'<td class="n right">{percent}</td><td class="n right">{used}</td><td class="n right">{heat}</td>'
         f"<td>{holder_html(seen, gpu, shown)}</td></tr>"
     )
 
 
 def holder_html(seen: Seen, gpu: models.Gpu, shown: Tile) -> str:
-    """Return who has a GPU, or why nobody gets it."""
+    """Return who has a GPU, or why it is not handed out."""
     reason = f"; {esc(gpu.reason)}" if gpu.reason else ""
     if gpu.job_id is not None:
         job = seen.jobs.get(gpu.job_id)
@@ -147,4 +175,5 @@ def holder_html(seen: Seen, gpu: models.Gpu, shown: Tile) -> str:
         return f"in use outside mgpu; not handed out{reason}"
     if shown.state == "closed" and gpu.state != "settling":
         return "closed: the node takes no jobs"
-    return f"{'the memory of its last job is not back' if gpu.state == 'settling' else NAMES[shown.state]}{reason}"
+    state = "the memory of its last job is not back" if gpu.state == "settling" else NAMES[shown.state]
+    return f"{state}{reason}"

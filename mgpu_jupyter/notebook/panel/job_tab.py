@@ -1,4 +1,6 @@
-"""The tab Job: one job with its timeline, the end of its log, and what it makes of its GPUs. Reads nothing while it is hidden."""
+"""The tab Job: one job with its timeline, the end of its log, and how it uses its GPUs. Reads nothing while
+it is hidden.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ import ipywidgets as widgets
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api import models
+from mgpu_jupyter.api import frames, models
 from mgpu_jupyter.client.job import Job, rank_count
+from mgpu_jupyter.client.queue_rows import UNDER_WAY, title
 from mgpu_jupyter.notebook.panel.job_views import (
     GpuLine,
     Log,
@@ -24,8 +27,7 @@ from mgpu_jupyter.notebook.panel.job_views import (
 from mgpu_jupyter.notebook.panel.log_reader import LogReader
 from mgpu_jupyter.notebook.panel.marks import mean
 from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, has_class, show_if
-from mgpu_jupyter.notebook.panel.rows import title
-from mgpu_jupyter.notebook.panel.seen import UNDER_WAY, Seen
+from mgpu_jupyter.notebook.panel.seen import Seen
 from mgpu_jupyter.notebook.panel.track import Track
 
 MAX_CHIPS = 16
@@ -35,7 +37,7 @@ PERCENT = 100.0
 
 
 class JobTab:
-    """A chooser, the head, the way, the log and the rail beside it."""
+    """A chooser, the head, the timeline, the log and the column beside it."""
 
     def __init__(self, host: Host, job_id: str = "") -> None:
         self._host = host
@@ -49,7 +51,9 @@ class JobTab:
         self._is_shown = False
         self._problem = ""
         kit, post = Kit(), host.loop.post
-        self.chooser = widgets.Dropdown(options=[("choose a job", "")], value="", layout=widgets.Layout(width="220px"))
+        self.chooser = widgets.Dropdown(
+            options=[("choose a job", "")], value="", layout=widgets.Layout(width="220px")
+        )
         self.chooser.tooltip = "The job that is shown"
         self._chooser = Choice(self.chooser, self._chosen)
         self.head = kit.section()
@@ -70,7 +74,9 @@ class JobTab:
         )
         rail = kit.column(self.efficiency.widget, self.plots.widget, classes=("mgpu-rail",))
         self.body = kit.column(self.way.widget, kit.row(log, rail, classes=("mgpu-split",)))
-        top = kit.row(self.head.widget, kit.spacer(), self.again, self.cancel, self.sure, classes=("mgpu-top",))
+        top = kit.row(
+            self.head.widget, kit.spacer(), self.again, self.cancel, self.sure, classes=("mgpu-top",)
+        )
         self.box = kit.column(self.chooser, top, self.body)
 
     @property
@@ -85,7 +91,7 @@ class JobTab:
             self._open(self._id)
 
     def hidden(self) -> None:
-        """Stop reading; all is read again when it comes back."""
+        """Stop reading; everything is read again when the tab is shown again."""
         self._is_shown = False
         if self._reader is not None:
             self._reader.stop()
@@ -105,7 +111,9 @@ class JobTab:
         show_if(self.again, job is not None and job.state.is_final and seen.may_change(job))
         show_if(self.cancel, job is not None and not job.state.is_final and seen.may_change(job))
         if job is None:
-            told = self._problem or ("" if self._id else "Choose one of your jobs, or open one in the tab Queue.")
+            told = self._problem or (
+                "" if self._id else "Choose one of your jobs, or open one in the tab Queue."
+            )
             self.head.show(f'<span class="quiet">{told}</span>')
             return
         self._job = job
@@ -125,7 +133,10 @@ class JobTab:
     def _offer_jobs(self, seen: Seen) -> None:
         jobs = [job for job in seen.jobs.values() if seen.is_mine(job)]
         jobs.sort(key=lambda job: (job.state.is_final, job.state not in UNDER_WAY, -job.submitted_at))
-        options = [("choose a job", ""), *((f"{title(job)[:24]} · {job.id}", str(job.id)) for job in jobs[:OFFERED])]
+        options = [
+            ("choose a job", ""),
+            *((f"{title(job)[:24]} · {job.id}", str(job.id)) for job in jobs[:OFFERED]),
+        ]
         if self._id and self._id not in [value for _, value in options]:
             options.append((f"{title(self._job)[:24] if self._job else 'job'} · {self._id}", self._id))
         self._chooser.offer(options, self._id)
@@ -204,8 +215,8 @@ class JobTab:
                 self._track.add((str(gpu.node), gpu.index), at, busy)
         self._host.draw()
 
-    def _heard(self, log: Log, frame: models.OutputFrame) -> None:
-        # On the reader's thread: hand over, and draw at most five times a second.
+    def _heard(self, log: Log, frame: frames.OutputFrame) -> None:
+        # On the reader's thread: pass it on, and draw at most five times a second.
         def take() -> None:
             log.feed(frame.rank, frame.stream, frame.data)
             self._host.loop.soon(DRAW_LOG_S, "log", self._host.draw)
@@ -220,7 +231,7 @@ class JobTab:
 
         self._host.loop.post(take)
 
-    # --- what the person does ------------------------------------------------------------------------
+    # --- actions of the user -------------------------------------------------------------------------
 
     def _chosen(self, job_id: str | None) -> None:
         if job_id:

@@ -1,4 +1,4 @@
-"""The tab Job in words and drawings: header, timeline, log by rank, efficiency and a plot for each GPU. Pure."""
+"""The views of the tab Job: header, timeline, log by rank, efficiency and a plot for each GPU. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ import msgspec
 
 from mgpu_jupyter.api import models
 from mgpu_jupyter.client.lines import Decoder
-from mgpu_jupyter.client.words import duration, ending, gpu_count, names, numbers, ordinal
+from mgpu_jupyter.client.queue_rows import UNDER_WAY, is_held, title
+from mgpu_jupyter.client.words import (
+    duration,
+    ending,
+    gpu_count,
+    lowered,
+    moment,
+    names,
+    numbers,
+    ordinal,
+    span,
+)
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.panel.marks import esc, glyph, plot
-from mgpu_jupyter.notebook.panel.rows import clock, is_held, lowered, span, title
-from mgpu_jupyter.notebook.panel.seen import UNDER_WAY, Seen
+from mgpu_jupyter.notebook.panel.seen import Seen
 
 KEPT_LINES = 400
 SHOWN_LINES = 200
@@ -25,11 +35,18 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def head_html(seen: Seen, job: models.Job) -> str:
-    """Return the job on one line: sign, name, id, state."""
-    tone = "mine" if job.state in UNDER_WAY and seen.is_mine(job) else "bad" if job.state is JobState.FAILED else ""
+    """Return the job on one line: glyph, name, id, state."""
+    tone = (
+        "mine"
+        if job.state in UNDER_WAY and seen.is_mine(job)
+        else "bad"
+        if job.state is JobState.FAILED
+        else ""
+    )
     kind = "held" if is_held(job) else job.state.value
     return (
-        f"{glyph(kind, tone)} <b>{esc(title(job)[:60])}</b> &nbsp;<span class='quiet mono'>{esc(job.id)}</span> &nbsp;"
+        f"{glyph(kind, tone)} <b>{esc(title(job)[:60])}</b> &nbsp;<span class='quiet "
+        f"mono'>{esc(job.id)}</span> &nbsp;"
         f'<span class="quiet">{esc(state_line(seen, job))}</span>'
     )
 
@@ -40,10 +57,15 @@ def state_line(seen: Seen, job: models.Job) -> str:
         told = seen.view.waiting(job.id)
         place = told.place if told is not None else job.place
         reason = (told.reason if told is not None else "") or job.reason
-        return ", ".join(part for part in (f"{ordinal(place)} in queue" if place else "waits", lowered(reason)) if part)
+        return ", ".join(
+            part for part in (f"{ordinal(place)} in queue" if place else "waits", lowered(reason)) if part
+        )
     if job.state is JobState.COMPLETED:
         ran = duration((job.ended_at or 0.0) - (job.started_at or job.ended_at or 0.0))
-        return f"completed, exit {job.exit_code or 0}, {names(sorted(set(job.nodes)))}, {gpu_count(job.gpus)}, {ran}"
+        return (
+            f"completed, exit {job.exit_code or 0}, {names(sorted(set(job.nodes)))}, "
+            f"{gpu_count(job.gpus)}, {ran}"
+        )
     if job.state.is_final:
         return lowered(ending(job, by_you=False))
     since = f", {span(seen.now - job.started_at)}" if job.started_at else ""
@@ -51,7 +73,9 @@ def state_line(seen: Seen, job: models.Job) -> str:
 
 
 def timeline_html(job: models.Job, now: float) -> str:
-    """Return queued, starting, running and what is left of the limit, each as long as it took; short ones keep a least width."""
+    """Return queued, starting, running and the rest of the time limit, each as wide as it took; short ones
+    keep a minimum width.
+    """
     ups = [placement.started_at for placement in job.placements if placement.started_at is not None]
     end = job.ended_at or now
     placed = job.started_at if job.started_at is not None else end
@@ -61,41 +85,56 @@ def timeline_html(job: models.Job, now: float) -> str:
         if up - placed >= 0.05:
             parts.append(("st", "starting", up - placed))
         if job.state is not JobState.STARTING:
-            parts.append(("live" if not job.state.is_final else "ru", "running" if not job.state.is_final else "ran", end - up))
+            parts.append(
+                (
+                    "live" if not job.state.is_final else "ru",
+                    "running" if not job.state.is_final else "ran",
+                    end - up,
+                )
+            )
     if job.time_limit_s and job.started_at is not None and not job.state.is_final:
         parts.append(("le", "left", max(job.started_at + job.time_limit_s - now, 0.0)))
     total = sum(max(seconds, 0.0) for _, _, seconds in parts) or 1.0
-    last = time.strftime("%H:%M:%S", time.localtime(job.ended_at)) if job.ended_at else f"since {clock(job.submitted_at, now)}"
+    last = (
+        time.strftime("%H:%M:%S", time.localtime(job.ended_at))
+        if job.ended_at
+        else f"since {moment(job.submitted_at, now)}"
+    )
     pieces = [
-        # Each part is as wide as its time, and never narrower than its words.
+        # Each part is as wide as its time, and never narrower than its text.
         f'<div style="flex:{max(seconds, 0.0) / total + 0.02:.3f} 0 auto"><i class="{kind}"></i>'
         f'<span class="n">{word} {duration(max(seconds, 0.0))}</span></div>'
         for kind, word, seconds in parts
     ]
     summary = ", ".join(f"{word} {duration(max(seconds, 0.0))}" for _, word, seconds in parts)
-    return f'<div class="mgpu-way quiet" role="img" aria-label="{esc(summary)}">{"".join(pieces)}<span class="n end">{last}</span></div>'
+    return (
+        f'<div class="mgpu-way quiet" role="img" aria-label="{esc(summary)}">{"".join(pieces)}'
+        f'<span class="n end">{last}</span></div>'
+    )
 
 
 class Line(msgspec.Struct):
-    """A line, and the ranks that said it one after the other."""
+    """A line, and the consecutive ranks that printed it."""
 
     text: str
     ranks: list[int]
 
 
 class Log:
-    """The last lines of a job as a reader would see them: without colours and overwritten progress; ranks that say the same are one."""
+    """The last lines of a job as people see them: without colours and overwritten progress; equal lines of
+    ranks are one.
+    """
 
     def __init__(self, *, whole: bool = True) -> None:
         self.whole = whole
-        """It was read from its first byte, so that its lines can be counted."""
+        """Whether it was read from its first byte, so that its lines can be counted."""
         self.count = 0
         self.lines: deque[Line] = deque(maxlen=KEPT_LINES)
         self._decoder = Decoder()
         self._open: dict[tuple[int, str], str] = {}
 
     def feed(self, rank: int, stream: str, data: bytes) -> None:
-        """Take what a rank printed."""
+        """Add output of a rank."""
         text = self._open.pop((rank, stream), "") + self._decoder.feed((rank, stream), data)
         *done, rest = text.split("\n")
         for line in done:
@@ -112,32 +151,36 @@ class Log:
             self.lines.append(Line(line, [rank]))
 
     def shown(self, rank: int | None) -> list[Line]:
-        """Return the last lines, of all ranks or of one, with those that are not ended yet."""
+        """Return the last lines, of all ranks or of one, including unfinished ones."""
         open_lines = [Line(plain(text), [of]) for (of, _), text in self._open.items()]
         found = [line for line in (*self.lines, *open_lines) if rank is None or rank in line.ranks]
         return found[-SHOWN_LINES:]
 
 
 def plain(raw: str) -> str:
-    """Return a line as it looks in the end: the last state of a progress bar, no escapes, not endless."""
+    """Return a line in its final form: the last state of a progress bar, no escapes, limited length."""
     text = _ESCAPES.sub("", raw).rstrip("\r").rpartition("\r")[2]
     return text if len(text) <= LINE_CHARS else f"{text[:LINE_CHARS]}…"
 
 
 def log_html(log: Log, rank: int | None, note: str = "") -> str:
-    """Return the lines; the newest stay in sight, whoever scrolled up stays there."""
+    """Return the lines; the newest stay in view unless the user scrolled up."""
     shown = log.shown(rank)
     if not shown:
-        return f'<div class="mgpu-lines quiet" role="log" aria-live="off" aria-label="Log">{esc(note or "No output yet.")}</div>'
+        return (
+            f'<div class="mgpu-lines quiet" role="log" aria-live="off" '
+            f'aria-label="Log">{esc(note or "No output yet.")}</div>'
+        )
     rows = "".join(f"<tr><td>{ranks_text(line.ranks)}</td><td>{esc(line.text)}</td></tr>" for line in shown)
     said = f'<div class="quiet">{esc(note)}</div>' if note else ""
     return (
-        f'<div class="mgpu-lines" role="log" aria-live="off" aria-label="Log" tabindex="0"><table><tbody>{rows}</tbody></table></div>{said}'
+        f'<div class="mgpu-lines" role="log" aria-live="off" aria-label="Log" '
+        f'tabindex="0"><table><tbody>{rows}</tbody></table></div>{said}'
     )
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """Return `0`, or `0–3` for ranks that said the same."""
+    """Return `0`, or `0–3` for ranks that printed the same."""
     return numbers(sorted(ranks)).replace("-", "–")
 
 
@@ -167,7 +210,9 @@ def efficiency_html(asked: int, used: float | None, hint: str, message: str) -> 
     if not asked:
         return '<p class="quiet">It asked for no GPU.</p>'
     told = "not known yet" if used is None else f"{used:.1f}"
-    said = "".join(f'<p class="quiet">{_FLAG.sub(_as_code, esc(text))}</p>' for text in (hint, message) if text)
+    said = "".join(
+        f'<p class="quiet">{_FLAG.sub(_as_code, esc(text))}</p>' for text in (hint, message) if text
+    )
     return f'<div class="big">asked <b>{asked}</b>, used <b>{told}</b></div>{said}'
 
 

@@ -1,4 +1,5 @@
-"""Reads the end of a job's output and then what comes, on a thread of its own; told to stop, it ends with the next sign of life.
+"""Reads the end of a job's output and then what comes, in a thread of its own; after `stop` it ends with the
+next frame.
 
 Only the last part of a long log is fetched: its size is found by a few small requests for single bytes.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_jupyter.api import models
+from mgpu_jupyter.api.frames import GapFrame, OutputFrame
 from mgpu_jupyter.client.client import Client
 from mgpu_jupyter.client.job import Job, rank_count
 from mgpu_jupyter.client.transport import Request
@@ -21,14 +23,14 @@ MAX_RANKS = 64
 
 
 class LogReader:
-    """Hands pieces of output to `on_output`, and says by `on_end` why there is no more."""
+    """Passes pieces of output to `on_output`, and calls `on_end` with why there is no more."""
 
     def __init__(
         self,
         client: Client,
         job: models.Job,
         on_start: Callable[[bool], None],
-        on_output: Callable[[models.OutputFrame], None],
+        on_output: Callable[[OutputFrame], None],
         on_end: Callable[[str], None],
     ) -> None:
         self._client = client
@@ -39,14 +41,18 @@ class LogReader:
         threading.Thread(target=self._run, name=f"mgpu-log-{job.id}", daemon=True).start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopped.set()
         self._follow.deadline = time.monotonic()
 
     def _run(self) -> None:
         told = ""
         try:
-            offsets = {rank: start for rank in range(min(rank_count(self._job), MAX_RANKS)) if (start := self._start(rank))}
+            offsets = {
+                rank: start
+                for rank in range(min(rank_count(self._job), MAX_RANKS))
+                if (start := self._start(rank))
+            }
             if offsets:
                 self._follow.offsets.update(offsets)
                 self._follow.attempt = self._job.attempt
@@ -55,9 +61,9 @@ class LogReader:
                 for frame in frames:
                     if self._stopped.is_set():
                         return
-                    if isinstance(frame, models.OutputFrame):
+                    if isinstance(frame, OutputFrame):
                         self._on_output(frame)
-                    elif isinstance(frame, models.GapFrame):
+                    elif isinstance(frame, GapFrame):
                         told = frame.message
         except TimeoutError:
             return  # stopped while it waited
@@ -82,5 +88,9 @@ class LogReader:
         query = {"rank": str(rank), "offset": str(offset), "limit": "1"}
         headers = {"Accept": "application/octet-stream"}
         with contextlib.suppress(MgpuError):
-            return bool(self._client.caller.send(Request(path=f"jobs/{self._job.id}/output", query=query, headers=headers)).body)
+            return bool(
+                self._client.caller.send(
+                    Request(path=f"jobs/{self._job.id}/output", query=query, headers=headers)
+                ).body
+            )
         return False

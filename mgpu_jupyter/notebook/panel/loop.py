@@ -1,7 +1,9 @@
-"""The one thread of a panel: what was clicked, typed or heard becomes a call here, one after the other. Knows no widgets.
+"""The one thread of a panel: clicks, input and events become calls here, one after the other. Knows no
+widgets.
 
-Front ends deliver clicks on the kernel's main thread or, while a cell runs, on another one; the mirror calls on its own. None of them
-may wait for a server, and widgets are changed by one thread only, so all of them hand over to this one.
+Front ends deliver clicks on the kernel's main thread or, while a cell runs, on another one; the mirror calls
+on its own. None of them may wait for a server, and widgets are changed by one thread only, so all of them
+post to this one.
 """
 
 from __future__ import annotations
@@ -17,9 +19,14 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Calls what is due. A timer with the same name as one before replaces it, which is what debouncing is."""
+    """Makes calls when they are due. A timer replaces an earlier one with the same name, which debounces."""
 
-    def __init__(self, name: str, on_error: Callable[[BaseException], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        name: str,
+        on_error: Callable[[BaseException], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._on_error = on_error
         self._clock = clock
         self._changed = threading.Condition()
@@ -29,7 +36,7 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def post(self, work: Work) -> None:
@@ -37,21 +44,21 @@ class Loop:
         self.later(0.0, f"post-{next(self._numbers):012}", work)
 
     def later(self, delay_s: float, name: str, work: Work) -> None:
-        """Call it after a time, in place of an earlier timer of that name."""
+        """Call it after a delay, in place of an earlier timer of that name."""
         with self._changed:
             if not self._stopped:
                 self._due[name] = (self._clock() + delay_s, work)
                 self._changed.notify()
 
     def soon(self, delay_s: float, name: str, work: Work) -> None:
-        """Call it within a time; an earlier timer of that name stays as it is."""
+        """Call it within a time; an earlier timer of that name stays."""
         with self._changed:
             if not self._stopped and name not in self._due:
                 self._due[name] = (self._clock() + delay_s, work)
                 self._changed.notify()
 
     def stop(self) -> None:
-        """Call nothing more; from any thread, its own too."""
+        """Make no more calls; may be called from any thread, also its own."""
         with self._changed:
             self._stopped = True
             self._due.clear()

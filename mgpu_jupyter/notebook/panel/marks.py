@@ -1,4 +1,6 @@
-"""Small drawings as SVG text: glyphs, GPU tiles, walls of tiles, plots. Pure; every text that comes in is escaped here."""
+"""Small drawings as SVG text: glyphs, GPU tiles, walls of tiles, plots. Pure; every incoming text is escaped
+here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ PITCH = TILE_WIDTH + 2
 ROW_TILES = 8
 WALL_WIDTH = ROW_TILES * PITCH
 WALL_HEIGHT = TILE_HEIGHT + 1 + STRIP_HEIGHT + 1
-GAP_FACTOR = 3  # a plot has a gap where so many steps are missing
+GAP_FACTOR = 3  # a plot has a gap where this many steps are missing
 
 TileState = Literal["free", "mine", "others", "outside", "unhealthy", "closed"]
 NAMES: dict[TileState, str] = {
@@ -43,7 +45,7 @@ class Tile(msgspec.Struct, frozen=True):
 
 
 def esc(text: object) -> str:
-    """Return any text so that HTML shows it and does nothing with it; what cannot be seen becomes a blank."""
+    """Return any text so that HTML only shows it; invisible characters become spaces."""
     return as_html(text, lines=True)
 
 
@@ -57,7 +59,8 @@ def middle(name: str, length: int) -> str:
 
 _GLYPHS = {
     "queued": '<circle cx="8" cy="8" r="5.5"/><path d="M8 4.8V8l2.2 1.6"/>',
-    "starting": '<circle cx="8" cy="8" r="5.5" stroke-dasharray="2 1.6"/><path d="M6.6 5.6 10.6 8l-4 2.4z" class="f"/>',
+    "starting": '<circle cx="8" cy="8" r="5.5" stroke-dasharray="2 1.6"/><path d="M6.6 5.6 10.6 8l-4 2.4z" '
+    'class="f"/>',
     "running": '<path d="M4.5 3 13 8l-8.5 5z" class="f"/>',
     "stopping": '<path d="M4.5 3 13 8l-8.5 5z"/>',
     "completed": '<path d="m3 8.5 3.4 3.4L13 4.6"/>',
@@ -72,53 +75,77 @@ _SAID = {"never": "can never start", "held": "held", "warning": "warning"}
 
 
 def glyph(kind: str, tone: str = "") -> str:
-    """Return the sign of a state; `tone` is a class: mine, bad, warn."""
+    """Return the glyph of a state; `tone` is a class: mine, bad, warn."""
     label = esc(_SAID.get(kind, kind))
     return (
-        f'<svg class="mgpu-glyph {tone}" width="14" height="14" viewBox="0 0 16 16" role="img" aria-label="{label}">{_GLYPHS[kind]}</svg>'
+        f'<svg class="mgpu-glyph {tone}" width="14" height="14" viewBox="0 0 16 16" role="img" '
+        f'aria-label="{label}">{_GLYPHS[kind]}</svg>'
     )
 
 
 def tile(shown: Tile, x: int = 0, y: int = 0) -> str:
-    """Return one tile as a group: border and pale fill, the level from below, the strip of memory; of MIG instances a field each."""
+    """Return one tile as a group: border and pale fill, the level from below, the strip of memory; for MIG
+    instances a field each.
+    """
     if not shown.parts:
         return _field(shown, x, y, TILE_WIDTH)
     edges = [round(TILE_WIDTH * number / len(shown.parts)) for number in range(len(shown.parts) + 1)]
-    return "".join(_field(part, x + edges[number], y, edges[number + 1] - edges[number]) for number, part in enumerate(shown.parts))
+    return "".join(
+        _field(part, x + edges[number], y, edges[number + 1] - edges[number])
+        for number, part in enumerate(shown.parts)
+    )
 
 
 def _field(shown: Tile, x: float, y: int, width: int) -> str:
     inner, middle_x = TILE_HEIGHT - 2, x + width / 2
     classes = f"mgpu-t {shown.state}{' sim' if shown.simulated else ''}{' pick' if shown.picked else ''}"
-    parts = [f'<rect class="b" x="{x + 0.5}" y="{y + 0.5}" width="{max(width - 1, 1)}" height="{TILE_HEIGHT - 1}" rx="1.5"/>']
+    parts = [
+        (
+            f'<rect class="b" x="{x + 0.5}" y="{y + 0.5}" width="{max(width - 1, 1)}" '
+            f'height="{TILE_HEIGHT - 1}" rx="1.5"/>'
+        )
+    ]
     if shown.picked:
         parts.append(f'<path class="k" d="m{middle_x - 3:g} {y + 8.5} 2.4 2.4 4-5"/>')
     elif shown.state in _LEVELLED:
         level = round(inner * min(max(shown.busy or 0.0, 0.0), 100.0) / 100)
         if level:
-            parts.append(f'<rect class="l" x="{x + 1}" y="{y + 1 + inner - level}" width="{max(width - 2, 1)}" height="{level}"/>')
+            parts.append(
+                f'<rect class="l" x="{x + 1}" y="{y + 1 + inner - level}" width="{max(width - 2, 1)}" '
+                f'height="{level}"/>'
+            )
     elif shown.state == "unhealthy":
         arm = min(3, width // 2)
         parts.append(f'<path class="k" d="m{middle_x - arm:g} {y + 5} {2 * arm} 6m0-6-{2 * arm} 6"/>')
     elif shown.state == "closed":
         dash = min(5.0, width * 0.6)
         parts.append(f'<path class="k" d="M{middle_x - dash / 2:g} {y + 8}h{dash:g}"/>')
-    parts.append(f'<rect class="s" x="{x}" y="{y + TILE_HEIGHT + 1}" width="{width}" height="{STRIP_HEIGHT}"/>')
+    parts.append(
+        f'<rect class="s" x="{x}" y="{y + TILE_HEIGHT + 1}" width="{width}" height="{STRIP_HEIGHT}"/>'
+    )
     used = round(width * min(max(shown.memory or 0.0, 0.0), 1.0))
     if used:
-        parts.append(f'<rect class="u" x="{x}" y="{y + TILE_HEIGHT + 1}" width="{used}" height="{STRIP_HEIGHT}"/>')
+        parts.append(
+            f'<rect class="u" x="{x}" y="{y + TILE_HEIGHT + 1}" width="{used}" height="{STRIP_HEIGHT}"/>'
+        )
     return f'<g class="{classes}">{"".join(parts)}</g>'
 
 
 def wall(tiles: Sequence[Tile], label: str) -> str:
     """Return the GPUs of a node, eight in a row."""
     rows = max(1, -(-len(tiles) // ROW_TILES))
-    drawn = "".join(tile(one, number % ROW_TILES * PITCH, number // ROW_TILES * WALL_HEIGHT) for number, one in enumerate(tiles))
-    return f'<svg class="mgpu-wall" width="{WALL_WIDTH}" height="{rows * WALL_HEIGHT}" role="img" aria-label="{esc(label)}">{drawn}</svg>'
+    drawn = "".join(
+        tile(one, number % ROW_TILES * PITCH, number // ROW_TILES * WALL_HEIGHT)
+        for number, one in enumerate(tiles)
+    )
+    return (
+        f'<svg class="mgpu-wall" width="{WALL_WIDTH}" height="{rows * WALL_HEIGHT}" role="img" '
+        f'aria-label="{esc(label)}">{drawn}</svg>'
+    )
 
 
 def one_tile(shown: Tile, label: str = "") -> str:
-    """Return a tile alone; without a label it is an ornament."""
+    """Return a tile alone; without a label it is decoration."""
     named = f'role="img" aria-label="{esc(label)}"' if label else 'aria-hidden="true"'
     return f'<svg class="mgpu-wall" width="{TILE_WIDTH}" height="{WALL_HEIGHT}" {named}>{tile(shown)}</svg>'
 
@@ -135,7 +162,7 @@ def plot(
     height: int = 18,
     top: float = 100.0,
 ) -> str:
-    """Return a line over a time with its area; gaps stay gaps. At most one point for each pixel."""
+    """Return a line over time with its area; gaps stay gaps. At most one point for each pixel."""
     start, end = span
     scale = (width - 2) / max(end - start, 1e-9)
     runs: list[list[tuple[int, float]]] = []
@@ -156,7 +183,8 @@ def plot(
     kind = "mine" if mine else "others"
     base = f'<path class="z" d="M0 {height - 0.5}H{width}"/>'
     return (
-        f'<svg class="mgpu-plot {kind}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" preserveAspectRatio="none" '
+        f'<svg class="mgpu-plot {kind}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'preserveAspectRatio="none" '
         f'role="img" aria-label="{esc(label)}">{base}{drawn}</svg>'
     )
 
@@ -165,10 +193,13 @@ def _run(points: Sequence[tuple[int, float]], height: int) -> str:
     if len(points) == 1:
         points = [points[0], (points[0][0] + 1, points[0][1])]
     line = "L".join(f"{x} {y:g}" for x, y in points)
-    return f'<path class="a" d="M{points[0][0]} {height}L{line}L{points[-1][0]} {height}z"/><path class="n" d="M{line}"/>'
+    return (
+        f'<path class="a" d="M{points[0][0]} {height}L{line}L{points[-1][0]} {height}z"/><path class="n" '
+        f'd="M{line}"/>'
+    )
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of what is known."""
+    """Return the mean of the known values."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -1,7 +1,8 @@
-"""What JupyterLab's part of mgpu tells a panel of keys, drags and the pointer, as one line of text; and what a drag means. Pure.
+"""What mgpu's JupyterLab extension tells a panel about keys, drags and the pointer, as one line of text; and
+what a drag means. Pure.
 
-Stock widgets hear clicks and typed text only. Where mgpu's extension is installed in the page it writes such a line into a hidden field of
-the panel; elsewhere nobody writes there, and buttons do the same.
+Stock widgets report only clicks and typed text. Where mgpu's extension is installed in the page it writes
+such a line into a hidden field of the panel; elsewhere that field stays empty, and buttons do the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from mgpu_jupyter.notebook.panel.rows import Row
+from mgpu_jupyter.client.queue_rows import Row
 
 Verb = Literal["up", "down", "why", "end", "open", "move", "stay", "go"]
 VERBS = get_args(Verb)
@@ -19,7 +20,7 @@ ABOUT_A_JOB, MOVE = 3, 5
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What the person wants of the job `key`; to `move` it is to put it before or after the job `other`."""
+    """What the user wants of the job `key`; `move` puts it before or after the job `other`."""
 
     verb: Verb
     key: str = ""
@@ -28,7 +29,9 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def read_order(line: str) -> Order | None:
-    """Return what a line asks for: `7 up R4T8W2ZB`, `8 move R4T8W2ZB before 7QX1CV4N`, `9 stay`; the number makes each line another."""
+    """Return the order of a line: `7 up R4T8W2ZB`, `8 move R4T8W2ZB before 7QX1CV4N`, `9 stay`; the number
+    makes each line different.
+    """
     words = line.split()
     if len(words) < 2 or words[1] not in VERBS:
         return None
@@ -41,8 +44,9 @@ def read_order(line: str) -> Order | None:
 
 
 def priority_there(rows: Sequence[Row], order: Order) -> int | None:
-    """Return the priority with which a job gets to where it was dropped: one more than who is then behind it, or one less than who is
-    ahead of it when it went back; None when that is where it is."""
+    """Return the priority that brings a job to where it was dropped: one more than that of the job then
+    behind it, or one less than that of the job ahead when it moved back; None when it is there already.
+    """
     keys = [row.key for row in rows]
     if order.key not in keys or order.other not in keys or order.key == order.other:
         return None

@@ -1,7 +1,9 @@
-"""One panel: four tabs over the kernel's one mirror of the cluster. Only the tab in front draws, and only what changed is sent.
+"""One panel: four tabs over the kernel's one mirror of the cluster. Only the tab in front draws, and only
+what changed is sent.
 
-The mirror calls on its own thread and the front end on another; both hand over to the panel's loop, which alone changes what is
-shown. Comm messages from there carry no parent cell, so that they never end up in the output of a cell that runs.
+The mirror calls on its own thread and the front end on another; both post to the panel's loop, which alone
+changes what is shown. Comm messages from there have no parent cell, so that they never appear in the output
+of a running cell.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Reader(Protocol):
         """The newest state."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release the mirror."""
 
 
 class Mirror(Protocol):
@@ -55,7 +57,9 @@ class Mirror(Protocol):
 
 
 class Panel:
-    """The widgets of one `%mgpu_panel`, and what drives them. `close` ends it; closing its widget does so too."""
+    """The widgets of one `%mgpu_panel`, and what updates them. `close` ends it, and so does closing its
+    widget.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Panel:
         self.loop = Loop("mgpu-panel", self._failed)
         self.drawn = 0
         self.draw_s = 0.0
-        """How often and how long it drew in all, for those who measure."""
+        """The total time spent drawing, for measurements."""
         self._namespace = namespace
         self._job_id = job_id
         self._closed = False
@@ -84,13 +88,17 @@ class Panel:
         self.banner, self.said = kit.section(), kit.section()
         self._boxes = [kit.column() for _ in NAMES]
         self.tabs = widgets.Tab(children=self._boxes, titles=TITLES, selected_index=self._front)
-        self.tabs.observe(lambda change: self.loop.post(partial(self._select, change["new"])), "selected_index")
-        self.widget = widgets.VBox([widgets.HTML(style()), self.banner.widget, self.tabs, self.said.widget, self.pulse.widget])
+        self.tabs.observe(
+            lambda change: self.loop.post(partial(self._select, change["new"])), "selected_index"
+        )
+        self.widget = widgets.VBox(
+            [widgets.HTML(style()), self.banner.widget, self.tabs, self.said.widget, self.pulse.widget]
+        )
         self.widget.add_class("mgpu-panel")
         self.widget.observe(self._widget_closed, "comm")
 
     def open(self) -> None:
-        """Fill the tab in front and begin; call it once, before the widget is shown."""
+        """Fill the tab in front and start; call it once, before the widget is shown."""
         deadline = time.monotonic() + FIRST_VIEW_S
         while self._reader.view.state == "connecting" and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -140,7 +148,7 @@ class Panel:
         self.draw_s += time.perf_counter() - started
 
     def open_job(self, job_id: str) -> None:
-        """Bring a job to the front."""
+        """Show a job in the tab Job."""
         self._job_id = job_id
         tab = self._tabs[JOB]
         if isinstance(tab, JobTab):
@@ -148,7 +156,7 @@ class Panel:
         self.tabs.selected_index = JOB
 
     def say(self, text: str) -> None:
-        """Say what happened in a line below the tabs; a screen reader says it too."""
+        """Show a message in a line below the tabs, which screen readers announce."""
         self.said.show(f'<div class="quiet" role="status" aria-live="polite">{esc(text)}</div>')
         self.loop.later(SAID_S, "said", lambda: self.said.show(""))
         self.draw()
@@ -172,7 +180,7 @@ class Panel:
         self.loop.later(ASK_S, "pulse", self._ask)
 
     def _tick(self) -> None:
-        # Times grow although nothing happens; sections that stay the same are not sent.
+        # Durations grow although nothing happens; sections that stay the same are not sent.
         self.draw()
         self.loop.later(TICK_S, "tick", self._tick)
 
@@ -225,7 +233,9 @@ class Panel:
 
     def _failed(self, error: BaseException) -> None:
         self.say(
-            error.message if isinstance(error, MgpuError) else f"The panel failed: {type(error).__name__}: {error}. Run the cell again."
+            error.message
+            if isinstance(error, MgpuError)
+            else f"The panel failed: {type(error).__name__}: {error}. Run the cell again."
         )
 
     def _widget_closed(self, change: dict[str, Any]) -> None:
@@ -238,10 +248,12 @@ class Panel:
 
 
 def stale_html(view: Live, now: float) -> str:
-    """Return why what is shown may be old."""
+    """Return why the data shown may be out of date."""
     if view.state == "connecting":
         return '<div class="mgpu-note quiet" role="status">Connecting…</div>'
-    since = f" since {time.strftime('%H:%M:%S', time.localtime(view.stale_since))}" if view.stale_since else ""
+    since = (
+        f" since {time.strftime('%H:%M:%S', time.localtime(view.stale_since))}" if view.stale_since else ""
+    )
     retry = f" Trying again in {max(view.retry_at - now, 1):.0f} s." if view.retry_at else ""
     problem = f" {esc(view.problem)}" if view.problem else ""
     text = f"No connection to the Jupyter server{since}. Running jobs go on.{retry}{problem}"

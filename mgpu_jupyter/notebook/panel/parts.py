@@ -1,6 +1,8 @@
-"""Pieces that all tabs are made of: sections that send only what changed, buttons with a name for screen readers, and who drives them.
+"""The parts of all tabs: sections that send only what changed, buttons with a name for screen readers, and
+the roles of panel and tab.
 
-Every text that reaches a section was escaped where its HTML was made; descriptions of buttons and fields are text to the front end.
+Every text in a section was escaped where its HTML was made; descriptions of buttons and fields are plain text
+to the front end.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ class Host(Protocol):
         """Show what changed in the tab in front."""
 
     def open_job(self, job_id: str) -> None:
-        """Bring a job to the front."""
+        """Show a job in the tab Job."""
 
     def say(self, text: str) -> None:
-        """Say what happened, or what went wrong, in a line."""
+        """Show in a line what happened, or what went wrong."""
 
 
 class Tab(Protocol):
@@ -50,14 +52,14 @@ class Tab(Protocol):
         """Show what changed."""
 
     def shown(self) -> None:
-        """It came to the front."""
+        """Called when it came to the front."""
 
     def hidden(self) -> None:
-        """It went to the back: let go of what costs something."""
+        """Called when it went to the back: release what costs something."""
 
 
 class Section:
-    """A piece of HTML that is sent only when it is another one; `sent` counts how often."""
+    """A piece of HTML that is sent only when it changed; `sent` counts how often."""
 
     def __init__(self, widget: Any) -> None:
         self.widget = widget
@@ -65,7 +67,7 @@ class Section:
         self.sent = 0
 
     def show(self, value: str) -> None:
-        """Show this."""
+        """Show this HTML."""
         if value != self._value:
             self._value = value
             self.sent += 1
@@ -78,12 +80,14 @@ class Section:
 
 
 class Kit:
-    """Makes the pieces of one tab. They share layouts and styles: a front end has a third as much to make."""
+    """Makes the parts of one tab. They share layouts and styles: a front end has a third as many to
+    create.
+    """
 
     def __init__(self) -> None:
         self.layout = widgets.Layout()
         self.wide = widgets.Layout(width="320px", max_width="100%")
-        """Of fields of a form."""
+        """Of the fields of a form."""
         self._rest = widgets.Layout(flex="1 1 auto")
         self._button_style = widgets.ButtonStyle()
         self._html_style = HTMLStyle()
@@ -94,19 +98,23 @@ class Kit:
         return Section(_classed(widgets.HTML(value, layout=self.layout, style=self._html_style), classes))
 
     def spacer(self) -> Any:
-        """Return nothing, as wide as there is room."""
+        """Return an empty box that fills the free space."""
         return widgets.HTML("", layout=self._rest, style=self._html_style)
 
     def button(self, text: str, on_click: Callable[[], None], *classes: str, tooltip: str = "") -> Any:
-        """Return a button; what it does is called on the front end's thread and must hand over."""
-        made = widgets.Button(description=text, tooltip=tooltip or text, layout=self.layout, style=self._button_style)
+        """Return a button; its action is called on the front end's thread and must post to the loop."""
+        made = widgets.Button(
+            description=text, tooltip=tooltip or text, layout=self.layout, style=self._button_style
+        )
         made.on_click(lambda _: on_click())
         return _classed(made, classes)
 
     def check(self, text: str, on_change: Callable[[], None], *classes: str) -> Any:
-        """Return a box to tick; `on_change` must hand over."""
+        """Return a checkbox; `on_change` must post to the loop."""
         self._check_style = self._check_style or CheckboxStyle()
-        made = widgets.Checkbox(False, description=text, indent=False, layout=self.layout, style=self._check_style)
+        made = widgets.Checkbox(
+            False, description=text, indent=False, layout=self.layout, style=self._check_style
+        )
         made.observe(lambda _: on_change(), "value")
         return _classed(made, classes)
 
@@ -120,7 +128,7 @@ class Kit:
 
 
 def _classed(made: Any, classes: Sequence[str]) -> Any:
-    # Set at once: each `add_class` alone would be a message.
+    # Set at once: each `add_class` would be a message of its own.
     made._dom_classes = tuple(classes)  # noqa: SLF001 - ipywidgets has no other way to set them together
     return made
 
@@ -131,7 +139,7 @@ def has_class(widget: Any, name: str) -> bool:
 
 
 class Choice:
-    """A field with options whose choice survives when they change; only what the person chooses is told."""
+    """A field with options that keeps its choice when they change; reports only choices of the user."""
 
     def __init__(self, widget: Any, on_choice: Callable[[Any], None]) -> None:
         self.widget = widget
@@ -141,10 +149,10 @@ class Choice:
         widget.observe(self._changed, "value")
 
     def offer(self, options: Sequence[tuple[str, Any]], value: Any) -> None:
-        """Show these options with one of them chosen; sends nothing when that is how it is."""
+        """Show these options with one of them chosen; sends nothing when that is so already."""
         if tuple(options) == self._options and self.widget.value == value:
             return
-        # Other options make the widget choose the first of them for a moment, which nobody wants to hear of.
+        # New options make the widget choose the first of them for a moment, which must not be reported.
         self._setting = True
         try:
             with self.widget.hold_sync():
@@ -161,19 +169,19 @@ class Choice:
 
 
 def show_if(widget: Any, visible: bool) -> None:
-    """Show a widget or take it out of sight; sends nothing when that is how it is."""
+    """Show or hide a widget; sends nothing when that is so already."""
     if visible == has_class(widget, "mgpu-hide"):
         (widget.remove_class if visible else widget.add_class)("mgpu-hide")
 
 
 def rename(button: Any, text: str) -> None:
-    """Give a button another name; sends nothing when it has it already."""
+    """Rename a button; sends nothing when it has that name already."""
     if button.description != text:
         button.description = text
         button.tooltip = text
 
 
 def enable(button: Any, enabled: bool) -> None:
-    """Enable or disable a button; sends nothing when that is how it is."""
+    """Enable or disable a button; sends nothing when that is so already."""
     if button.disabled == enabled:
         button.disabled = not enabled

@@ -1,7 +1,8 @@
-"""Whether somebody looks: the front end is asked now and then, and a panel that nobody answers for draws no more.
+"""Whether somebody watches: the front end is asked now and then, and a panel without an answer stops drawing.
 
-Without this, a server keeps every message for a browser that was closed over night. The question is a hidden `Play` widget: told to
-play, a page that shows it counts one step and says so. While a cell runs, answers may have to wait for it, so that silence counts later.
+Without this, a server keeps every message for a browser that was closed over night. The question is a hidden
+`Play` widget: when started, a page that shows it counts one step and reports that. While a cell runs, answers
+may have to wait for it, so that silence counts later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ NEVER_MS = 24 * 3600 * 1000
 class Pulse:
     """`widget` goes into the panel; `ask` is called every `ASK_S` seconds."""
 
-    def __init__(self, is_busy: Callable[[], bool], on_return: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        is_busy: Callable[[], bool],
+        on_return: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.widget: Any = widgets.Play(min=0, max=10**9, interval=NEVER_MS, show_repeat=False)
         self.widget.add_class("mgpu-beat")
         self.widget.observe(lambda _: self.heard(), "value")
@@ -36,7 +42,7 @@ class Pulse:
         self.widget.playing = True
 
     def heard(self) -> None:
-        """Note a sign of life: an answer, or something that the person did."""
+        """Note a sign of life: an answer, or an action of the user."""
         was_silent = self.is_silent
         self._heard_at = self._clock()
         if was_silent:

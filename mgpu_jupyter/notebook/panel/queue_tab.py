@@ -1,7 +1,7 @@
-"""The tab Queue: rows with what may be done about each job, one page at a time, and the answer to "why?" below them.
+"""The tab Queue: rows with the actions for each job, one page at a time, and the answer to "why?" below them.
 
-While an answer or a question is open, or the pointer or the focus is in the list (told by JupyterLab's part of mgpu), rows keep their
-place and a line says how many changes wait.
+While an answer or a question is open, or the pointer or the focus is in the list (reported by mgpu's
+JupyterLab extension), rows keep their place and a line says how many changes wait.
 """
 
 from __future__ import annotations
@@ -16,33 +16,37 @@ import ipywidgets as widgets
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId
 from mgpu_jupyter.client.job import Job
+from mgpu_jupyter.client.queue_rows import Row, is_held, title
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.notebook.panel.card import Card
 from mgpu_jupyter.notebook.panel.marks import esc
 from mgpu_jupyter.notebook.panel.orders import Order, priority_there, read_order
 from mgpu_jupyter.notebook.panel.parts import Choice, Host, Kit, enable, has_class, rename, show_if
-from mgpu_jupyter.notebook.panel.rows import HEAD, Row, is_held, moves, nothing, row_html, rows_of, title
+from mgpu_jupyter.notebook.panel.rows import HEAD, moves, nothing, row_html, rows_of
 from mgpu_jupyter.notebook.panel.seen import Seen
 
 PAGE = 10
 TYPING_S = 0.15
 MOVED_S = 0.5
-"""A press that comes so soon after its row moved was meant for another job."""
+"""A press this soon after its row moved was meant for another job."""
 MOVING_S = 2.0
-"""So long after a priority was changed rows move although the pointer is there: the person wants to see it."""
+"""For this long after a change of priority rows move although the pointer is there: the user wants to see
+it.
+"""
 HINTS = (
-    '<span class="quiet mgpu-bykeys">Drag a row or press <kbd>Alt ↑↓</kbd> to change the priority of your own jobs</span>'
+    '<span class="quiet mgpu-bykeys">Drag a row or press <kbd>Alt ↑↓</kbd> to change the priority of your '
+    "own jobs</span>"
     '<span class="quiet mgpu-bybuttons">? says why, and has buttons for the priority of your own jobs</span>'
 )
 
 
 class Slot:
-    """One row on the screen: cells, and buttons that act on whichever job stands there."""
+    """One row on the screen: cells, and buttons that act on the job shown there."""
 
     def __init__(self, number: int, kit: Kit, act: Callable[[str, int], None]) -> None:
         self.row: Row | None = None
         self.moved_at = -MOVED_S
-        """When another job came to stand here."""
+        """When another job moved to this row."""
         self.cells = kit.section()
 
         def button(name: str) -> Any:
@@ -85,19 +89,25 @@ class QueueTab:
         self._text, self._mine = "", False
         self._total = 0
         self._kept: list[str] | None = None
-        """The jobs in the rows since they may not move."""
+        """The jobs in the rows while these must not move."""
         self._stays = False
-        """The pointer or the focus is in the list."""
+        """Whether the pointer or the focus is in the list."""
         self._moving_until = 0.0
-        self.filter = widgets.Text(placeholder="job, user, state", continuous_update=True, layout=widgets.Layout(width="180px"))
+        self.filter = widgets.Text(
+            placeholder="job, user, state", continuous_update=True, layout=widgets.Layout(width="180px")
+        )
         self.filter.tooltip = "Show only jobs whose name, id, user, state or node has these words"
-        self.whose = widgets.ToggleButtons(options=[("Mine", True), ("All", False)], value=False, style={"button_width": "auto"})
+        self.whose = widgets.ToggleButtons(
+            options=[("Mine", True), ("All", False)], value=False, style={"button_width": "auto"}
+        )
         self.filter.observe(self._typed, "value")
         self._whose = Choice(self.whose, lambda mine: loop.post(partial(self._set_whose, bool(mine))))
         self.free = kit.section("", "mgpu-right")
         self.slots = [Slot(number, kit, self._act) for number in range(PAGE)]
         self.empty = kit.section("", "quiet")
-        self.before = kit.button("before", lambda: loop.post(partial(self._turn, -PAGE)), "mgpu-link", "mgpu-hide")
+        self.before = kit.button(
+            "before", lambda: loop.post(partial(self._turn, -PAGE)), "mgpu-link", "mgpu-hide"
+        )
         self.more = kit.button("more", lambda: loop.post(partial(self._turn, PAGE)), "mgpu-link", "mgpu-hide")
         self.changed = kit.button("changes", lambda: loop.post(self._let_go), "mgpu-link", "mgpu-hide")
         self.orders = widgets.Text(continuous_update=True)
@@ -110,21 +120,35 @@ class QueueTab:
             kit.section(HEAD, "mgpu-headrow").widget,
             rows,
             self.empty.widget,
-            kit.row(self.before, self.more, self.changed, kit.spacer(), kit.section(HINTS).widget, self.orders, classes=("mgpu-top",)),
+            kit.row(
+                self.before,
+                self.more,
+                self.changed,
+                kit.spacer(),
+                kit.section(HINTS).widget,
+                self.orders,
+                classes=("mgpu-top",),
+            ),
             self.card.box,
         )
 
     def shown(self) -> None:
-        """Nothing to fetch: the mirror has it all."""
+        """Do nothing: the mirror has all data."""
 
     def hidden(self) -> None:
-        """Nothing to let go."""
+        """Do nothing: there is nothing to release."""
 
     def draw(self, seen: Seen) -> None:
         """Show what changed."""
         everything = rows_of(seen, mine=False, text="")
         mine = [one for one in everything if seen.is_mine(one.job)]
-        rows = rows_of(seen, mine=self._mine, text=self._text) if self._text.strip() else mine if self._mine else everything
+        rows = (
+            rows_of(seen, mine=self._mine, text=self._text)
+            if self._text.strip()
+            else mine
+            if self._mine
+            else everything
+        )
         self._whose.offer(((f"Mine {len(mine)}", True), (f"All {len(everything)}", False)), self._mine)
         self._total = len(rows)
         self._first = max(0, min(self._first, (len(rows) - 1) // PAGE * PAGE))
@@ -135,7 +159,11 @@ class QueueTab:
             page = self._page_as_kept(seen, page, rows)
         for number, slot in enumerate(self.slots):
             shown = page[number] if number < len(page) else None
-            slot.show(seen, shown, chosen=shown is not None and self.card.row is not None and shown.key == self.card.row.key)
+            slot.show(
+                seen,
+                shown,
+                chosen=shown is not None and self.card.row is not None and shown.key == self.card.row.key,
+            )
         self.empty.show("" if rows else f'<p class="quiet">{nothing(self._text)}</p>')
         after = len(rows) - self._first - PAGE
         rename(self.before, f"{min(self._first, PAGE)} before")
@@ -146,7 +174,9 @@ class QueueTab:
 
     def _page_as_kept(self, seen: Seen, page: list[Row], rows: list[Row]) -> list[Row]:
         assert self._kept is not None
-        moved = sum(one.key != key for one, key in zip(page, self._kept, strict=False)) + abs(len(page) - len(self._kept))
+        moved = sum(one.key != key for one, key in zip(page, self._kept, strict=False)) + abs(
+            len(page) - len(self._kept)
+        )
         rename(self.changed, f"{moved} changes, show" if moved != 1 else "1 change, show")
         show_if(self.changed, moved > 0)
         found = {one.key: one for one in rows}
@@ -157,7 +187,7 @@ class QueueTab:
                 kept.append(one)
         return kept
 
-    # --- what the person does ------------------------------------------------------------------------
+    # --- actions of the user -------------------------------------------------------------------------
 
     def _typed(self, change: dict[str, Any]) -> None:
         self._host.loop.later(TYPING_S, "queue-filter", partial(self._set_text, str(change["new"])))
@@ -189,10 +219,13 @@ class QueueTab:
         self._host.draw()
 
     def _act(self, name: str, number: int) -> None:
-        # The row is taken here, on the front end's thread: it is the one that the person saw, unless it has just moved.
+        # The row is read here, on the front end's thread: it is the one that the user saw, unless it has just
+        # moved.
         slot = self.slots[number]
         if time.monotonic() - slot.moved_at < MOVED_S:
-            self._host.loop.post(partial(self._host.say, "The rows have just moved, so nothing was done. Press again."))
+            self._host.loop.post(
+                partial(self._host.say, "The rows have just moved, so nothing was done. Press again.")
+            )
         elif slot.row is not None:
             self._host.loop.post(partial(self._do, name, slot.row))
 
@@ -204,7 +237,9 @@ class QueueTab:
             self._stays = order.verb == "stay"
             (self._keep if self._is_kept() else self._let_go)()
             return
-        found = next((slot.row for slot in self.slots if slot.row is not None and slot.row.key == order.key), None)
+        found = next(
+            (slot.row for slot in self.slots if slot.row is not None and slot.row.key == order.key), None
+        )
         if found is None or not self._host.seen.may_change(found.job):
             return
         if order.verb == "move":
@@ -214,7 +249,11 @@ class QueueTab:
 
     def _move(self, shown: Row, order: Order) -> None:
         seen = self._host.seen
-        waiting = [row for row in rows_of(seen, mine=False, text="") if row.job.state is JobState.QUEUED and row.place is not None]
+        waiting = [
+            row
+            for row in rows_of(seen, mine=False, text="")
+            if row.job.state is JobState.QUEUED and row.place is not None
+        ]
         priority = priority_there(waiting, order)
         if priority is not None and moves(seen, shown):
             self._set_priority(shown, priority)
@@ -226,12 +265,22 @@ class QueueTab:
                 self.card.tell(shown, job.explain())
                 self._keep()
             case "end":
-                what = f"{shown.count} jobs of “{esc(title(shown.job))}”" if shown.count > 1 else f"“{esc(title(shown.job))}”"
+                what = (
+                    f"{shown.count} jobs of “{esc(title(shown.job))}”"
+                    if shown.count > 1
+                    else f"“{esc(title(shown.job))}”"
+                )
                 who = "me" if self._host.seen.is_mine(shown.job) else esc(shown.job.user)
-                self.card.ask(shown, f"Cancel {what} of {who}, {esc(shown.key)}?", partial(self._cancel, shown))
+                self.card.ask(
+                    shown, f"Cancel {what} of {who}, {esc(shown.key)}?", partial(self._cancel, shown)
+                )
                 self._keep()
             case "hold":
-                self._order(shown, job.release if is_held(shown.job) else job.hold, "is released" if is_held(shown.job) else "is held")
+                self._order(
+                    shown,
+                    job.release if is_held(shown.job) else job.hold,
+                    "is released" if is_held(shown.job) else "is held",
+                )
             case "up" | "down":
                 now = self._host.seen.jobs.get(shown.job.id, shown.job).priority
                 self._set_priority(shown, now + (1 if name == "up" else -1))

@@ -1,4 +1,6 @@
-"""What a panel shows, as plain values: jobs in their order, nodes with their newest readings. Asks nobody."""
+"""What a panel shows, as plain values: jobs in their order, nodes with their newest readings. Sends
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,21 @@ import msgspec
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_jupyter.api import models
-from mgpu_jupyter.model.job import JobState, NodeState
-from mgpu_jupyter.notebook.panel.marks import Tile, TileState
+from mgpu_jupyter.model.job import NodeState
+from mgpu_jupyter.notebook.panel.marks import Tile, TileState, mean
 
-CLOSED = (NodeState.DRAINING, NodeState.MAINTENANCE, NodeState.OFFLINE, NodeState.SUSPECT, NodeState.UNHEALTHY)
-UNDER_WAY = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+CLOSED = (
+    NodeState.DRAINING,
+    NodeState.MAINTENANCE,
+    NodeState.OFFLINE,
+    NodeState.SUSPECT,
+    NodeState.UNHEALTHY,
+)
 STATE_CODES: Mapping[str, TileState] = {"outside": "outside", "unhealthy": "unhealthy"}
 
 
 class Waiting(Protocol):
-    """What the mirror knows of a job that waits."""
+    """What the mirror knows of a waiting job."""
 
     @property
     def place(self) -> int | None:
@@ -31,7 +38,7 @@ class Waiting(Protocol):
 
     @property
     def expected_at(self) -> float | None:
-        """When it is to start."""
+        """When it is expected to start."""
 
 
 class Live(Protocol):
@@ -47,15 +54,15 @@ class Live(Protocol):
 
     @property
     def stale_since(self) -> float | None:
-        """When it was heard last."""
+        """When the server was last heard."""
 
     @property
     def retry_at(self) -> float | None:
-        """When it tries again."""
+        """When it tries to connect again."""
 
     @property
     def cluster(self) -> models.Cluster | None:
-        """Who asks whom."""
+        """The pool in numbers, and the user in it."""
 
     @property
     def nodes(self) -> Mapping[NodeId, models.Node]:
@@ -67,7 +74,7 @@ class Live(Protocol):
 
     @property
     def queue(self) -> tuple[JobId, ...]:
-        """What waits, in order."""
+        """The waiting jobs, in order."""
 
     def gpus(self, node_id: NodeId) -> tuple[models.Gpu, ...]:
         """Return a node's GPUs with their newest readings."""
@@ -77,7 +84,7 @@ class Live(Protocol):
 
 
 class Seen:
-    """One moment of the cluster; what costs something is worked out when it is asked for, once."""
+    """The cluster at one moment; expensive values are computed once, when first asked for."""
 
     def __init__(self, view: Live, now: float | None = None, clock: Callable[[], float] = time.time) -> None:
         self.view = view
@@ -89,7 +96,7 @@ class Seen:
 
     @property
     def jobs(self) -> Mapping[JobId, models.Job]:
-        """The jobs that are known."""
+        """The known jobs."""
         return self.view.jobs
 
     @property
@@ -113,7 +120,7 @@ class Seen:
         return found
 
     def wall(self, node_id: NodeId) -> tuple[Tile, ...]:
-        """Return the tiles of a node's wall: MIG instances stand in the tile of the GPU that they are parts of."""
+        """Return the tiles of a node's wall: MIG instances are drawn in the tile of their GPU."""
         tiles, gpus = self.tiles(node_id), self.gpus(node_id)
         if not any(gpu.mig_parent for gpu in gpus):
             return tiles
@@ -122,7 +129,8 @@ class Seen:
             groups.setdefault(gpu.mig_parent or gpu.uuid, []).append(tile)
         parents = {gpu.mig_parent for gpu in gpus}
         return tuple(
-            msgspec.structs.replace(group[0], parts=tuple(group)) if parent in parents else group[0] for parent, group in groups.items()
+            msgspec.structs.replace(group[0], parts=tuple(group)) if parent in parents else group[0]
+            for parent, group in groups.items()
         )
 
     def tile(self, node: models.Node, gpu: models.Gpu) -> Tile:
@@ -130,7 +138,9 @@ class Seen:
         return Tile(
             state=self._state(node, gpu),
             busy=gpu.utilisation_percent,
-            memory=None if gpu.memory_used_bytes is None else gpu.memory_used_bytes / max(gpu.memory_bytes, 1),
+            memory=None
+            if gpu.memory_used_bytes is None
+            else gpu.memory_used_bytes / max(gpu.memory_bytes, 1),
             simulated=gpu.simulated,
         )
 
@@ -145,7 +155,9 @@ class Seen:
 
     @property
     def free(self) -> int:
-        """How many GPUs could be handed out now; counted without readings, so that 100 nodes cost nothing."""
+        """How many GPUs could be handed out now; counted without readings, so that it is cheap for 100
+        nodes.
+        """
         return sum(
             gpu.state == "free" and gpu.job_id is None
             for node in self.nodes.values()
@@ -159,11 +171,34 @@ class Seen:
         return sum(len(node.gpus) for node in self.nodes.values())
 
     def is_mine(self, job: models.Job) -> bool:
-        """Tell whose job it is."""
+        """Tell whether it is the user's own job."""
         return job.user == self.user
 
+    def reason(self, job: models.Job) -> str:
+        """Return why a job waits."""
+        told = self.view.waiting(job.id)
+        return (told.reason if told is not None else "") or job.reason
+
+    def expected(self, job: models.Job) -> float | None:
+        """Return when a job is expected to start."""
+        told = self.view.waiting(job.id)
+        return told.expected_at if told is not None else job.expected_start_at
+
+    def start(self, job: models.Job) -> str:  # noqa: ARG002 - a column of its own tells it
+        """Return an empty string: the panel has a column for it."""
+        return ""
+
+    def busy(self, job: models.Job) -> float | None:
+        """Return how busy the GPUs of a job are, in percent, where they report it."""
+        return mean(
+            gpu.utilisation_percent
+            for node in set(job.nodes)
+            for gpu in self.gpus(NodeId(node))
+            if gpu.job_id == job.id
+        )
+
     def may_change(self, job: models.Job) -> bool:
-        """Tell whether the person may order something about a job."""
+        """Tell whether the user may give orders about a job."""
         return self.admin or self.is_mine(job)
 
 

@@ -1,7 +1,8 @@
-"""The tab Submit: a form, what would become of it a quarter of a second after the last key, and the magic that means the same.
+"""The tab Submit: a form, the answer of a dry run a quarter of a second after the last key, and the
+equivalent magic.
 
-A click on a free GPU asks for exactly that one. The line goes into a new cell by JupyterLab's own commands, which a button of plain
-HTML may name; other front ends show the line to be copied.
+A click on a free GPU asks for exactly that one. The line is written into a new cell by JupyterLab's own
+commands, which a button of plain HTML may name; other front ends show the line for copying.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ipywidgets as widgets
 import msgspec
 
 from mgpu_agent.protocol.errors import InvalidRequest, MgpuError
+from mgpu_jupyter.client.flags import IN_FORMS
 from mgpu_jupyter.client.inputs import looked_up, with_inputs
 from mgpu_jupyter.model.explanations import Explanation
 from mgpu_jupyter.notebook.panel.form import Form, magic, sizes_of, submission_of, toggled, with_offer
@@ -38,7 +40,7 @@ from mgpu_jupyter.notebook.panel.submit_views import (
 TYPING_S = 0.25
 RECHECK_S = 5.0
 SIZES_S = 0.8
-"""How long nothing must be typed before other sizes are asked for, one after the other."""
+"""How long after the last key other sizes are tried, one after the other."""
 CHOICES = 4
 INSERT = "notebook:insert-cell-below"
 FILL = "notebook:replace-selection"
@@ -49,13 +51,20 @@ def cell_button(line: str) -> str:
     """Return the button that writes a line into a new cell of JupyterLab or Notebook 7."""
     args = msgspec.json.encode({"commands": [INSERT, FILL], "args": {"text": line}}).decode()
     return (
-        f'<button type="button" class="jupyter-button widget-button mgpu-write" title="Write the line into a new cell below" '
+        f'<button type="button" class="jupyter-button widget-button mgpu-write" title="Write the line into '
+        f'a new cell below" '
         f'data-commandlinker-command="{BOTH}" data-commandlinker-args="{esc(args)}">Write a cell</button>'
     )
 
 
+def _text_of(dest: str) -> dict[str, str]:
+    """Return the texts of a text field, from its flag."""
+    flag, field = IN_FORMS[dest]
+    return {"description": field.label, "placeholder": field.hint, "tooltip": flag.help}
+
+
 class PickSlot:
-    """A row of the picker: tiles, and a button over each that can be had; made when one can."""
+    """A row of the picker: tiles, and a button over each that can be picked; made when one can."""
 
     def __init__(self, number: int, kit: Kit, pick: Callable[[int, int], None]) -> None:
         self.row: PickRow | None = None
@@ -77,7 +86,10 @@ class PickSlot:
         can = [one or tile.state == "free" for one, tile in zip(picked, tiles, strict=True)]
         if any(can) and not self.buttons:
             self.buttons = [self._kit.button("", partial(self._pick, place)) for place in range(ROW_TILES)]
-            self.box.children = [self.tiles.widget, self._kit.row(*self.buttons, classes=("mgpu-tilebuttons",))]
+            self.box.children = [
+                self.tiles.widget,
+                self._kit.row(*self.buttons, classes=("mgpu-tilebuttons",)),
+            ]
         for number, button in enumerate(self.buttons):
             open_to = number < len(can) and can[number]
             enable(button, open_to)
@@ -93,23 +105,34 @@ class SubmitTab:
         self._form = Form()
         self._told: Explanation | None = None
         self._sizes: list[tuple[Form, Explanation]] = []
-        """What was asked for other sizes of this form, without waiting for it."""
+        """The answers for other sizes of this form, as far as they came."""
         self._choices: list[Form] = []
         self._problem = ""
         self._checking = False
         self._setting = False
         self._is_shown = False
         kit, post = Kit(), host.loop.post
-        self.nodes = widgets.BoundedIntText(1, min=1, max=10_000, continuous_update=True, layout=widgets.Layout(width="64px"))
-        self.gpus = widgets.BoundedIntText(1, min=0, max=1_000, continuous_update=True, layout=self.nodes.layout)
-        self.nodes.tooltip, self.gpus.tooltip = "How many nodes", "GPUs on each node"
-        self.kind = widgets.ToggleButtons(options=[("any", "")], style={"button_width": "auto"}, layout=kit.layout)
+        self.nodes = widgets.BoundedIntText(
+            1, min=1, max=10_000, continuous_update=True, layout=widgets.Layout(width="64px")
+        )
+        self.gpus = widgets.BoundedIntText(
+            1, min=0, max=1_000, continuous_update=True, layout=self.nodes.layout
+        )
+        self.nodes.tooltip = IN_FORMS["nodes"][0].help
+        self.gpus.tooltip = IN_FORMS["gpus_per_node"][0].help
+        self.kind = widgets.ToggleButtons(
+            options=[("any", "")], style={"button_width": "auto"}, layout=kit.layout
+        )
         self.kind.add_class("mgpu-chips")
-        self.time_limit = widgets.Text(placeholder="02:00:00", description="Time limit", layout=widgets.Layout(width="190px"))
-        self.name = widgets.Text(description="Name", placeholder="optional", layout=kit.wide)
-        self.what = widgets.ToggleButtons(options=["Command", "Python cell"], style={"button_width": "auto"}, layout=kit.layout)
+        self.time_limit = widgets.Text(layout=widgets.Layout(width="190px"), **_text_of("slurm_time"))
+        self.name = widgets.Text(layout=kit.wide, **_text_of("name"))
+        self.what = widgets.ToggleButtons(
+            options=["Command", "Python cell"], style={"button_width": "auto"}, layout=kit.layout
+        )
         self.command = widgets.Text(description="Command", placeholder="python train.py", layout=kit.wide)
-        self.code = widgets.Textarea(description="Python", placeholder="import train\ntrain.main()", layout=kit.wide, rows=4)
+        self.code = widgets.Textarea(
+            description="Python", placeholder="import train\ntrain.main()", layout=kit.wide, rows=4
+        )
         self.code.add_class("mgpu-hide")
         for field in (self.nodes, self.gpus, self.time_limit, self.name, self.what, self.command, self.code):
             field.observe(self._changed, "value")
@@ -123,16 +146,28 @@ class SubmitTab:
         self.slots = [PickSlot(number, kit, self._pick) for number in range(SHOWN_ROWS)]
         self.hint = kit.section()
         self.clear = kit.button("Let mgpu choose", lambda: post(self._clear), "mgpu-link", "mgpu-hide")
-        self.offers = [(kit.section(), kit.button("Use", partial(self._use, number), "mgpu-link")) for number in range(CHOICES)]
+        self.offers = [
+            (kit.section(), kit.button("Use", partial(self._use, number), "mgpu-link"))
+            for number in range(CHOICES)
+        ]
         self.line = kit.section(magic_html(self._form))
-        self._offer_rows = [kit.row(section.widget, button, classes=("mgpu-offer", "mgpu-hide")) for section, button in self.offers]
+        self._offer_rows = [
+            kit.row(section.widget, button, classes=("mgpu-offer", "mgpu-hide"))
+            for section, button in self.offers
+        ]
 
         def label(text: str) -> Any:
             return kit.section(f'<span class="mgpu-label">{text}</span>').widget
 
         form = kit.column(
-            kit.row(label("Nodes"), self.nodes, kit.section("×", "mgpu-unit").widget, self.gpus, kit.section("GPUs", "mgpu-unit").widget),
-            kit.row(label("Type"), self.kind),
+            kit.row(
+                label(IN_FORMS["nodes"][1].label),
+                self.nodes,
+                kit.section("×", "mgpu-unit").widget,
+                self.gpus,
+                kit.section("GPUs", "mgpu-unit").widget,
+            ),
+            kit.row(label(IN_FORMS["gpu_type"][1].label), self.kind),
             self.time_limit,
             self.name,
             kit.row(label("What"), self.what),
@@ -153,20 +188,24 @@ class SubmitTab:
         self.box = kit.column(kit.row(form, answer, classes=("mgpu-split",)), self.line.widget)
 
     def shown(self) -> None:
-        """Ask what would become of the form."""
+        """Ask for a dry run of the form."""
         self._is_shown = True
         self._ask(0.0)
 
     def hidden(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._is_shown = False
 
     def draw(self, seen: Seen) -> None:
-        """Show what changed; an answer that is a few seconds old is asked for again when the cluster changed."""
+        """Show what changed; an answer that is a few seconds old is requested again when the cluster
+        changed.
+        """
         if self._is_shown and self._told is not None and not self._checking:
             self._host.loop.soon(RECHECK_S, "dry-run", self._check)
         kinds = [("any", ""), *((f"{name}  {free} free", name) for name, free in types_of(seen))]
-        self._kind.offer(kinds, self._form.gpu_type if self._form.gpu_type in [value for _, value in kinds] else "")
+        self._kind.offer(
+            kinds, self._form.gpu_type if self._form.gpu_type in [value for _, value in kinds] else ""
+        )
         rows = pick_rows(seen, self._form, self._told)
         for number, slot in enumerate(self.slots):
             slot.show(seen, rows[number] if number < len(rows) else None, self._form, self._told)
@@ -181,7 +220,9 @@ class SubmitTab:
 
     def _draw_choices(self, now: float) -> None:
         offers = () if self._told is None or self._problem else self._told.offers
-        found = [(offer_text(one), taken) for one in offers if (taken := with_offer(self._form, one)) is not None]
+        found = [
+            (offer_text(one), taken) for one in offers if (taken := with_offer(self._form, one)) is not None
+        ]
         sizes = [] if self._problem else [(size_text(form, told, now), form) for form, told in self._sizes]
         known = {(taken.nodes, taken.gpus) for _, taken in found}
         found += [(text, form) for text, form in sizes if text and (form.nodes, form.gpus) not in known]
@@ -191,7 +232,7 @@ class SubmitTab:
             if number < len(self._choices):
                 section.show(f'<span class="quiet">{esc(found[number][0])}</span>')
 
-    # --- what the person does ------------------------------------------------------------------------
+    # --- actions of the user -------------------------------------------------------------------------
 
     def _changed(self, _: dict[str, Any]) -> None:
         if not self._setting:
@@ -226,25 +267,33 @@ class SubmitTab:
             return
         self._problem = ""
         try:
-            self._told = self._host.client.dry_run_spec(submission_of(self._form, self._host.namespace, to_submit=False).spec)
+            self._told = self._host.client.dry_run_spec(
+                submission_of(self._form, self._host.namespace, to_submit=False).spec
+            )
         except InvalidRequest as error:
-            wrong_time = bool(self._form.time_limit.strip()) and ("-t" in error.message.split() or "-t:" in error.message)
+            wrong_time = bool(self._form.time_limit.strip()) and (
+                "-t" in error.message.split() or "-t:" in error.message
+            )
             hint = "Time limit is not a time: Write hours, minutes and seconds, like 02:00:00."
             self._problem = hint if wrong_time else error.message
         except MgpuError as error:
             self._problem = error.message
         else:
             if not self._sizes:
-                self._host.loop.later(SIZES_S, "sizes", partial(self._check_size, self._form, sizes_of(self._form)))
+                self._host.loop.later(
+                    SIZES_S, "sizes", partial(self._check_size, self._form, sizes_of(self._form))
+                )
         self._checking = False
         self._host.draw()
 
     def _check_size(self, form: Form, sizes: list[Form]) -> None:
-        """Ask when one other size would start, and for the next one later: keys that are typed meanwhile come first."""
+        """Ask when one other size would start, and try the next one later: typed keys are handled first."""
         if form != self._form or not sizes or not self._is_shown:
             return
         try:
-            told = self._host.client.dry_run_spec(submission_of(sizes[0], self._host.namespace, to_submit=False).spec)
+            told = self._host.client.dry_run_spec(
+                submission_of(sizes[0], self._host.namespace, to_submit=False).spec
+            )
         except MgpuError:
             return  # the form's own answer says what is wrong
         self._sizes.append((sizes[0], told))
@@ -276,7 +325,11 @@ class SubmitTab:
         changed = self._choices[number]
         self._form, self._setting = changed, True
         try:
-            self.nodes.value, self.gpus.value, self.time_limit.value = changed.nodes, changed.gpus, changed.time_limit
+            self.nodes.value, self.gpus.value, self.time_limit.value = (
+                changed.nodes,
+                changed.gpus,
+                changed.time_limit,
+            )
         finally:
             self._setting = False
         self._ask(0.0)
@@ -285,14 +338,23 @@ class SubmitTab:
         enable(self.submit, enabled=False)
         try:
             asked = submission_of(self._form, self._host.namespace, to_submit=True)
-            spec, _, _ = with_inputs(self._host.client.caller, asked.spec, looked_up(asked.inputs, self._host.namespace))
+            spec, _, _ = with_inputs(
+                self._host.client.caller, asked.spec, looked_up(asked.inputs, self._host.namespace)
+            )
             job = self._host.client.submit_spec(spec)
         except MgpuError as error:
             self._problem = error.message
             self._host.draw()
         else:
-            back = f" Client().job({job.id!r}).result() brings {', '.join(spec.outputs)}." if spec.outputs else ""
-            self._host.say(f"Submitted {self._form.name.strip() or 'the job'} as {job.id} at {time.strftime('%H:%M:%S')}.{back}")
+            back = (
+                f" Client().job({job.id!r}).result() brings {', '.join(spec.outputs)}."
+                if spec.outputs
+                else ""
+            )
+            self._host.say(
+                f"Submitted {self._form.name.strip() or 'the job'} as {job.id} at "
+                f"{time.strftime('%H:%M:%S')}.{back}"
+            )
             self._ask(TYPING_S)
         finally:
             enable(self.submit, enabled=True)

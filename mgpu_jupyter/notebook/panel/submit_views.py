@@ -1,4 +1,4 @@
-"""The submit form in words and drawings: kinds of GPUs, the picker, the answer of the dry run, and the line. Pure."""
+"""The views of the submit form: kinds of GPUs, the picker, the answer of the dry run, and the line. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter
 import msgspec
 
 from mgpu_agent.protocol.ids import NodeId
+from mgpu_jupyter.client.words import lowered, moment
 from mgpu_jupyter.model.explanations import Explanation, Offer
 from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.notebook.panel.explained import first_line, on
 from mgpu_jupyter.notebook.panel.form import CELL_MAGIC, MAGIC, Form, magic
 from mgpu_jupyter.notebook.panel.gpu_views import free_of
 from mgpu_jupyter.notebook.panel.marks import ROW_TILES, esc, glyph, wall
-from mgpu_jupyter.notebook.panel.rows import clock, lowered
 from mgpu_jupyter.notebook.panel.seen import Seen
 
 SHOWN_ROWS = 6
@@ -21,7 +21,7 @@ COPY = "Click the text to select it, copy it, and put it into a cell."
 
 
 def magic_html(form: Form) -> str:
-    """Return the line as it is shown below the form; where nobody can write it into a cell, it is copied."""
+    """Return the line below the form; where it cannot be written into a cell, it is for copying."""
     name = MAGIC if form.code is None else CELL_MAGIC
     copy = f'<p class="quiet mgpu-copy">{COPY}</p>'
     return f'<div class="mgpu-line"><b>{name}</b>{esc(magic(form).removeprefix(name))}</div>{copy}'
@@ -31,7 +31,9 @@ def free_html(seen: Seen, form: Form) -> str:
     """Return what is free and how to ask for it."""
     most = max(map(free_of, seen.nodes.values()), default=0)
     how = "" if form.picks else " Click a free GPU to ask for exactly that one."
-    return f'<p class="quiet n">Free now: {seen.free} of {seen.all_gpus}, at most {most} on one node.{how}</p>'
+    return (
+        f'<p class="quiet n">Free now: {seen.free} of {seen.all_gpus}, at most {most} on one node.{how}</p>'
+    )
 
 
 def types_of(seen: Seen) -> list[tuple[str, int]]:
@@ -39,7 +41,9 @@ def types_of(seen: Seen) -> list[tuple[str, int]]:
     free: Counter[str] = Counter()
     for node in seen.nodes.values():
         for gpu in node.gpus:
-            free[gpu.name.removeprefix("NVIDIA ")] += gpu.state == "free" and gpu.job_id is None and node.state is NodeState.ONLINE
+            free[gpu.name.removeprefix("NVIDIA ")] += (
+                gpu.state == "free" and gpu.job_id is None and node.state is NodeState.ONLINE
+            )
     return sorted(free.items())
 
 
@@ -52,14 +56,20 @@ class PickRow(msgspec.Struct, frozen=True):
 
 
 def pick_rows(seen: Seen, form: Form, told: Explanation | None) -> list[PickRow]:
-    """Return the rows of the picker: where it would go first, then nodes with most free GPUs of the kind."""
+    """Return the rows of the picker: first where it would be placed, then nodes with most free GPUs of the
+    kind.
+    """
     wanted = {place.node for place in told.where} if told is not None else set()
     wanted |= {NodeId(pick.node) for pick in form.picks}
 
     def score(node_id: NodeId) -> tuple[bool, int, str]:
         gpus = [gpu for gpu in seen.nodes[node_id].gpus if form.gpu_type.casefold() in gpu.name.casefold()]
         open_now = seen.nodes[node_id].state is NodeState.ONLINE
-        return node_id not in wanted, -sum(gpu.state == "free" and gpu.job_id is None for gpu in gpus) * open_now, node_id
+        return (
+            node_id not in wanted,
+            -sum(gpu.state == "free" and gpu.job_id is None for gpu in gpus) * open_now,
+            node_id,
+        )
 
     rows: list[PickRow] = []
     for node_id in sorted(seen.nodes, key=score):
@@ -70,7 +80,7 @@ def pick_rows(seen: Seen, form: Form, told: Explanation | None) -> list[PickRow]
 
 
 def pick_html(seen: Seen, row: PickRow, form: Form, told: Explanation | None) -> str:
-    """Return a row of the picker: name, and tiles with a tick where the job would go."""
+    """Return a row of the picker: name, and tiles with a tick where the job would be placed."""
     picked = {(pick.node, pick.index) for pick in form.picks}
     if not picked and told is not None and told.verdict == "now":
         picked = {(place.node, index) for place in told.where for index in place.gpus}
@@ -86,20 +96,30 @@ def pick_html(seen: Seen, row: PickRow, form: Form, told: Explanation | None) ->
 
 
 def answer_html(told: Explanation | None, problem: str, now: float, *, checking: bool) -> str:
-    """Return what would become of the form: an error, or when and where it would start."""
+    """Return the answer about the form: an error, or when and where it would start."""
     old = ' class="mgpu-old"' if checking else ""
     if problem:
-        head, _, rest = problem.partition(": ") if problem.count(": ") == 1 and len(problem.partition(": ")[0]) < 60 else (problem, "", "")
+        head, _, rest = (
+            problem.partition(": ")
+            if problem.count(": ") == 1 and len(problem.partition(": ")[0]) < 60
+            else (problem, "", "")
+        )
         body = f"<p>{esc(rest)}</p>" if rest else ""
         return f'<div{old} role="status"><div>{glyph("warning", "warn")} <b>{esc(head)}</b></div>{body}</div>'
     if told is None:
         return '<div class="quiet" role="status">Checking…</div>'
     if told.verdict == "now":
         where_text = f"<p>{esc(on(told.where).strip())}</p>" if told.where else ""
-        return f'<div{old} role="status"><div class="big">{glyph("running", "mine")} <b>Starts now</b></div>{where_text}</div>'
+        return (
+            f'<div{old} role="status"><div class="big">{glyph("running", "mine")} <b>Starts '
+            f"now</b></div>{where_text}</div>"
+        )
     sign = glyph("never", "bad") if told.verdict == "never" else glyph("queued")
     head = first_line(told, now).rstrip(".")
-    return f'<div{old} role="status"><div class="big">{sign} <b>{esc(head)}</b></div><p>{esc(told.text)}</p></div>'
+    return (
+        f'<div{old} role="status"><div class="big">{sign} '
+        f"<b>{esc(head)}</b></div><p>{esc(told.text)}</p></div>"
+    )
 
 
 def offer_text(offer: Offer) -> str:
@@ -108,10 +128,10 @@ def offer_text(offer: Offer) -> str:
 
 
 def size_text(form: Form, told: Explanation, now: float) -> str:
-    """Return when another size would start: `2 × 4 would start at 16:52.` Nothing when nobody can say."""
+    """Return when another size would start: `2 × 4 would start at 16:52.` Empty when that is unknown."""
     kind = f" {form.gpu_type}" if form.gpu_type else ""
     if told.verdict == "now":
         return f"{form.nodes} × {form.gpus}{kind} would start now."
     if told.verdict == "not_now" and told.expected.at is not None:
-        return f"{form.nodes} × {form.gpus}{kind} would start at {clock(told.expected.at, now)}."
+        return f"{form.nodes} × {form.gpus}{kind} would start at {moment(told.expected.at, now)}."
     return ""

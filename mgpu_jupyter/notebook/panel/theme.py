@@ -1,10 +1,13 @@
-"""How the panel looks: one style sheet made of JupyterLab's own variables, and the patterns that tiles share. Text only.
+"""The style of the panel: one style sheet made of JupyterLab's own variables, and the patterns that tiles
+share. Text only.
 
-Colours come from `--jp-*`, so that light, dark and high contrast follow the theme; the values after the comma serve front ends that
-have no such variables. A state is told by its pattern first and by colour second.
+Colours come from `--jp-*`, so that light, dark and high contrast follow the theme; the values after the comma
+are for front ends without such variables. A state is shown by its pattern first and by colour second.
 """
 
 from __future__ import annotations
+
+from mgpu_jupyter.notebook.panel import rows
 
 PATTERNS = """
 <svg width="0" height="0" style="position:absolute" aria-hidden="true" focusable="false"><defs>
@@ -97,7 +100,7 @@ TILES = """
 """
 
 QUEUE = """
-.mgpu-panel .mgpu-cells{display:grid;grid-template-columns:20px 30px minmax(90px,1.1fr) minmax(48px,.6fr) 44px 84px minmax(60px,2fr);
+.mgpu-panel .mgpu-cells{display:grid;grid-template-columns:WIDE_CELLS;
 column-gap:8px;align-items:center;height:26px;white-space:nowrap}
 .mgpu-panel .mgpu-cells>span{overflow:hidden;text-overflow:ellipsis}
 .mgpu-panel .mgpu-cells.me .name{font-weight:600}
@@ -235,8 +238,8 @@ color:var(--mgpu-quiet);text-align:right;border-right:2px solid var(--mgpu-line)
 
 NARROW = """
 @container (max-width:560px){
-.mgpu-panel .mgpu-cells{grid-template-columns:18px 20px minmax(0,1fr) 52px 38px 84px;height:44px;row-gap:0;align-content:center}
-.mgpu-panel .mgpu-cells.head{height:26px}.mgpu-panel .mgpu-cells.head>span:last-child{display:none}
+.mgpu-panel .mgpu-cells{grid-template-columns:NARROW_CELLS;height:44px;row-gap:0;align-content:center}
+.mgpu-panel .mgpu-cells.head{height:26px}.mgpu-panel .mgpu-cells .wide,.mgpu-panel .mgpu-cells.head .why{display:none}
 .mgpu-panel .mgpu-cells .why{grid-column:3/-1;grid-row:2}
 .mgpu-panel .mgpu-answer,.mgpu-panel .mgpu-log,.mgpu-panel .mgpu-rail,.mgpu-panel .mgpu-detail{flex-basis:100%;min-width:0}
 .mgpu-panel .mgpu-detail{overflow-x:auto}.mgpu-panel .mgpu-table .mgpu-plot{width:64px}
@@ -247,5 +250,6 @@ NARROW = """
 
 
 def style() -> str:
-    """Return the style sheet and the patterns, to stand once in each panel."""
-    return f"<style>{VARIABLES}{BASE}{TILES}{QUEUE}{OTHERS}{NARROW}</style>{PATTERNS}"
+    """Return the style sheet and the patterns, once for each panel."""
+    wide, narrow = QUEUE.replace("WIDE_CELLS", rows.WIDE), NARROW.replace("NARROW_CELLS", rows.NARROW)
+    return f"<style>{VARIABLES}{BASE}{TILES}{wide}{OTHERS}{narrow}</style>{PATTERNS}"

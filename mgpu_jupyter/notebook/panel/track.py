@@ -1,4 +1,6 @@
-"""Readings over the last while, by GPU: what was asked for once, and what was heard since. Bounded; knows no server."""
+"""Recent readings by GPU: a history that is fetched once, and live readings since. Bounded; knows no
+server.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ LEAST_STEP_S = 1.0
 
 
 class Track(Generic[K]):
-    """Lines of points that forget what is older than a span; None for no end."""
+    """Series of points that forget what is older than a span; None keeps all."""
 
     def __init__(self, span_s: float | None, most: int = 1_200) -> None:
         self.lines: dict[K, tuple[list[float], list[float | None]]] = {}
@@ -22,7 +24,7 @@ class Track(Generic[K]):
         self.lines.clear()
 
     def add(self, key: K, at: float, value: float | None) -> None:
-        """Add a point that is newer than the last one; what comes closer than a second replaces nothing."""
+        """Add a point that is newer than the last one; ignore one less than a second later."""
         times, values = self.lines.setdefault(key, ([], []))
         if times and at - times[-1] < LEAST_STEP_S:
             return

@@ -1,9 +1,11 @@
-"""Counter-offers: the smallest changes of a request with which it would start now, found by trying them on copies of the state.
+"""Counter-offers: the smallest changes of a request with which it would start now, found by trying them on
+copies of the state.
 
-Theory of operation. Changes come in the order of what they lose. A quick look (is there room at all, does a quota forbid it)
-throws out most; each that is left is submitted to a fresh copy of the state and offered only if the very next pass starts it.
-For a job that waits already, the changed request takes its place: it is cancelled on the copy first. Pairs of changes are tried
-only when no single one works. Both kinds of tries are bounded, so that large clusters answer in time too.
+Theory of operation. Changes come in the order of what they lose. A quick check (is there room at all, does a
+quota forbid it) excludes most; each that is left is submitted to a fresh copy of the state and offered only
+if the very next pass starts it. For a job that waits already, the changed request takes its place: the job is
+cancelled on the copy first. Pairs of changes are tried only when no single one works. Both kinds of tries are
+bounded, so that large clusters answer in time, too.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from mgpu_jupyter.model.job import JobSpec, JobState
 from mgpu_jupyter.model.waits import Dependency
 from mgpu_jupyter.scheduler import books
 from mgpu_jupyter.scheduler.admission import Admission
-from mgpu_jupyter.scheduler.explain.changes import Change, applied, changes_of
+from mgpu_jupyter.scheduler.explain.changes import applied, changes_of
 from mgpu_jupyter.scheduler.explain.diagnosis import where
-from mgpu_jupyter.scheduler.explain.snapshot import Snapshot, try_pass
+from mgpu_jupyter.scheduler.explain.size_changes import Change
+from mgpu_jupyter.scheduler.explain.snapshot import StateSnapshot, try_pass
 from mgpu_jupyter.scheduler.model import ArrayPart, Job
 from mgpu_jupyter.scheduler.placement.fit import Finder, Found
 from mgpu_jupyter.scheduler.state import ClusterState
@@ -32,13 +35,13 @@ MAX_OFFERS = 5
 TRIAL = JobId("········")
 """The name of a request that is only tried; no job can have it."""
 LOOKS = 400_000
-"""Nodes looked at in all quick looks together."""
+"""The most nodes examined in all quick checks together."""
 COPIES = 60_000
-"""Nodes and waiting jobs copied for all exact tries together."""
+"""The most nodes and waiting jobs copied for all exact tries together."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks for what, and in the place of which waiting job."""
+class AskedOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """The request, its user, and the waiting job that it would replace."""
 
     user: str
     spec: JobSpec
@@ -47,7 +50,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     instead_of: JobId | None = None
 
 
-def offers_for(snapshot: Snapshot, asked: Asked) -> tuple[Offer, ...]:
+def offers_for(snapshot: StateSnapshot, asked: AskedOffer) -> tuple[Offer, ...]:
     """Return the few smallest changes with which it would start now, the smallest first."""
     search = _Search(snapshot, asked)
     changes = changes_of(search.base, asked.spec, search.planned_s)
@@ -56,15 +59,15 @@ def offers_for(snapshot: Snapshot, asked: Asked) -> tuple[Offer, ...]:
     return tuple(search.offers((change,) for change in singles) or search.offers(_pairs(singles, doubles)))
 
 
-def submit_trial(state: ClusterState, asked: Asked) -> None:
-    """Submit the request to a copy of the state, or raise what refuses it."""
+def submit_trial(state: ClusterState, asked: AskedOffer) -> None:
+    """Submit the request to a copy of the state; raises the error that refuses it."""
     _make_way(state, asked)
     check(asked.spec)
     Admission(state).check(asked.user, asked.spec)
     books.admit(state, trial_job(state, asked))
 
 
-def trial_job(state: ClusterState, asked: Asked) -> Job:
+def trial_job(state: ClusterState, asked: AskedOffer) -> Job:
     """Return the request as the job that it would be."""
     spec = asked.spec
     return Job(
@@ -81,28 +84,35 @@ def trial_job(state: ClusterState, asked: Asked) -> Job:
     )
 
 
-def _make_way(state: ClusterState, asked: Asked) -> None:
+def _make_way(state: ClusterState, asked: AskedOffer) -> None:
     if asked.instead_of is not None:
         books.move(state, state.jobs[asked.instead_of], state_=JobState.CANCELLED)
 
 
 def _pairs(singles: list[Change], doubles: Sequence[tuple[Change, ...]]) -> Iterator[tuple[Change, ...]]:
-    """Return what changes two flags and does not contradict itself, the least loss first."""
-    pairs: list[tuple[Change, ...]] = [*doubles, *(pair for pair in combinations(singles, 2) if _agree(*pair))]
+    """Yield pairs of changes that do not contradict each other, the least loss first."""
+    pairs: list[tuple[Change, ...]] = [
+        *doubles,
+        *(pair for pair in combinations(singles, 2) if _agree(*pair)),
+    ]
     return iter(sorted(pairs, key=lambda pair: sum(change.loss for change in pair)))
 
 
 def _agree(one: Change, other: Change) -> bool:
-    return one.family != other.family and all(other.patch.get(field, value) == value for field, value in one.patch.items())
+    return one.family != other.family and all(
+        other.patch.get(field, value) == value for field, value in one.patch.items()
+    )
 
 
 class _Search:
-    """Tries changes until there are enough offers or the effort is spent."""
+    """Tries changes until there are enough offers or the budget is spent."""
 
-    def __init__(self, snapshot: Snapshot, asked: Asked) -> None:
+    def __init__(self, snapshot: StateSnapshot, asked: AskedOffer) -> None:
         self._snapshot, self._asked = snapshot, asked
         self.base = snapshot.state()
-        """Only looked at: the state without the job itself and without promises, which a changed request might not have to keep."""
+        """The state without the job itself and without promises, which a changed request might not have to
+        keep; read only.
+        """
         self.planned_s = books.planned_s(self.base, trial_job(self.base, asked))
         _make_way(self.base, asked)
         self.base.pool.clear_promises()
@@ -131,7 +141,7 @@ class _Search:
                 offers.append(_offer(changes, found))
         return offers
 
-    def _try(self, asked: Asked) -> Found | None:
+    def _try(self, asked: AskedOffer) -> Found | None:
         self._looks -= 1
         try:
             if not self._has_room(asked):
@@ -140,17 +150,19 @@ class _Search:
             state = self._snapshot.state()
             submit_trial(state, asked)
         except MgpuError:
-            return None  # a request that is refused is no offer
+            return None  # a refused request is no offer
         return try_pass(state).get(TRIAL)
 
-    def _has_room(self, asked: Asked) -> bool:
+    def _has_room(self, asked: AskedOffer) -> bool:
         base = self.base
         check(asked.spec)
         job = trial_job(base, asked)
         if not job.may_line_up(base.now):
             return False
         shape = books.shape(base, job)
-        if base.quotas.why_not(job.user, job.account, job.spec.qos, job.array.id if job.array else None, shape.gpus):
+        if base.quotas.why_not(
+            job.user, job.account, job.spec.qos, job.array.id if job.array else None, shape.gpus
+        ):
             return False
         return Finder(base.pool, base.site.own, base.last_turn).find(shape) is not None
 
@@ -158,4 +170,9 @@ class _Search:
 def _offer(changes: tuple[Change, ...], found: Found) -> Offer:
     texts = [change.text for change in changes]
     patch = {field: value for change in changes for field, value in change.patch.items()}
-    return Offer(text=" and ".join(texts), flags=tuple(change.flag for change in changes), patch=patch, where=where(found))
+    return Offer(
+        text=" and ".join(texts),
+        flags=tuple(change.flag for change in changes),
+        patch=patch,
+        where=where(found),
+    )

@@ -1,6 +1,8 @@
-"""The state as it was at one moment, and copies of it to try things on. Taking one is cheap enough for the master's own thread.
+"""The state at one moment, and copies of it to try things on. Cheap enough to take in the master's own
+thread.
 
-What it reads of the live state afterwards never changes: values, and what queue and pool replace instead of altering.
+What it reads of the live state afterwards never changes: values, and what queue and pool replace instead of
+modifying.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from mgpu_jupyter.scheduler.planning.queue import Entry, Lane
 from mgpu_jupyter.scheduler.state import ClusterState
 
 
-class Snapshot:
+class StateSnapshot:
     """All that decisions are made from, at one moment."""
 
     def __init__(self, state: ClusterState, at: float) -> None:
@@ -25,10 +27,16 @@ class Snapshot:
         self._order = [(entry, entry.key) for entry in state.queue.order]
         self._lanes = [(lane, lane.until) for lane in state.queue.lanes.values()]
         self._planner = state.planner.copy(state.queue, state.pool)
+        self.away = {
+            node.id: (node.away_since, node.link_reason)
+            for node in state.nodes.values()
+            if node.away_since is not None
+        }
+        """The nodes that are away: since when, and why."""
 
     @property
     def now(self) -> float:
-        """The moment."""
+        """The moment of the snapshot."""
         return self._still.now
 
     @property
@@ -67,7 +75,11 @@ def _shallow(state: ClusterState) -> ClusterState:
     twin = ClusterState(state.policy, state.strategies)
     twin.jobs, twin.delayed = dict(state.jobs), list(state.delayed)
     twin.dependents = {job_id: dict(waiting) for job_id, waiting in state.dependents.items()}
-    twin.quotas, twin.shares, twin.estimates = state.quotas.copy(), state.shares.copy(), state.estimates.copy()
+    twin.quotas, twin.shares, twin.estimates = (
+        state.quotas.copy(),
+        state.shares.copy(),
+        state.estimates.copy(),
+    )
     twin.now, twin.ordered_at, twin.last_turn = state.now, state.ordered_at, state.last_turn
     twin.epoch, twin.number, twin.wants_pass = state.epoch, state.number, state.wants_pass
     return twin

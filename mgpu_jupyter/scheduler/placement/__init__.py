@@ -1,1 +1,1 @@
-"""Where a job goes: a scratch view of what is free, and the search over it. Pure."""
+"""Where a job is placed: a scratch view of what is free, and the search over it. Pure."""

@@ -1,6 +1,8 @@
-"""Why a node cannot serve a unit: checks that mean *never* (no change of load can help), then checks that mean *not now*.
+"""Why a node cannot serve a unit: checks that mean *never* (no change of load can help), then checks that
+mean *not now*.
 
-Each check has a code and says in words what is missing. The first that fails is the answer; the order is that of the tables.
+Each check has a code and says in words what is missing. The first that fails is the answer; the order is that
+of the tables.
 """
 
 from __future__ import annotations
@@ -9,11 +11,11 @@ from collections.abc import Callable, Container
 
 import msgspec
 
+from mgpu_agent.protocol.wording import count, exact, size
 from mgpu_jupyter.model.constraint import holds
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.placement.shape import Rules
 from mgpu_jupyter.scheduler.placement.slots import Slot
-from mgpu_jupyter.scheduler.words import count, gib
 
 NAMED = "named"
 
@@ -35,12 +37,14 @@ def never(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> Exclus
 
 
 def is_fit(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> bool:
-    """Tell whether a node of this kind could serve the need, whatever its name: what `never` says of all but names."""
+    """Tell whether a node of this kind could serve the need, whatever its name: all of `never` but the checks
+    of names.
+    """
     return not any(check(slot, need, rules, homes) for code, check in NEVER if code != NAMED)
 
 
 def not_now(slot: Slot, need: Need, rules: Rules) -> Exclusion | None:
-    """Return why a node that could serve the need cannot do so at this moment; promises are not looked at."""
+    """Return why a node that could serve the need cannot do so at this moment; ignores promises."""
     for code, check in NOT_NOW:
         text = check(slot, need, rules)
         if text:
@@ -49,8 +53,12 @@ def not_now(slot: Slot, need: Need, rules: Rules) -> Exclusion | None:
 
 
 def room(slot: Slot, need: Need, rules: Rules) -> int:
-    """Return the free GPUs that would do, as bits, or -1 when there are too few or something else is missing: `not_now` in a hurry."""
+    """Return the free GPUs that would do, as bits, or -1 when there are too few or something else is missing:
+    a fast `not_now`.
+    """
     if not slot.up or need.cpus > slot.free_cpus or need.mem_bytes > slot.free_mem:
+        return -1
+    if slot.holds and (need.exclusive or slot.seats <= 0):
         return -1
     mask = slot.free_mask
     if rules.gpu_type or rules.gpu_mem_bytes:
@@ -77,7 +85,11 @@ def _named(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> str:
 
 
 def _partition(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> str:  # noqa: ARG001 - a check like the others
-    return f"It is not in the partition {rules.partition}." if rules.partition and rules.partition not in slot.partitions else ""
+    return (
+        f"It is not in the partition {rules.partition}."
+        if rules.partition and rules.partition not in slot.partitions
+        else ""
+    )
 
 
 def _permission(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> str:  # noqa: ARG001 - a check like the others
@@ -98,6 +110,10 @@ def _constraint(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> 
     return f"Its labels ({labels or 'none'}) do not satisfy --constraint."
 
 
+def _needed(number: int) -> str:
+    return f"{number} {'is' if number == 1 else 'are'} needed"
+
+
 def _kind_of_gpu(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> str:  # noqa: ARG001 - a check like the others
     if not need.gpus or not (rules.gpu_type or rules.gpu_mem_bytes) or need.gpus > len(slot.gpus):
         return ""
@@ -105,19 +121,23 @@ def _kind_of_gpu(slot: Slot, need: Need, rules: Rules, homes: Container[str]) ->
     if has >= need.gpus:
         return ""
     kind = f" {rules.gpu_type.upper()}" if rules.gpu_type else ""
-    memory = f" with {gib(rules.gpu_mem_bytes)}" if rules.gpu_mem_bytes else ""
-    return f"It has {count(has, f'{kind.strip()} GPU'.strip())}{memory}, {need.gpus} are needed."
+    memory = f" with {exact(rules.gpu_mem_bytes)}" if rules.gpu_mem_bytes else ""
+    return f"It has {count(has, f'{kind.strip()} GPU'.strip())}{memory}, {_needed(need.gpus)}."
 
 
 def _size(slot: Slot, need: Need, rules: Rules, homes: Container[str]) -> str:  # noqa: ARG001 - a check like the others
     if need.gpus > len(slot.gpus):
-        return f"It has {count(len(slot.gpus), 'GPU')}, {need.gpus} are needed."
+        return f"It has {count(len(slot.gpus), 'GPU')}, {_needed(need.gpus)}."
     missing = [index for index in need.gpu_ids if not slot.mask_of((index,))]
     if missing:
         return f"It has no GPU {missing[0]}."
     if need.cpus > slot.cpus:
-        return f"It has {count(slot.cpus, 'CPU')}, {need.cpus} are needed."
-    return f"It has {gib(slot.mem_bytes)} of memory, {gib(need.mem_bytes)} are needed." if need.mem_bytes > slot.mem_bytes else ""
+        return f"It has {count(slot.cpus, 'CPU')}, {_needed(need.cpus)}."
+    return (
+        f"It has {size(slot.mem_bytes)} of memory, {exact(need.mem_bytes)} are needed."
+        if need.mem_bytes > slot.mem_bytes
+        else ""
+    )
 
 
 NEVER: tuple[tuple[str, Callable[[Slot, Need, Rules, Container[str]], str]], ...] = (
@@ -136,6 +156,17 @@ NEVER: tuple[tuple[str, Callable[[Slot, Need, Rules, Container[str]], str]], ...
 
 def _state(slot: Slot, need: Need, rules: Rules) -> str:  # noqa: ARG001 - a check like the others
     return "" if slot.up else f"It is {slot.state}."
+
+
+def _exclusive(slot: Slot, need: Need, rules: Rules) -> str:  # noqa: ARG001 - a check like the others
+    if slot.seats <= 0:
+        alone = next(job_id for job_id, hold in slot.holds.items() if hold.seats > 1)
+        return f"It runs job {alone}, which has it to itself by --exclusive."
+    if not need.exclusive or not slot.holds:
+        return ""
+    first = next(iter(slot.holds))
+    more = f" and {len(slot.holds) - 1} more" if len(slot.holds) > 1 else ""
+    return f"It runs job {first}{more} and --exclusive needs it empty."
 
 
 def _exact(slot: Slot, need: Need, rules: Rules) -> str:  # noqa: ARG001 - a check like the others
@@ -159,11 +190,12 @@ def _cpus(slot: Slot, need: Need, rules: Rules) -> str:  # noqa: ARG001 - a chec
 def _memory(slot: Slot, need: Need, rules: Rules) -> str:  # noqa: ARG001 - a check like the others
     if need.mem_bytes <= slot.free_mem:
         return ""
-    return f"{gib(slot.free_mem)} of memory free, {gib(need.mem_bytes)} needed."
+    return f"{size(slot.free_mem)} of memory free, {exact(need.mem_bytes)} needed."
 
 
 NOT_NOW: tuple[tuple[str, Callable[[Slot, Need, Rules], str]], ...] = (
     ("state", _state),
+    ("exclusive", _exclusive),
     ("exact-gpus", _exact),
     ("gpus", _gpus),
     ("cpus", _cpus),

@@ -1,8 +1,10 @@
-"""All nodes as placement sees them, indexed by free GPUs, kept in step by the books instead of being built for every pass.
+"""All nodes as placement sees them, indexed by free GPUs; the books keep it up to date, so that no pass has
+to build it.
 
-Theory of operation. A slot that takes work stands in the bucket of its free GPUs, sorted by id; the tightest node for a unit is
-the first in the lowest bucket that is large enough. Which nodes could *ever* serve a need is remembered until a node changes.
-`held` knows for each job what it has and until when it is expected to; `ends` is sorted by that time, for promises.
+Theory of operation. A slot that takes work stands in the bucket of its free GPUs, sorted by id; the tightest
+node for a unit is the first in the lowest bucket that is large enough. Which nodes could *ever* serve a need
+is remembered until a node changes. `held` knows for each job what it has and until when it is expected to;
+`ends` is sorted by that time, for promises.
 """
 
 from __future__ import annotations
@@ -29,17 +31,19 @@ OVERRUN_S = 30.0
 
 
 class Held:
-    """A job that has something, and until when it is expected to."""
+    """A job that holds resources, and until when it is expected to."""
 
-    __slots__ = ("begun", "end", "gpus", "holds")
+    __slots__ = ("begun", "end", "gpus", "holds", "taken")
 
     def __init__(self, begun: float, end: float, holds: list[tuple[Slot, Hold]]) -> None:
         self.begun, self.end, self.holds = begun, end, holds
         self.gpus = sum(hold.gpus for _, hold in holds)
+        self.taken = sum(hold.taken.bit_count() for _, hold in holds)
+        """GPUs that nobody else gets meanwhile."""
 
 
 class Counted:
-    """A promise of many nodes that are all alike: kept by their number, since it does not matter which."""
+    """A promise of many nodes that are all alike: kept as a number, since it does not matter which."""
 
     __slots__ = ("at", "spare")
 
@@ -49,7 +53,7 @@ class Counted:
         """How many GPUs it leaves to others at that moment."""
 
     def lets(self, gpus: int, end: float) -> bool:
-        """Tell whether one who starts now and ends then takes nothing from it."""
+        """Tell whether a job that starts now and ends then takes nothing from it."""
         return end <= self.at or gpus <= self.spare
 
 
@@ -71,10 +75,11 @@ class Pool:
         self.held: dict[JobId, Held] = {}
         self.ends: list[tuple[float, JobId]] = []
         self.version = 0
-        """Counts changes of what nodes are, not of what is free on them."""
+        """Counts changes of the nodes themselves, not of what is free on them."""
         self.homes: Counter[str] = Counter()
         """Host names of nodes."""
         self._restricted = 0
+        self._placed = 0
         self._capable: dict[tuple[Rules, Need], frozenset[NodeId]] = {}
         self._kinds: list[tuple[Slot, frozenset[NodeId]]] | None = None
         self._promised: set[NodeId] = set()
@@ -82,24 +87,26 @@ class Pool:
         self._alike = 0
         """How many nodes take work and have one GPU, and that one usable."""
         self.first_promise = -FOREVER
-        """When the first promise begins; without one, before all time, so that nobody looks for promised nodes."""
+        """When the first promise begins; minus infinity without one, so that nobody looks for promised nodes.
+        """
 
         self.apart: dict[frozenset[NodeId], Apart] = {}
 
     # --- nodes ----------------------------------------------------------------------------------
 
     def put(self, node: Node, partitions: frozenset[str]) -> Slot:
-        """Take in a node that is new or said Hello again; the caller then tells who holds what on it."""
+        """Add a node that is new or said Hello again; the caller then adds who holds what on it."""
         self._drop(node.id)
         slot = self.slots[node.id] = Slot(node, partitions)
         self.homes[slot.host] += 1
         self._restricted += bool(slot.lists)
+        self._placed += bool(slot.rack or slot.switch)
         self._changed()
         self._list(slot)
         return slot
 
     def refresh(self, node: Node) -> None:
-        """Take over a node's new state, lists, load or blocked GPUs."""
+        """Update a node's state, lists, load or blocked GPUs."""
         slot = self.slots[node.id]
         lists = slot.lists
         self._unlist(slot)
@@ -116,8 +123,13 @@ class Pool:
 
     @property
     def is_restricted(self) -> bool:
-        """Tell whether some node keeps somebody out."""
+        """Tell whether some node excludes somebody."""
         return self._restricted > 0
+
+    @property
+    def has_places(self) -> bool:
+        """Tell whether some node says in which rack or on which switch it is."""
+        return self._placed > 0
 
     def at_least(self) -> list[int]:
         """Return, for each number of GPUs, how many nodes have that many free or more."""
@@ -134,7 +146,7 @@ class Pool:
         return len(self.buckets) - 1
 
     def capable(self, rules: Rules, need: Need) -> frozenset[NodeId]:
-        """Return the nodes that could serve this need if nobody else did."""
+        """Return the nodes that could serve this need if nobody else used them."""
         key = (rules, need)
         found = self._capable.get(key)
         if found is None:
@@ -148,7 +160,7 @@ class Pool:
             names = (NodeId(name) for name in rules.nodelist) if rules.nodelist else self.slots
             near = (self.slots[name] for name in names if name in self.slots)
             return frozenset(slot.id for slot in near if never(slot, need, rules, self.homes) is None)
-        # One look at each kind of node says it for all of them.
+        # The answer of one node holds for all of its kind.
         fit = [ids for slot, ids in self._by_kind() if is_fit(slot, need, rules, self.homes)]
         found = fit[0] if len(fit) == 1 else frozenset().union(*fit)
         return found.difference(rules.exclude) if rules.exclude else found
@@ -168,41 +180,41 @@ class Pool:
         """Give a job what was found for it."""
         for slot, hold in holds:
             slot.take(job_id, hold, end)
-            if slot.bucket >= 0 and hold.mask:
+            if slot.bucket >= 0 and hold.taken:
                 self._relist(slot)
         held = self.held[job_id] = Held(begun, end, holds)
         insort(self.ends, (end, job_id))
         if self.counted is not None and end > self.counted.at:
-            self.counted.spare -= held.gpus
+            self.counted.spare -= held.taken
 
     def give(self, job_id: JobId) -> None:
-        """Take all back that a job has."""
+        """Free all that a job holds."""
         held = self.held.pop(job_id)
         del self.ends[bisect_left(self.ends, (held.end, job_id))]
         if self.counted is not None and held.end > self.counted.at:
-            self.counted.spare += held.gpus
+            self.counted.spare += held.taken
         for slot, hold in held.holds:
             if self.slots.get(slot.id) is slot and job_id in slot.holds:
                 slot.give(job_id, held.end)
-                if slot.bucket >= 0 and hold.mask:
+                if slot.bucket >= 0 and hold.taken:
                     self._relist(slot)
 
     def expect_end(self, job_id: JobId, end: float) -> None:
-        """Set anew until when a job is expected to hold what it has."""
+        """Change until when a job is expected to hold its resources."""
         held = self.held[job_id]
         del self.ends[bisect_left(self.ends, (held.end, job_id))]
         held.end = end
         insort(self.ends, (end, job_id))
 
     def extend_overdue(self, at: float) -> None:
-        """Expect jobs that outlived their time to run four times as long as they did; nothing better is known of them."""
+        """Expect jobs that outlived their time to run four times as long as they did."""
         while self.ends and self.ends[0][0] <= at:
             _, job_id = self.ends[0]
             begun = self.held[job_id].begun
             self.expect_end(job_id, begun + OVERRUN * max(at - begun, OVERRUN_S))
 
     def copy(self) -> Pool:
-        """Return all of it to try things on; nothing that is done to the copy shows here."""
+        """Return a copy to try things on; changes to it do not show here."""
         twin = Pool()
         twin.slots = {node_id: slot.copy() for node_id, slot in self.slots.items()}
         twin.buckets = [list(bucket) for bucket in self.buckets]
@@ -212,8 +224,12 @@ class Pool:
             twin.held[job_id] = Held(held.begun, held.end, holds)
         twin.ends = list(self.ends)
         twin.version, twin.homes = self.version, Counter(self.homes)
-        twin._restricted, twin._capable, twin._promised = self._restricted, dict(self._capable), set(self._promised)
-        twin.first_promise = self.first_promise
+        twin._restricted, twin._capable, twin._promised = (
+            self._restricted,
+            dict(self._capable),
+            set(self._promised),
+        )
+        twin.first_promise, twin._placed = self.first_promise, self._placed
         twin.apart = dict(self.apart)
         twin._alike = self._alike
         twin.counted = Counted(self.counted.at, self.counted.spare) if self.counted is not None else None
@@ -226,7 +242,7 @@ class Pool:
         self.apart[frozenset((one, other))] = Apart(until, text)
 
     def bring_together(self, at: float) -> bool:
-        """Try those again whose time is over; tell whether there are some."""
+        """Lift the separations whose time is over; tell whether there were any."""
         over = [pair for pair, apart in self.apart.items() if apart.until <= at]
         for pair in over:
             del self.apart[pair]
@@ -239,10 +255,12 @@ class Pool:
     # --- promises -------------------------------------------------------------------------------
 
     def promise(self, slot: Slot, promised: Promised) -> None:
-        """Keep something free on a node from a time on."""
+        """Keep something free on a node from some time on."""
         slot.promises.append(promised)
         self._promised.add(slot.id)
-        self.first_promise = promised.at if self.first_promise == -FOREVER else min(self.first_promise, promised.at)
+        self.first_promise = (
+            promised.at if self.first_promise == -FOREVER else min(self.first_promise, promised.at)
+        )
 
     def clear_promises(self) -> None:
         """Forget all promises; each pass makes them anew."""
@@ -260,7 +278,11 @@ class Pool:
 
     def promised_in(self, bucket: int) -> list[NodeId]:
         """Return nodes of a bucket on which something is promised, by id."""
-        return sorted(node_id for node_id in self._promised if node_id in self.slots and self.slots[node_id].bucket == bucket)
+        return sorted(
+            node_id
+            for node_id in self._promised
+            if node_id in self.slots and self.slots[node_id].bucket == bucket
+        )
 
     # --- the index ------------------------------------------------------------------------------
 
@@ -274,6 +296,7 @@ class Pool:
         if slot is not None:
             self._unlist(slot)
             self._restricted -= bool(slot.lists)
+            self._placed -= bool(slot.rack or slot.switch)
             self.homes[slot.host] -= 1
             if not self.homes[slot.host]:
                 del self.homes[slot.host]

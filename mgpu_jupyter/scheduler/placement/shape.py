@@ -1,4 +1,4 @@
-"""What decides about placement: two jobs of one shape are placed alike, so one answer serves both. Values only."""
+"""What decides about placement: jobs of one shape are placed alike, so one answer serves them. Values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_jupyter.model.constraint import Expression, parse_constraint
 from mgpu_jupyter.model.job import JobSpec
-from mgpu_jupyter.model.tasks import meets
+from mgpu_jupyter.model.launchers import meets
 from mgpu_jupyter.model.units import Group, groups_of_request
 
 
@@ -23,7 +23,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     home: str = ""
     user: str = ""
     account: str = ""
-    """Who asks; empty where nobody is kept out of anything, so that all users share shapes."""
+    """Who asks; empty where nobody is excluded from anything, so that all users share shapes."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = ""
     prefer: tuple[str, ...] = ()
     failed_nodes: tuple[NodeId, ...] = ()
-    """Nodes where it failed to start; they come last."""
+    """Nodes where it failed to start; they are tried last."""
     meets: bool = False
     """Whether its nodes must reach each other."""
 
@@ -47,6 +47,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     def gpus(self) -> int:
         """How many GPUs it asks for in all."""
         return sum(group.count * group.need.gpus for group in self.groups)
+
+    @property
+    def taken_gpus(self) -> int:
+        """How many GPUs it takes from others where each node has one."""
+        return sum(group.count * (group.need.gpus or group.need.exclusive) for group in self.groups)
 
 
 def shape_of(
@@ -72,5 +77,10 @@ def shape_of(
     )
     prefer = tuple(sorted(set(spec.prefer)))
     return Shape(
-        groups=groups_of_request(spec), rules=rules, strategy=strategy, prefer=prefer, failed_nodes=failed_nodes, meets=meets(spec)
+        groups=groups_of_request(spec),
+        rules=rules,
+        strategy=strategy,
+        prefer=prefer,
+        failed_nodes=failed_nodes,
+        meets=meets(spec),
     )

@@ -1,4 +1,6 @@
-"""One node as placement sees it: what is free, who holds what until when, what is promised. Mutable; owned by the pool."""
+"""One node as placement sees it: what is free, who holds what until when, what is promised. Mutable; owned by
+the pool.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,31 @@ from copy import copy
 
 from mgpu_agent.protocol.ids import JobId, NodeId
 from mgpu_agent.protocol.model import GpuInfo
+from mgpu_jupyter.model.job import NodeState
 from mgpu_jupyter.model.units import Need
 from mgpu_jupyter.scheduler.model import Load, Node
 
 MAX_REMEMBERED = 100
-"""Kinds of GPUs that were asked for, of which a node remembers which of its own they are."""
+"""How many requested kinds of GPUs a node remembers, with those of its GPUs that match."""
+
+
+SEATS = 1 << 30
+"""How many jobs a node has room for: one takes a seat, one with `--exclusive` all of them."""
 
 
 class Hold:
     """What one job has on one node. GPUs are bits, in the order in which the node names them."""
 
-    __slots__ = ("cpus", "gpus", "mask", "mem_bytes")
+    __slots__ = ("cpus", "gpus", "mask", "mem_bytes", "seats", "taken")
 
-    def __init__(self, mask: int, cpus: int, mem_bytes: int) -> None:
+    def __init__(self, mask: int, cpus: int, mem_bytes: int, *, whole: int | None = None) -> None:
         self.mask = mask
         self.gpus = mask.bit_count()
         self.cpus = cpus
         self.mem_bytes = mem_bytes
+        self.taken = mask if whole is None else whole
+        """GPUs that nobody else gets: its own, or, with `--exclusive`, the `whole` of the node."""
+        self.seats = 1 if whole is None else SEATS
 
 
 class Slot:
@@ -54,6 +64,7 @@ class Slot:
         "partitions",
         "promises",
         "rack",
+        "seats",
         "state",
         "switch",
         "up",
@@ -72,34 +83,45 @@ class Slot:
         self.cpus, self.mem_bytes = facts.cpus, facts.memory_bytes
         self.partitions = partitions
         gpus = tuple((gpu.index, gpu.name, gpu.memory_bytes) for gpu in facts.gpus)
-        self.kind = (facts.arch, tuple(sorted(self.labels.items())), gpus, facts.cpus, facts.memory_bytes, partitions)
-        """What it is, apart from its name and from who may use it: nodes of one kind could serve the same."""
+        self.kind = (
+            facts.arch,
+            tuple(sorted(self.labels.items())),
+            gpus,
+            facts.cpus,
+            facts.memory_bytes,
+            partitions,
+        )
+        """What the node is, apart from its name and who may use it: nodes of one kind can serve the same."""
         self.full_mask = (1 << len(facts.gpus)) - 1
         self.holds: dict[JobId, Hold] = {}
         self.promises: list[Promised] = []
         self.bucket = -1
-        """Where the pool's index has it: free GPUs, or -1 for nowhere."""
+        """Its place in the pool's index: free GPUs, or -1 for none."""
         self._by_index = {gpu.index: 1 << bit for bit, gpu in enumerate(facts.gpus)}
         self._eligible: dict[tuple[str, int], int] = {}
         self.free_mask, self.free_cpus, self.free_mem = self.full_mask, self.cpus, self.mem_bytes
+        self.seats = SEATS
         self.refresh(node)
 
     def refresh(self, node: Node) -> None:
         """Take over what changes without a new Hello: state, lists, load, GPUs that are out."""
-        self.state, self.up = node.state.value, node.takes_work
+        is_quiet = node.is_quiet and node.state is NodeState.ONLINE
+        self.state, self.up = "not being heard" if is_quiet else node.state.value, node.takes_work
         self.lists = node.lists
         self.load: Load = node.load
         self.failures = node.failures
-        self.blocked = {gpu.index: node.blocked[gpu.uuid].text for gpu in self.gpus if gpu.uuid in node.blocked}
+        self.blocked = {
+            gpu.index: node.blocked[gpu.uuid].text for gpu in self.gpus if gpu.uuid in node.blocked
+        }
         self.usable = self.full_mask & ~self.mask_of(tuple(self.blocked))
         held = 0
         for hold in self.holds.values():
-            held |= hold.mask
+            held |= hold.taken
         self.free_mask = self.usable & ~held
         self.free = self.free_mask.bit_count()
 
     def mask_of(self, indices: tuple[int, ...]) -> int:
-        """Return the bits of GPUs by index; those it does not have are left out."""
+        """Return the bits of GPUs by index; unknown ones are left out."""
         mask = 0
         for index in indices:
             mask |= self._by_index.get(index, 0)
@@ -119,12 +141,14 @@ class Slot:
             if len(self._eligible) >= MAX_REMEMBERED:
                 self._eligible.clear()
             self._eligible[key] = sum(
-                1 << bit for bit, gpu in enumerate(self.gpus) if gpu_type in gpu.name.casefold() and gpu.memory_bytes >= gpu_mem_bytes
+                1 << bit
+                for bit, gpu in enumerate(self.gpus)
+                if gpu_type in gpu.name.casefold() and gpu.memory_bytes >= gpu_mem_bytes
             )
         return self._eligible[key]
 
     def lets(self, need: Need, end: float) -> bool:
-        """Tell whether one who starts now and ends then takes nothing from what is promised here."""
+        """Tell whether a job that starts now and ends then takes nothing from what is promised here."""
         return all(promised.at >= end or promised.leaves(need) for promised in self.promises)
 
     def take(self, job_id: JobId, hold: Hold, end: float) -> None:
@@ -132,53 +156,65 @@ class Slot:
         self.holds[job_id] = hold
         for promised in self.promises:
             if promised.at < end:
-                promised.lose(hold.gpus, hold.cpus, hold.mem_bytes)
-        self.free_mask &= ~hold.mask
+                promised.lose(hold.taken.bit_count(), hold.cpus, hold.mem_bytes, hold.seats)
+        self.free_mask &= ~hold.taken
         self.free = self.free_mask.bit_count()
         self.free_cpus -= hold.cpus
         self.free_mem -= hold.mem_bytes
+        self.seats -= hold.seats
 
     def give(self, job_id: JobId, end: float) -> None:
-        """Take back what a job has here that was expected to end then."""
+        """Free what a job has here that was expected to end then."""
         hold = self.holds.pop(job_id)
         for promised in self.promises:
             if promised.at < end:
-                promised.lose(-hold.gpus, -hold.cpus, -hold.mem_bytes)
-        self.free_mask |= hold.mask & self.usable
+                promised.lose(-hold.taken.bit_count(), -hold.cpus, -hold.mem_bytes, -hold.seats)
+        self.free_mask |= hold.taken & self.usable
         self.free = self.free_mask.bit_count()
         self.free_cpus += hold.cpus
         self.free_mem += hold.mem_bytes
+        self.seats += hold.seats
 
     def copy(self) -> Slot:
-        """Return the node for a pool of its own."""
+        """Return a copy of the node for another pool."""
         twin = copy(self)
-        twin.holds, twin.promises, twin._eligible = dict(self.holds), list(map(copy, self.promises)), dict(self._eligible)  # noqa: SLF001 - of its own kind
+        twin.holds, twin.promises = dict(self.holds), list(map(copy, self.promises))
+        twin._eligible = dict(self._eligible)  # noqa: SLF001
         return twin
 
 
 class Promised:
-    """What a promise keeps free on one node from `at` to `end`, and what it leaves to others at that moment."""
+    """What a promise keeps free on one node from `at` to `end`, and what it leaves to others then."""
 
-    __slots__ = ("at", "end", "exact", "need", "spare_cpus", "spare_gpus", "spare_mem")
+    __slots__ = ("at", "end", "exact", "need", "spare_cpus", "spare_gpus", "spare_mem", "spare_seats")
 
-    def __init__(self, need: Need, at: float, end: float, spare: tuple[int, int, int], *, exact: bool) -> None:
+    def __init__(
+        self, need: Need, at: float, end: float, spare: tuple[int, int, int, int], *, exact: bool
+    ) -> None:
         self.need, self.at, self.end = need, at, end
-        self.spare_gpus, self.spare_cpus, self.spare_mem = spare
+        self.spare_gpus, self.spare_cpus, self.spare_mem, self.spare_seats = spare
         self.exact = exact
-        """It needs certain GPUs of the node, so nobody else may be on it then."""
+        """Whether it needs certain GPUs of the node, so that nobody else may be on it then."""
 
     def leaves(self, need: Need) -> bool:
-        """Tell whether one who is still there when it begins takes nothing from it."""
+        """Tell whether a job that is still there when it begins takes nothing from it."""
         return (
             not self.exact
             and not need.gpu_ids
             and need.gpus <= self.spare_gpus
             and need.cpus <= self.spare_cpus
             and need.mem_bytes <= self.spare_mem
+            and seats_of(need) <= self.spare_seats
         )
 
-    def lose(self, gpus: int, cpus: int, mem_bytes: int) -> None:
-        """Note that somebody else will have this when it begins."""
+    def lose(self, gpus: int, cpus: int, mem_bytes: int, seats: int) -> None:
+        """Note that another job will have this when it begins."""
         self.spare_gpus -= gpus
         self.spare_cpus -= cpus
         self.spare_mem -= mem_bytes
+        self.spare_seats -= seats
+
+
+def seats_of(need: Need) -> int:
+    """Return how many of a node's seats it takes to serve a need."""
+    return SEATS if need.exclusive else 1

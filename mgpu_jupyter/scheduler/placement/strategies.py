@@ -1,7 +1,8 @@
-"""Which of the nodes that would do is taken: one small function for each strategy, best first. Pure.
+"""Which of the suitable nodes is taken: one small function for each strategy, best first. Pure.
 
-A strategy of a site's own is a function `(wanted, candidates) -> node ids, best first`, registered under the entry-point group
-`mgpu.strategies`. It sees values only; nodes that it leaves out come last, and names it makes up are ignored.
+A strategy of a site's own is a function `(wanted, candidates) -> node ids, best first`, registered under the
+entry-point group `mgpu.strategies`. It sees values only; nodes that it leaves out come last, and names it
+makes up are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ENTRY_POINTS = "mgpu.strategies"
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the nodes are for: so many of them, each giving this."""
+    """What the nodes are for: how many, and what each gives."""
 
     nodes: int
     gpus: int
@@ -33,7 +34,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that would do."""
+    """A node that is suitable."""
 
     node_id: NodeId
     free_gpus: int
@@ -55,6 +56,30 @@ def by_fill(slots: list[Slot]) -> list[Slot]:
     return sorted(slots, key=lambda slot: (slot.free, slot.id))
 
 
+def by_fill_and_place(slots: list[Slot], wanted: int) -> list[Slot]:
+    """Return the fullest first; of equals at the end of those that are wanted, those near each other."""
+    fullest = by_fill(slots)
+    if not 1 < wanted < len(fullest):
+        return fullest
+    free = fullest[wanted - 1].free
+    first = [slot for slot in fullest if slot.free < free]
+    equal = [slot for slot in fullest if slot.free == free]
+    rest = fullest[len(first) + len(equal) :]
+    return [*first, *by_place(equal, wanted - len(first), first), *rest]
+
+
+def by_place(equal: list[Slot], wanted: int, beside: Sequence[Slot]) -> list[Slot]:
+    """Return nodes that are equal but for where they are: first those on a switch, then those in a rack, of
+    the ones that the job has already; with none, as `by_topology` does.
+    """
+    ranked = by_topology(equal, wanted)
+    switches = {(slot.rack, slot.switch) for slot in beside if slot.switch}
+    racks = {slot.rack for slot in beside if slot.rack}
+    if switches or racks:
+        ranked.sort(key=lambda slot: ((slot.rack, slot.switch) not in switches, slot.rack not in racks))
+    return ranked
+
+
 def by_spread(slots: list[Slot]) -> list[Slot]:
     """Return the emptiest first; among equals the one with the least measured load."""
     return sorted(slots, key=lambda slot: (-slot.free, slot.load.score + slot.failures, slot.id))
@@ -66,7 +91,9 @@ def by_turn(slots: list[Slot], last: str) -> list[Slot]:
 
 
 def by_topology(slots: list[Slot], wanted: int) -> list[Slot]:
-    """Return nodes of one switch first if one has enough of them, else of one rack, else of as few places as can be."""
+    """Return nodes of one switch first if one has enough of them, else of one rack, else of as few places
+    as possible.
+    """
     fullest = by_fill(slots)
     if wanted == 1:
         return fullest

@@ -1,7 +1,8 @@
 """How long a job is expected to run, learnt from what jobs like it took before. Pure.
 
-The median of the last three of this user, name and size; else of this user and size; else of this user; else the mean of all.
-Few and recent ones say more than many old ones, and a median is not upset by one run that crashed at once.
+The median of the last three of this user, name and size; else of this user and size; else of this user; else
+the mean of all. Few and recent ones are better than many old ones, and a median is not distorted by one run
+that crashed at once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 REMEMBERED = 3
 ENOUGH = 5
-"""So many jobs must have ended before the mean of all says something."""
+"""How many jobs must have ended before the mean of all is used."""
 MAX_KEYS = 30_000
 
 _Key = tuple[str, str | None, int | None]
@@ -36,7 +37,7 @@ class Estimates:
         self._total = 0.0
 
     def learn(self, ran: Ran) -> None:
-        """Take in how long a job ran."""
+        """Add how long a job ran."""
         self._count += 1
         self._total += ran.seconds
         for key in _keys(ran.user, ran.name, ran.gpus):
@@ -46,7 +47,7 @@ class Estimates:
             self._past[key] = (*past[1 - REMEMBERED :], ran.seconds)
 
     def copy(self) -> Estimates:
-        """Return what is known now."""
+        """Return a copy."""
         twin = Estimates()
         twin._past, twin._count, twin._total = dict(self._past), self._count, self._total
         return twin

@@ -1,9 +1,10 @@
-"""One pass: who starts now, who is promised a start, who must be ended for them. Pure; it takes resources in the pool, nothing else.
+"""One pass: which jobs start now, and which are promised a start. Pure; takes resources in the pool, and
+changes nothing else.
 
-Theory of operation. Jobs are looked at in the order of the queue. One that fits starts. The first that do not get a *promise*: the
-earliest start that the expected ends of what runs allow, on certain nodes. Whoever comes later may start only if it delays no
-promise (EASY with one promise, conservative with many). A pass after arrivals alone looks only at the arrivals: nothing became
-free, so the others still cannot start.
+Theory of operation. Jobs are looked at in the order of the queue. One that fits starts. The first that do not
+get a *promise*: the earliest start that the expected ends of what runs allow, on certain nodes. Whoever comes
+later may start only if it delays no promise (EASY with one promise, conservative with many). A pass after
+arrivals alone looks only at the arrivals: nothing became free, so the others still cannot start.
 """
 
 from __future__ import annotations
@@ -30,20 +31,22 @@ Start = Callable[[Entry, Found], None]
 
 
 class Planner:
-    """Keeps the promises of the last pass and makes the next."""
+    """Holds the promises of the last pass and makes the next pass."""
 
     def __init__(self, queue: Queue, pool: Pool, planning: Planning) -> None:
         self._queue, self._pool, self._planning = queue, pool, planning
         self.promises: list[Promise] = []
         self.ahead: dict[JobId, float] = {}
-        """Jobs for which others were ended: they come first, and until then nobody else is ended for them."""
+        """Jobs for which others were preempted: they come first, and until then no other job is preempted for
+        them.
+        """
         self.fresh: list[Entry] = []
         """Arrived since the last pass."""
         self._last_order = _NOBODY
-        """Who arrives before this in the order may take a promise from another: that needs a whole pass."""
+        """A job that arrives before this in the order may take a promise from another: needs a whole pass."""
 
     def copy(self, queue: Queue, pool: Pool) -> Planner:
-        """Return a planner that goes on from here with copies of queue and pool."""
+        """Return a planner that continues from here with copies of queue and pool."""
         twin = Planner(queue, pool, self._planning)
         twin.promises, twin._last_order = list(self.promises), self._last_order
         twin.ahead = dict(self.ahead)
@@ -86,10 +89,13 @@ class Planner:
 
     def _order(self) -> list[Entry]:
         order = list(self._queue.order)
-        promised = [entry for promise in self.promises if (entry := self._queue.entry(promise.job_id)) is not None]
+        promised = [
+            entry for promise in self.promises if (entry := self._queue.entry(promise.job_id)) is not None
+        ]
         self.promises = []
         if self.ahead:
-            # Those who were ended for it may stand before it in the order; they must not take the place that it was made.
+            # Those preempted for it may be ahead of it in the order; they must not take the resources that it
+            # was given.
             self.ahead = {job_id: until for job_id, until in self.ahead.items() if job_id in self._queue}
         if not self._planning.sticky:
             promised = [entry for entry in promised if entry.job_id in self.ahead]
@@ -99,13 +105,18 @@ class Planner:
 
 
 class _Pass:
-    def __init__(self, planner: Planner, now: float, finder: Finder, gate: Gate, start: Start, *, is_whole: bool) -> None:
+    def __init__(
+        self, planner: Planner, now: float, finder: Finder, gate: Gate, start: Start, *, is_whole: bool
+    ) -> None:
         self._planner, self._now, self._finder, self._gate, self._start = planner, now, finder, gate, start
         self._pool, self._planning = planner._pool, planner._planning  # noqa: SLF001 - one thing in two parts
         self._is_whole = is_whole
-        # By time alone: with one GPU on each node there is no difference, and the rule for spare nodes is exact.
+        # By time alone: with one GPU on each node there is no difference, and the rule for spare nodes is
+        # exact.
         self._by_time = not self._planning.spare and self._pool.widest > 1
-        self._latest_end = min((promise.at for promise in planner.promises), default=ANY_TIME) if self._by_time else ANY_TIME
+        self._latest_end = (
+            min((promise.at for promise in planner.promises), default=ANY_TIME) if self._by_time else ANY_TIME
+        )
 
     def walk(self, order: list[Entry]) -> None:
         position = 0
@@ -120,7 +131,7 @@ class _Pass:
             self._offer(entry)
 
     def _by_lane(self) -> None:
-        """Look at all that wait, but of each lane only at those who may still have something."""
+        """Look at all that wait, but in each lane only at those that can still get something."""
         counted, at_least = self._pool.counted, self._pool.at_least()
         for lane in self._planner.lanes():
             if lane.asks_more_than(at_least):
@@ -139,14 +150,16 @@ class _Pass:
 
     def _offer(self, entry: Entry) -> bool:
         end = self._now + entry.duration
-        return end < entry.lane.until and end <= self._latest_end and self._gate(entry) and self._try(entry, end)
+        return (
+            end < entry.lane.until and end <= self._latest_end and self._gate(entry) and self._try(entry, end)
+        )
 
     @property
     def _may_promise(self) -> bool:
         return len(self._planner.promises) < self._planning.reservations or not self._planning.overtake
 
     def _at_head(self, entry: Entry) -> bool:
-        """Look at one that may be promised a start; False ends the pass."""
+        """Look at a job that may be promised a start; False ends the pass."""
         if not self._gate(entry):
             return True
         end = self._now + entry.duration
@@ -171,7 +184,7 @@ class _Pass:
     def _promise(self, entry: Entry) -> None:
         promise = look_ahead(self._pool, entry.job_id, entry.lane.shape, self._now, entry.duration)
         if promise is None:
-            return  # its nodes are away: nobody can say when
+            return  # its nodes are away: no start can be foreseen
         keep(self._pool, promise, entry.lane.shape.rules, self._now)
         planner = self._planner
         planner.promises.append(promise)
@@ -180,9 +193,12 @@ class _Pass:
             self._latest_end = min(self._latest_end, promise.at)
 
     def _can_ever(self, lane: Lane) -> bool:
-        return all(len(self._pool.capable(lane.shape.rules, group.need)) >= group.count for group in lane.shape.groups)
+        return all(
+            len(self._pool.capable(lane.shape.rules, group.need)) >= group.count
+            for group in lane.shape.groups
+        )
 
 
 def promised_start(planner: Planner, job_id: JobId) -> float | None:
-    """Return when a job was promised to start, if it was."""
+    """Return the promised start of a job, if it has one."""
     return next((promise.at for promise in planner.promises if promise.job_id == job_id), None)

@@ -1,8 +1,10 @@
-"""Which running jobs are ended so that one that waits can start: as little lost work as can be found. Changes nothing in the end.
+"""Which running jobs are ended so that a waiting one can start: with as little lost work as can be found.
+Leaves everything unchanged.
 
-Theory of operation. What would be is tried on the pool itself: victims give back what they have, the finder looks, and all is
-taken again. Two ways are tried and the cheaper one is kept: the cheapest victims wherever they are, and node by node, where the
-cheapest set of victims that frees enough GPUs of a node is exact. What is not needed after all is left alone.
+Theory of operation. It tries on the pool itself: victims give back what they have, the finder searches, and
+all is taken again. Two methods are tried and the cheaper result is kept: the cheapest victims wherever they
+are, and node by node, where the cheapest set of victims that frees enough GPUs of a node is exact. Victims
+that turn out not to be needed are left out.
 """
 
 from __future__ import annotations
@@ -19,17 +21,21 @@ from mgpu_jupyter.scheduler.placement.slots import Slot
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A job that may be ended, and what is lost by that."""
+    """A job that may be ended, and the work lost by that."""
 
     job_id: JobId
     cost: float
     """GPU-seconds; a job on several nodes counts once."""
     ran_s: float = 0.0
-    """Decides among those that cost the same: the youngest goes."""
+    """Decides among those that cost the same: the youngest is ended."""
 
 
-def choose(pool: Pool, finder: Finder, shape: Shape, *, victims: Iterable[Victim], ending: Iterable[JobId]) -> list[JobId]:
-    """Return the jobs to end so that `shape` finds its nodes; none when it cannot, or when those that end already are enough."""
+def choose(
+    pool: Pool, finder: Finder, shape: Shape, *, victims: Iterable[Victim], ending: Iterable[JobId]
+) -> list[JobId]:
+    """Return the jobs to end so that `shape` finds its nodes; none when that is impossible, or when those
+    that are already ending are enough.
+    """
     trial = _Trial(pool, finder, shape)
     by_cost = sorted(victims, key=lambda one: (one.cost, one.ran_s, one.job_id))
     try:
@@ -69,7 +75,7 @@ class _Trial:
 
 
 def _enough(trial: _Trial, victims: Iterable[Victim]) -> list[Victim]:
-    """Return the first victims that are enough, without those that are not needed; the trial is left as it was."""
+    """Return the first victims that are enough, without needless ones; leaves the trial as it was."""
     chosen: list[Victim] = []
     for victim in victims:
         chosen.append(victim)
@@ -92,7 +98,9 @@ def _enough(trial: _Trial, victims: Iterable[Victim]) -> list[Victim]:
 
 
 def _by_node(pool: Pool, shape: Shape, victims: list[Victim]) -> list[Victim]:
-    """Return victims node by node, the node first on which the least is lost; nodes that cannot be freed enough are left out."""
+    """Return victims node by node, first the node on which the least is lost; nodes that cannot be freed
+    enough are left out.
+    """
     need = shape.groups[0].need
     on_node: dict[Slot, list[Victim]] = {}
     for victim in victims:
@@ -101,7 +109,8 @@ def _by_node(pool: Pool, shape: Shape, victims: list[Victim]) -> list[Victim]:
                 on_node.setdefault(slot, []).append(victim)
     sets = []
     for slot, those in on_node.items():
-        cheapest = _cheapest(slot, those, need.gpus - slot.free)
+        wanted = slot.usable.bit_count() if need.exclusive else need.gpus
+        cheapest = _cheapest(slot, those, wanted - slot.free)
         if cheapest is not None:
             sets.append((sum(one.cost for one in cheapest), slot.id, cheapest))
     order = {one.job_id: one for _, _, cheapest in sorted(sets, key=lambda one: one[:2]) for one in cheapest}
@@ -109,10 +118,12 @@ def _by_node(pool: Pool, shape: Shape, victims: list[Victim]) -> list[Victim]:
 
 
 def _cheapest(slot: Slot, victims: list[Victim], gpus: int) -> list[Victim] | None:
-    """Return the victims on a node that free so many GPUs at the least cost, or None when all of them are not enough."""
+    """Return the victims on a node that free this many GPUs at the least cost, or None when all of them are
+    not enough.
+    """
     best: dict[int, tuple[float, list[Victim]]] = {0: (0.0, [])}
     for victim in victims:
-        freed = slot.holds[victim.job_id].gpus
+        freed = (slot.holds[victim.job_id].taken & slot.usable).bit_count()
         for had, (cost, those) in sorted(best.items(), reverse=True):
             total = min(had + freed, max(gpus, 0))
             if total not in best or cost + victim.cost < best[total][0]:

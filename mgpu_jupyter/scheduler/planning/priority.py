@@ -10,8 +10,8 @@ from mgpu_jupyter.model.settings import Weights
 HOUR_S = 3600.0
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a job counts."""
+class PriorityFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about a job that count."""
 
     submitted_at: float
     expected_s: float
@@ -20,12 +20,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     qos_priority: float
 
 
-def base(weights: Weights, facts: Facts) -> float:
-    """Return the part that orders jobs against each other: all terms but fair share, with the age as if now were 0."""
+def base(weights: Weights, facts: PriorityFacts) -> float:
+    """Return the part that orders jobs: all terms but fair share, with the age as if now were 0."""
     return sum(term.points for term in terms(weights, facts, 0.0, 0.0))
 
 
-def terms(weights: Weights, facts: Facts, at: float, fair_share: float) -> tuple[Term, ...]:
+def terms(weights: Weights, facts: PriorityFacts, at: float, fair_share: float) -> tuple[Term, ...]:
     """Return all terms at a time; `fair_share` is the factor of its user, from 0 to 1."""
     expected_h = facts.expected_s / HOUR_S
     amounts = (

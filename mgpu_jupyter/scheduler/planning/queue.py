@@ -1,10 +1,12 @@
-"""Waiting jobs in the order of their priority, and what jobs of one shape have in common. Knows nothing of nodes.
+"""Waiting jobs in the order of their priority, and what jobs of one shape have in common. Knows nothing of
+nodes.
 
-Theory of operation. A priority is a sum of terms in hours of waiting. All jobs age alike, so time alone changes no order: the
-part that is sorted by (`base`) leaves the age out. Only fair share moves jobs against each other; then `reorder` sorts anew.
-Jobs of one shape share a *lane*. Within one pass resources only shrink, so what one job of a lane could not have no later one
-that ends no sooner can have: `until` says from which end on there is nothing for this lane. Its jobs are kept by priority and by
-duration, so that those who are short enough are found without a look at the others.
+Theory of operation. A priority is a sum of terms in hours of waiting. All jobs age alike, so time alone
+changes no order: the sort key (`base`) leaves the age out. Only fair share moves jobs against each other;
+then `reorder` sorts again. Jobs of one shape share a *lane*. Within one pass resources only shrink, so what
+one job of a lane could not have, no later one that ends no sooner can have: `until` is the end time from
+which on there is nothing for this lane. Its jobs are kept by priority and by duration, so that short enough
+ones are found without looking at the others.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _length = attrgetter("length")
 ANY_TIME = float("inf")
 NOTHING = -float("inf")
 STEP = 0.25
-"""Hours of waiting: a share that changed by less moves nobody."""
+"""Hours of waiting: a share that changed by less moves no job."""
 
 
 class Lane:
@@ -33,20 +35,21 @@ class Lane:
         self.shape = shape
         self.gpus = shape.gpus
         self.asks = [(group.need.gpus, group.count) for group in shape.groups]
-        """GPUs on each of so many nodes, group by group."""
+        """GPUs on each of how many nodes, group by group."""
         self.until = ANY_TIME
         self.members: list[Entry] = []
         self.by_duration: list[Entry] = []
         self.is_in_order = True
-        """False when priorities changed since its members were sorted; most lanes need no order before they change again."""
+        """False when priorities changed since its members were sorted; most lanes need no order until then.
+        """
 
     def add(self, entry: Entry) -> None:
-        """Take in a job."""
+        """Add a job."""
         insort(self.in_order(), entry, key=_key)
         insort(self.by_duration, entry, key=_length)
 
     def remove(self, entry: Entry) -> None:
-        """Let go of a job."""
+        """Remove a job."""
         del self.members[bisect_left(self.in_order(), entry.key, key=_key)]
         del self.by_duration[bisect_left(self.by_duration, entry.length, key=_length)]
 
@@ -58,11 +61,15 @@ class Lane:
         return self.members
 
     def asks_more_than(self, at_least: list[int]) -> bool:
-        """Tell whether too few nodes have enough free GPUs; `at_least` says how many have so many or more."""
+        """Tell whether too few nodes have enough free GPUs; `at_least` counts the nodes with so many or
+        more.
+        """
         return any(gpus >= len(at_least) or at_least[gpus] < nodes for gpus, nodes in self.asks)
 
     def wanted(self, now: float) -> Iterator[Entry]:
-        """Yield, by priority, those who end in time for what is left for this lane, however that shrinks on the way."""
+        """Yield, by priority, the jobs that end in time for what is left for this lane, even as that
+        shrinks.
+        """
         after: tuple[float, int] = (NOTHING, 0)
         until = NOTHING
         while until != self.until:
@@ -83,10 +90,34 @@ class Lane:
 class Entry:
     """A waiting job as the queue sees it."""
 
-    __slots__ = ("account", "array", "base", "duration", "gpus", "job_id", "key", "lane", "length", "number", "qos", "user", "who")
+    __slots__ = (
+        "account",
+        "array",
+        "base",
+        "duration",
+        "gpus",
+        "job_id",
+        "key",
+        "lane",
+        "length",
+        "number",
+        "qos",
+        "user",
+        "who",
+    )
 
     def __init__(
-        self, job_id: JobId, number: int, lane: Lane, *, base: float, duration: float, user: str, account: str, qos: str, array: str | None
+        self,
+        job_id: JobId,
+        number: int,
+        lane: Lane,
+        *,
+        base: float,
+        duration: float,
+        user: str,
+        account: str,
+        qos: str,
+        array: str | None,
     ) -> None:
         self.job_id, self.number, self.lane = job_id, number, lane
         self.base = base
@@ -100,7 +131,7 @@ class Entry:
         self.length = (duration, number)
 
     def copy(self, lane: Lane, key: tuple[float, int]) -> Entry:
-        """Return the same job for a queue of its own, in the place that `key` says."""
+        """Return a copy for another queue, in the place given by `key`."""
         twin = Entry(
             self.job_id,
             self.number,
@@ -117,7 +148,7 @@ class Entry:
 
 
 class Queue:
-    """All that waits and may start, first come first in order."""
+    """All jobs that wait and may start, in order."""
 
     def __init__(self) -> None:
         self.order: list[Entry] = []
@@ -125,7 +156,7 @@ class Queue:
         self._entries: dict[JobId, Entry] = {}
         self._by_who: dict[tuple[str, str], dict[JobId, Entry]] = {}
         self._bonuses: dict[tuple[str, str], float] = {}
-        """What the share of each user and account added when jobs were ordered last."""
+        """What the share of each user and account added at the last sorting."""
 
     def __len__(self) -> int:
         return len(self.order)
@@ -144,7 +175,7 @@ class Queue:
         return found
 
     def add(self, entry: Entry, bonus: Callable[[str, str], float]) -> None:
-        """Put a job in its place; `bonus` tells what its user's share adds."""
+        """Put a job in its place; `bonus` returns what its user's share adds."""
         if entry.who not in self._bonuses:
             self._bonuses[entry.who] = bonus(*entry.who)
         entry.key = (-(entry.base + self._bonuses[entry.who]), entry.number)
@@ -160,7 +191,7 @@ class Queue:
         return twin
 
     def fill(self, entries: list[Entry]) -> None:
-        """Take in jobs that are in order already."""
+        """Add jobs that are in order already."""
         self.order = entries
         for entry in entries:
             entry.lane.members.append(entry)
@@ -189,7 +220,7 @@ class Queue:
         return bisect_left(self.order, self._entries[job_id].key, key=_key) + 1
 
     def reorder(self, bonus: Callable[[str, str], float]) -> None:
-        """Sort anew by what each user's share adds now; who is told by less than `STEP` stays where they are."""
+        """Sort again by what each user's share adds now; a change of less than `STEP` moves no job."""
         moved: dict[tuple[str, str], float] = {}
         for who, before in self._bonuses.items():
             now = bonus(*who)

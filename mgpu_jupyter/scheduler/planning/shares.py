@@ -1,7 +1,7 @@
-"""What users and accounts used, fading with time, and what that adds to a priority. Pure: time is told.
+"""Decaying usage of users and accounts, and what that adds to a priority. Pure: time is passed in.
 
-What is held grows the usage at a known rate and all of it halves every half-life, so the sum at any time is known without a tick:
-u(t) = u e^(-kt) + rate (1 - e^(-kt)) / k.
+Held resources add usage at a known rate and all of it halves every half-life, so the sum at any time is
+known without a tick: u(t) = u e^(-kt) + rate (1 - e^(-kt)) / k.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Shares:
         self._known_totals: dict[tuple[bool, float], tuple[float, float]] = {}
 
     def copy(self) -> Shares:
-        """Return what was used, to try things on."""
+        """Return a copy to try things on."""
         twin = Shares(self._settings)
         twin.users = {name: copy(use) for name, use in self.users.items()}
         twin.accounts = {name: copy(use) for name, use in self.accounts.items()}
         return twin
 
     def hold(self, user: str, account: str, gpus: int, at: float) -> None:
-        """Note that so many GPUs more are held (or fewer, when negative)."""
+        """Note that this many more GPUs are held (fewer, when negative)."""
         self._known_totals.clear()
         for uses, name in ((self.users, user), (self.accounts, account)):
             if name:
@@ -56,12 +56,12 @@ class Shares:
                     self._changed.add((uses is self.users, name))
 
     def used(self, user: str, at: float) -> float:
-        """Return what a user used, in GPU-seconds that fade."""
+        """Return what a user used, in decaying GPU-seconds."""
         use = self.users.get(user)
         return 0.0 if use is None else self._at(use, at)
 
     def factor(self, user: str, account: str, at: float) -> float:
-        """Return 1 for one who used nothing, a half for one who used exactly their share, towards 0 beyond it."""
+        """Return 1 for no use, a half for use of exactly the share, towards 0 beyond it."""
         own = self._factor(self.users, user, self._settings.shares, at)
         if not account or account not in self._settings.accounts:
             return own
@@ -83,7 +83,7 @@ class Shares:
         return changes
 
     def restore(self, changes: Mapping[str, str]) -> None:
-        """Take over what was known before a restart; what is held now is told anew."""
+        """Restore what was known before a restart; what is held now is added again by the caller."""
         for prefix, uses in ((_USER, self.users), (_ACCOUNT, self.accounts)):
             for name, text in changes.items():
                 if name.startswith(prefix):
@@ -100,7 +100,9 @@ class Shares:
         return float(2.0 ** -((self._at(use, at) / total) / (shares.get(name, 1.0) / rights)))
 
     def _totals(self, uses: dict[str, Use], shares: dict[str, float], at: float) -> tuple[float, float]:
-        """Return what all used together and the sum of their shares; asked for many names at one time, it is counted once."""
+        """Return what all used together and the sum of their shares; computed once for many names at one
+        time.
+        """
         key = (uses is self.users, at)
         if key not in self._known_totals:
             total = sum(self._at(one, at) for one in uses.values())

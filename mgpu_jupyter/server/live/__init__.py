@@ -1,1 +1,1 @@
-"""What moves, for those who watch: readings and the queue as differences, histories of nodes, jobs and the cluster."""
+"""Live data for watchers: readings, differences of the queue, histories of nodes, jobs and cluster."""

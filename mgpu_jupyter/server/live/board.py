@@ -1,5 +1,7 @@
-"""Keeps the queue's newest versions while somebody watches it: asks the master at most once a second, and never for more than a fiftieth
-of its time. Readers wait for the next version; who was away gets the difference if its version is still here."""
+"""Keeps the queue's newest versions while somebody watches it: asks the master at most once a second, and
+never for more than a fiftieth of its time. Readers wait for the next version; one that was away gets the
+difference if its version is still here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from mgpu_agent.protocol.errors import MgpuError
-from mgpu_jupyter.api.live import QueueFrame
+from mgpu_jupyter.api.frames import QueueFrame
 from mgpu_jupyter.master.queue_snapshot import QueueSnapshot, queue_snapshot
 from mgpu_jupyter.scheduler.state import ClusterState
 from mgpu_jupyter.server.hub import Hub, Watch
@@ -21,11 +23,11 @@ log = logging.getLogger("mgpu.live")
 
 LEAST_PAUSE_S = 1.0
 SHARE = 50
-"""The master works at most one part in so many for the queue's readers."""
+"""The master spends at most this fraction (1/50) of its time on the queue's readers."""
 VERSIONS_KEPT = 32
 DIFFERENCES_KEPT = 8
 ANEW_S = 30.0
-"""The words of reasons tell times, which pass without an event."""
+"""Reasons mention times, which pass without an event."""
 
 Question = Callable[[ClusterState], tuple[QueueSnapshot, float]]
 
@@ -34,7 +36,11 @@ class Board:
     """The queue for all its readers. Belongs to the server's loop."""
 
     def __init__(
-        self, ask: Callable[[Question], Awaitable[tuple[QueueSnapshot, float]]], hub: Hub, clock: Callable[[], float], first: int
+        self,
+        ask: Callable[[Question], Awaitable[tuple[QueueSnapshot, float]]],
+        hub: Hub,
+        clock: Callable[[], float],
+        first: int,
     ) -> None:
         self._ask = ask
         self._hub = hub
@@ -46,11 +52,11 @@ class Board:
         self._watches: set[Watch] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_stale = True
-        """Nobody kept the newest version up to date: who comes now must not be shown it."""
+        """Whether nobody kept the newest version up to date: a new reader must not be shown it."""
 
     @contextmanager
     def reader(self, watch: Watch) -> Iterator[None]:
-        """Raise the flag of `watch` at every new version; looks at the queue while there is a reader."""
+        """Raise the flag of `watch` at every new version; the queue is read while there is a reader."""
         self._watches.add(watch)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look())
@@ -62,14 +68,16 @@ class Board:
                 self.close()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop reading the queue."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
         self._is_stale = True
 
     def frame_since(self, number: int) -> QueueFrame | None:
-        """Return what changed since this version, all when it is not known any more, or None when there is nothing new."""
+        """Return what changed since this version, the whole if it is no longer known, None for nothing
+        new.
+        """
         if self._is_stale or not self._versions:
             return None
         newest = next(reversed(self._versions.values()))
@@ -91,7 +99,7 @@ class Board:
                 try:
                     snapshot, cost_s = await self._ask(self._question)
                 except MgpuError as error:  # a turn came to nothing: the next one tells
-                    log.info("the queue was not looked at: %s", error)
+                    log.debug("the queue was not looked at: %s", error)
                     cost_s = 0.0
                 else:
                     self._take(snapshot)

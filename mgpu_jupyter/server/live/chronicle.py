@@ -1,7 +1,7 @@
-"""When jobs came, started and ended: kept in few numbers for each, so that the cluster's past can be drawn. Knows nothing of readings.
+"""When jobs came, started and ended, in a few numbers each, so that the past can be drawn. Knows no readings.
 
-At the start the newest jobs are read from the store, so that this survives a restart; from then on every change is heard. Of a job that
-ran several times the last start counts.
+At the start the newest jobs are read from the store, so that this survives a restart; from then on every
+change is received. For a job that ran several times the last start counts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,21 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api.live import Waits
+from mgpu_jupyter.api.histories import Waits
 from mgpu_jupyter.model.job import FINAL_STATES, JobState
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.model import Job
 
 ENDED_KEPT = 20_000
-SIZES: tuple[tuple[int, str], ...] = ((0, "0"), (1, "1"), (2, "2"), (4, "3-4"), (8, "5-8"), (16, "9-16"), (31, "17-31"))
+SIZES: tuple[tuple[int, str], ...] = (
+    (0, "0"),
+    (1, "1"),
+    (2, "2"),
+    (4, "3-4"),
+    (8, "5-8"),
+    (16, "9-16"),
+    (31, "17-31"),
+)
 LARGE = "32+"
 
 
@@ -51,9 +59,13 @@ class Chronicle:
         self._ended: deque[Life] = deque(maxlen=ENDED_KEPT)
 
     def take(self, job: Job) -> None:
-        """Take in a new version of a job."""
+        """Take a new version of a job."""
         known = self._active.get(job.id)
-        life = life_of(job) if known is None else known._replace(state=job.state, started=job.started_at, ended=job.ended_at)
+        life = (
+            life_of(job)
+            if known is None
+            else known._replace(state=job.state, started=job.started_at, ended=job.ended_at)
+        )
         if job.state.is_final:
             self._active.pop(job.id, None)
             self._ended.append(life)
@@ -61,7 +73,7 @@ class Chronicle:
             self._active[job.id] = life
 
     def load(self, lives: Iterable[tuple[JobId, Life]]) -> None:
-        """Take in what the store knew at the start, oldest first; what was heard meanwhile is newer."""
+        """Take what the store had at the start, oldest first; what was received meanwhile is newer."""
         ended: list[Life] = []
         for job_id, life in lives:
             if life.state in FINAL_STATES:
@@ -82,7 +94,7 @@ def life_of(job: Job) -> Life:
 
 
 class _Steps:
-    """How many there were, in the mean over each step, made of spans; a span costs the same however long it is."""
+    """The mean number over each step, computed from spans; a span of any length costs the same."""
 
     def __init__(self, since: float, step_s: float, count: int) -> None:
         self._since, self._step_s, self._count = since, step_s, count
@@ -114,7 +126,7 @@ class _Steps:
 
 
 def curves_of(lives: Sequence[Life], user: str, since: float, until: float, count: int) -> Curves:
-    """Return what jobs held and wanted in so many steps."""
+    """Return what jobs held and asked for in this many steps."""
     step_s = (until - since) / count
     in_use, mine, waiting, wanted = (_Steps(since, step_s, count) for _ in range(4))
     ended = {str(state): [0] * count for state in sorted(FINAL_STATES)}
@@ -134,7 +146,7 @@ def curves_of(lives: Sequence[Life], user: str, since: float, until: float, coun
 
 
 def waits_of(lives: Sequence[Life], since: float) -> tuple[tuple[Waits, ...], float | None, float | None]:
-    """Return how long jobs waited that started since then: by size, and the median and 95th percentile of all."""
+    """Return how long jobs waited that started since then: by size, and median and 95th percentile of all."""
     by_size: dict[str, list[float]] = {name: [] for _, name in (*SIZES, (0, LARGE))}
     for life in lives:
         if life.started is not None and life.started >= since:
@@ -152,7 +164,7 @@ def size_of(gpus: int) -> str:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which this share is, between two values where it falls there."""
+    """Return the value below which this share of values is, interpolated between two values."""
     place = share * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
@@ -160,5 +172,15 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _box(name: str, waits: Sequence[float]) -> Waits:
-    least, quarter, median, three, high = (round(quantile(waits, share), 1) for share in (0.0, 0.25, 0.5, 0.75, 0.95))
-    return Waits(gpus=name, jobs=len(waits), least_s=least, quarter_s=quarter, median_s=median, three_quarters_s=three, p95_s=high)
+    least, quarter, median, three, high = (
+        round(quantile(waits, share), 1) for share in (0.0, 0.25, 0.5, 0.75, 0.95)
+    )
+    return Waits(
+        gpus=name,
+        jobs=len(waits),
+        least_s=least,
+        quarter_s=quarter,
+        median_s=median,
+        three_quarters_s=three,
+        p95_s=high,
+    )

@@ -1,14 +1,14 @@
-"""One sentence about how a job used its GPUs: what it did not need, or which GPU holds the others up. Pure."""
+"""One sentence about how a job used its GPUs: what it did not need, or which GPU delays the others. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgpu_jupyter.api.live import GpuUsage, JobUsage
+from mgpu_jupyter.api.histories import GpuUsage, JobUsage
 
 IDLE_PERCENT = 5.0
 LEAST_READINGS = 5
-"""Before that nothing is said: a job that loads its data is idle too."""
+"""Before that there is no hint: a job that loads its data is idle, too."""
 SLOW_SHARE = 0.75
 BUSY_PERCENT = 50.0
 
@@ -19,7 +19,7 @@ def is_idle(busy_max: float | None, readings: int) -> bool:
 
 
 def hint_of(usage: JobUsage) -> str:
-    """Return what would have done, or nothing."""
+    """Return a hint about what would have been enough, or an empty string."""
     gpus = [gpu for gpu in usage.gpus if gpu.busy_mean is not None]
     if usage.readings < LEAST_READINGS or not gpus:
         return ""
@@ -62,7 +62,10 @@ def _held_up(gpus: Sequence[GpuUsage], *, is_over: bool) -> str:
     rank = f" (rank {slow.rank})" if slow.rank is not None else ""
     others = "the other" if len(gpus) == 2 else f"the other {_number(len(gpus) - 1)}"
     verbs = ("was", "held") if is_over else ("is", "holds")
-    return f"GPU {slow.index} on {slow.node}{rank} {verbs[0]} busy {mean:.0f} % of the time and {verbs[1]} up {others}."
+    return (
+        f"GPU {slow.index} on {slow.node}{rank} {verbs[0]} busy {mean:.0f} % of the time and {verbs[1]} "
+        f"up {others}."
+    )
 
 
 def _named(gpus: Sequence[GpuUsage]) -> str:
@@ -74,7 +77,21 @@ def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-_NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS = (
+    "none",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 
 
 def _number(number: int) -> str:

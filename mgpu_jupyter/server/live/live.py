@@ -1,18 +1,19 @@
-"""Feeds histories from what the master shows: once a second the nodes, and every job that changed. Asks the scheduler nothing for them."""
+"""Feeds histories from what the master shows: the nodes once a second, and every job that changed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from mgpu_agent.protocol.errors import MgpuError
 from mgpu_agent.protocol.ids import JobId, NodeId
-from mgpu_jupyter.api.live import ClusterHistory, JobUsage, NodeHistory
+from mgpu_jupyter.api.histories import ClusterHistory, JobUsage, NodeHistory
 from mgpu_jupyter.master.master import Master
 from mgpu_jupyter.master.node_views import NodeView
 from mgpu_jupyter.master.ports import JobFilter, Reader, SavedJob
@@ -21,7 +22,7 @@ from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.hub import Hub
 from mgpu_jupyter.server.live.board import Board
 from mgpu_jupyter.server.live.chronicle import ENDED_KEPT, Chronicle, Life, curves_of, life_of, waits_of
-from mgpu_jupyter.server.live.nodes import NodeHistories, plain
+from mgpu_jupyter.server.live.node_histories import NodeHistories, plain
 from mgpu_jupyter.server.live.readings import Rounding
 from mgpu_jupyter.server.live.rings import Points, Tiers
 from mgpu_jupyter.server.live.usage import Usages, write_usage
@@ -53,21 +54,22 @@ class Live:
         self._cluster = Tiers(CLUSTER_STEPS, 2)
         self._fed: dict[NodeId, tuple[object, object]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._listening = ExitStack()
 
     def start(self, look: Look[list[SavedJob]]) -> None:
         """Begin to record."""
         loop = asyncio.get_running_loop()
-        self._hub.on_jobs = self._take_jobs
+        self._listening.enter_context(self._hub.listen(self._take_jobs))
         self._tasks = [loop.create_task(self._run()), loop.create_task(self._load(look))]
 
     def stop(self) -> None:
-        """End what was begun."""
-        self._hub.on_jobs = None
+        """End the tasks that were started."""
+        self._listening.close()
         self.board.close()
         for task in self._tasks:
             task.cancel()
 
-    # --- what handlers ask ----------------------------------------------------------------------
+    # --- for handlers ---------------------------------------------------------------------------
 
     def node(self, node: NodeView, span_s: float, points: int) -> NodeHistory:
         """Return the history of a node."""
@@ -75,17 +77,19 @@ class Live:
         return self._nodes.read(node, now - span_s, now, points)
 
     def usage(self, job: Job, points: int) -> JobUsage:
-        """Return what a job made of its GPUs."""
+        """Return how a job used its GPUs."""
         return self._usages.read(job, points)
 
     async def cluster(self, user: str, span_s: float, points: int) -> ClusterHistory:
-        """Return the history of the cluster; the reckoning is done beside the loop."""
+        """Return the history of the cluster; computed outside the loop."""
         now = self._master.clock()
         readings = self._cluster.read(now - span_s, now, NO_CUT)
-        reckon = partial(cluster_history, self._chronicle.lives(), readings, user, (now - span_s, now), points)
+        reckon = partial(
+            cluster_history, self._chronicle.lives(), readings, user, (now - span_s, now), points
+        )
         return await asyncio.get_running_loop().run_in_executor(None, reckon)
 
-    # --- what comes in --------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
@@ -93,7 +97,7 @@ class Live:
             await asyncio.sleep(FEED_S)
 
     def feed(self, at: float) -> None:
-        """Take in what nodes told since the last time."""
+        """Take what nodes reported since the last call."""
         nodes = self._master.nodes()
         online = [node for node in nodes if node.state == NodeState.ONLINE]
         for node in nodes:
@@ -112,7 +116,7 @@ class Live:
         busy = sum(plain(sample.utilisation_percent) or 0.0 for node in online for sample in node.samples)
         self._cluster.add(at, (float(sum(len(node.facts.gpus) for node in online)), busy / 100.0))
 
-    def _take_jobs(self, jobs: list[SavedJob]) -> None:
+    def _take_jobs(self, jobs: Sequence[SavedJob]) -> None:
         for saved in jobs:
             self._take(saved.job)
 
@@ -126,7 +130,7 @@ class Live:
             self._writer.submit(write_usage, *file)
 
     async def _load(self, look: Look[list[SavedJob]]) -> None:
-        """Learn from the store what happened before this master started."""
+        """Read from the store what happened before this master started."""
         lives: list[tuple[JobId, Life]] = []
         before: int | None = None
         try:
@@ -151,7 +155,9 @@ def _page(reader: Reader, before: int | None) -> list[SavedJob]:
     return reader.jobs(JobFilter(before=before, limit=PAGE))
 
 
-def cluster_history(lives: list[Life], readings: Points, user: str, span: tuple[float, float], points: int) -> ClusterHistory:
+def cluster_history(
+    lives: list[Life], readings: Points, user: str, span: tuple[float, float], points: int
+) -> ClusterHistory:
     """Return the history of the cluster from the times of its jobs and its own readings."""
     since, until = span
     step_s = (until - since) / points
@@ -176,12 +182,16 @@ def cluster_history(lives: list[Life], readings: Points, user: str, span: tuple[
         p95_wait_s=p95_s,
         ended_total=sum(ended.values()),
         succeeded_percent=round(100.0 * ended[JobState.COMPLETED] / judged, 1) if judged else None,
-        busy_mean_percent=round(100.0 * sum(used for used, _ in told) / sum(there for _, there in told), 1) if told else None,
+        busy_mean_percent=round(100.0 * sum(used for used, _ in told) / sum(there for _, there in told), 1)
+        if told
+        else None,
     )
 
 
-def _on_steps(readings: Points, since: float, step_s: float, count: int) -> tuple[list[float | None], list[float | None]]:
-    """Return readings as means over other steps; a step that is finer than theirs has the one that covers it."""
+def _on_steps(
+    readings: Points, since: float, step_s: float, count: int
+) -> tuple[list[float | None], list[float | None]]:
+    """Return readings as means over other steps; a finer step has the reading that covers it."""
     columns: list[list[list[float]]] = [[[] for _ in range(count)] for _ in range(2)]
     reach = max(1, round(readings.step_s / step_s))
     for number, at in enumerate(readings.times):

@@ -1,4 +1,4 @@
-"""The queue as numbered versions, and what changed between two of them. Pure; who asks for versions is another module's business."""
+"""The queue as numbered versions, and what changed between two of them. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from mgpu_agent.protocol.ids import JobId
-from mgpu_jupyter.api.live import QueueFrame, Why
+from mgpu_jupyter.api.frames import QueueFrame, Why
 from mgpu_jupyter.master.queue_snapshot import QueueSnapshot
 
 
 class Version(msgspec.Struct, frozen=True):
-    """The queue as it was once."""
+    """The queue at one moment."""
 
     number: int
     order: tuple[JobId, ...] = ()
@@ -23,14 +23,14 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Numbers:
-    """Gives reasons numbers that stay while the reason does."""
+    """Gives each reason a number that stays the same as long as the reason."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._next = 1
 
     def version(self, number: int, snapshot: QueueSnapshot) -> Version:
-        """Return what was seen as a version."""
+        """Return a snapshot as a version."""
         numbers: dict[Hashable, int] = {}
         for key in snapshot.reasons:
             numbers[key] = self._numbers.get(key) or self._new()
@@ -49,12 +49,17 @@ class Numbers:
 
 
 def is_same(one: Version, other: Version) -> bool:
-    """Tell whether two versions say the same."""
-    return (one.order, one.why, one.reasons, one.expected) == (other.order, other.why, other.reasons, other.expected)
+    """Tell whether two versions are equal."""
+    return (one.order, one.why, one.reasons, one.expected) == (
+        other.order,
+        other.why,
+        other.reasons,
+        other.expected,
+    )
 
 
 def whole(version: Version) -> QueueFrame:
-    """Return all of a version."""
+    """Return the frame with a whole version."""
     return QueueFrame(
         version=version.number,
         inserted=((0, version.order),) if version.order else (),
@@ -65,14 +70,22 @@ def whole(version: Version) -> QueueFrame:
 
 
 def difference(old: Version, new: Version) -> QueueFrame:
-    """Return what makes the new version of the old one; as large as what changed."""
+    """Return the frame that turns the old version into the new one; as large as what changed."""
     stay = _stay(old, new)
-    expected: dict[JobId, float | None] = {job_id: start for job_id, start in new.expected.items() if old.expected.get(job_id) != start}
-    expected.update(dict.fromkeys((job_id for job_id in old.expected if job_id in new.why and job_id not in new.expected), None))
+    expected: dict[JobId, float | None] = {
+        job_id: start for job_id, start in new.expected.items() if old.expected.get(job_id) != start
+    }
+    expected.update(
+        dict.fromkeys(
+            (job_id for job_id in old.expected if job_id in new.why and job_id not in new.expected), None
+        )
+    )
     return QueueFrame(
         version=new.number,
         base=old.number,
-        removed=() if len(stay) == len(old.order) else tuple(job_id for job_id in old.order if job_id not in stay),
+        removed=()
+        if len(stay) == len(old.order)
+        else tuple(job_id for job_id in old.order if job_id not in stay),
         inserted=() if len(stay) == len(new.order) else tuple(_runs(new.order, stay)),
         reasons={str(number): one for number, one in new.reasons.items() if old.reasons.get(number) != one},
         why=dict(new.why.items() - old.why.items()),
@@ -81,7 +94,7 @@ def difference(old: Version, new: Version) -> QueueFrame:
 
 
 def _stay(old: Version, new: Version) -> set[JobId]:
-    """Return the jobs that keep their place among each other; as many as possible, so that as few as possible move."""
+    """Return the largest set of jobs that keep their relative order, so that few have to move."""
     before = [job_id for job_id in old.order if job_id in new.why]
     after = [job_id for job_id in new.order if job_id in old.why]
     if before == after:

@@ -1,4 +1,4 @@
-"""Readings as whole numbers, and what is new in them for one reader. Pure: a reader that is slow is told the newest, not all between."""
+"""Readings as whole numbers, and what is new in them for one reader. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import msgspec
 
 from mgpu_agent.protocol.ids import NodeId
 from mgpu_agent.protocol.model import GpuSample
-from mgpu_jupyter.api.live import GpuReading, NodeReading
+from mgpu_jupyter.api.frames import GpuReading, NodeReading
 from mgpu_jupyter.master.node_views import NodeView
 
 MIB = 1 << 20
 LARGEST = 1e9
-"""What is above is no reading."""
+"""A larger value is no reading."""
 
 
 class Rounded(msgspec.Struct, frozen=True):
-    """The readings of one node, as far as people see a difference."""
+    """The readings of one node, as exact as people see."""
 
     seq: int
     cpu: int | None
@@ -26,7 +26,7 @@ class Rounded(msgspec.Struct, frozen=True):
 
 
 class Rounding:
-    """Rounds each reading once, however many read it."""
+    """Rounds each reading once, for all readers."""
 
     def __init__(self) -> None:
         self._newest: dict[NodeId, Rounded] = {}
@@ -51,7 +51,11 @@ def rounded(node: NodeView) -> Rounded:
         node.seq,
         whole_number(node.load.cpu_percent),
         mib(node.load.memory_available_bytes),
-        {str(index_of[sample.uuid]): reading_of(sample) for sample in node.samples if sample.uuid in index_of},
+        {
+            str(index_of[sample.uuid]): reading_of(sample)
+            for sample in node.samples
+            if sample.uuid in index_of
+        },
     )
 
 
@@ -66,7 +70,7 @@ def reading_of(sample: GpuSample) -> GpuReading:
 
 
 def whole_number(value: float | None) -> int | None:
-    """Round; what is no number (a broken GPU may tell of infinite power) is not told."""
+    """Round; None for what is not a finite number (a faulty GPU may report infinite power)."""
     return round(value) if value is not None and abs(value) < LARGEST else None
 
 
@@ -76,14 +80,14 @@ def mib(value: int | None) -> int | None:
 
 
 class Told:
-    """What one reader was told last."""
+    """What one reader was sent last."""
 
     def __init__(self, rounding: Rounding) -> None:
         self._rounding = rounding
         self._told: dict[NodeId, Rounded] = {}
 
     def news(self, nodes: Iterable[NodeView]) -> dict[NodeId, NodeReading]:
-        """Return what changed since the last call; the first time all."""
+        """Return what changed since the last call; the first time everything."""
         found: dict[NodeId, NodeReading] = {}
         for node in nodes:
             before, now = self._told.get(node.id), self._rounding.of(node)
@@ -101,4 +105,8 @@ def _change(before: Rounded | None, now: Rounded) -> NodeReading | None:
     gpus = {index: reading for index, reading in now.gpus.items() if before.gpus.get(index) != reading}
     cpu = now.cpu if now.cpu != before.cpu else None
     memory = now.memory_available_mib if now.memory_available_mib != before.memory_available_mib else None
-    return NodeReading(cpu=cpu, memory_available_mib=memory, gpus=gpus) if gpus or cpu is not None or memory is not None else None
+    return (
+        NodeReading(cpu=cpu, memory_available_mib=memory, gpus=gpus)
+        if gpus or cpu is not None or memory is not None
+        else None
+    )

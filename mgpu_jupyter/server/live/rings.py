@@ -1,4 +1,4 @@
-"""Rows of numbers over time within a bound: means over steps, finer for what is new. Knows nothing of what the columns mean."""
+"""Rows of numbers over time within a bound: means over steps, finer for what is new. Knows no columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE = math.nan
 
 
 class Points(msgspec.Struct, frozen=True):
-    """Times and, for each column, as many values; None where nothing was told."""
+    """Times and, for each column, as many values; None where nothing was reported."""
 
     step_s: float
     times: list[float]
@@ -20,19 +20,19 @@ class Points(msgspec.Struct, frozen=True):
 
 
 class Mean:
-    """Sums up rows until somebody wants their mean."""
+    """Sums up rows until their mean is asked for."""
 
     def __init__(self, width: int) -> None:
         self._width = width
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start over."""
         self._sums = [0.0] * self._width
         self._counts = [0] * self._width
 
     def add(self, row: Sequence[float | None]) -> None:
-        """Take in a row; None counts for nothing."""
+        """Add a row; None does not count."""
         sums, counts = self._sums, self._counts
         for index, value in enumerate(row):
             if value is not None:
@@ -40,12 +40,14 @@ class Mean:
                 counts[index] += 1
 
     def row(self) -> list[float]:
-        """Return the means, NaN where nothing was told."""
-        return [total / count if count else NONE for total, count in zip(self._sums, self._counts, strict=True)]
+        """Return the means, NaN where nothing was reported."""
+        return [
+            total / count if count else NONE for total, count in zip(self._sums, self._counts, strict=True)
+        ]
 
 
 class Ring:
-    """The means of so many steps; the oldest is overwritten."""
+    """The means of a fixed number of steps; the oldest is overwritten."""
 
     def __init__(self, step_s: float, slots: int, width: int) -> None:
         self.step_s, self._slots, self._width = step_s, slots, width
@@ -61,7 +63,7 @@ class Ring:
         return self.step_s * self._slots
 
     def add(self, at: float, row: Sequence[float | None]) -> None:
-        """Take in a row."""
+        """Add a row."""
         slot = int(at // self.step_s)
         if slot != self._slot:
             self._close_slot()
@@ -102,12 +104,14 @@ class Tiers:
         self._rings = [Ring(step_s, slots, width) for step_s, slots in steps]
 
     def add(self, at: float, row: Sequence[float | None]) -> None:
-        """Take in a row."""
+        """Add a row."""
         for ring in self._rings:
             ring.add(at, row)
 
     def read(self, since: float, until: float, points: int) -> Points:
-        """Return at most `points` points of the finest ring that reaches back so far, else of the longest."""
+        """Return at most `points` points of the finest ring that reaches back that far, else of the
+        longest.
+        """
         ring = next((one for one in self._rings if one.span_s >= until - since), self._rings[-1])
         times, rows = ring.rows(since)
         factor = max(1, math.ceil(len(times) / points))
@@ -115,7 +119,7 @@ class Tiers:
 
 
 class Growing:
-    """All rows from the first one on in a bounded number of points: when there are too many, two become one."""
+    """All rows from the first one on in a bounded number of points: when there are too many, pairs merge."""
 
     def __init__(self, step_s: float, most: int, width: int) -> None:
         self.step_s, self._most, self._width = step_s, most, width
@@ -125,7 +129,7 @@ class Growing:
         self._mean = Mean(width)
 
     def add(self, at: float, row: Sequence[float | None]) -> None:
-        """Take in a row."""
+        """Add a row."""
         if self._begun is None:
             self._begun = at
         elif at >= self._begun + self.step_s:
@@ -136,7 +140,10 @@ class Growing:
         self._mean.add(row)
         if len(self._times) >= 2 * self._most:
             self._times, columns = _thinned(self._times, self._rows, 2, self._width)
-            self._rows = [array("f", [NONE if value is None else value for value in row]) for row in zip(*columns, strict=True)]
+            self._rows = [
+                array("f", [NONE if value is None else value for value in row])
+                for row in zip(*columns, strict=True)
+            ]
             self.step_s *= 2
 
     def read(self, points: int) -> Points:
@@ -151,12 +158,14 @@ class Growing:
 def _thinned(
     times: Sequence[float], rows: Sequence[Sequence[float]], factor: int, width: int
 ) -> tuple[list[float], list[list[float | None]]]:
-    """Return columns in which so many rows became one."""
+    """Return columns in which groups of rows are merged."""
     columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
     if factor == 1:
         return list(times), [[None if math.isnan(value) else value for value in column] for column in columns]
     starts = range(0, len(times), factor)
-    return [times[start] for start in starts], [[_mean(column[start : start + factor]) for start in starts] for column in columns]
+    return [times[start] for start in starts], [
+        [_mean(column[start : start + factor]) for start in starts] for column in columns
+    ]
 
 
 def _mean(values: Sequence[float]) -> float | None:

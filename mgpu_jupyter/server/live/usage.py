@@ -1,7 +1,7 @@
-"""What jobs make of their GPUs: recorded while they run, kept in a file beside their output when they end. Decides nothing about jobs.
+"""How jobs use their GPUs: recorded while they run, kept beside their output. Decides nothing.
 
-One file for each attempt that was read at least three times, deleted with the job's output. Of shorter ones, and of those whose readings
-were lost with a master, the means that agents report are all that is known.
+One file for each attempt that was read at least three times, deleted with the job's output. For shorter ones,
+and those whose readings were lost with a master, only the means that agents report are known.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 
 from mgpu_agent.protocol.ids import GpuUuid, JobId
-from mgpu_jupyter.api.live import GpuUsage, JobUsage
+from mgpu_jupyter.api.histories import GpuUsage, JobUsage
 from mgpu_jupyter.master.node_views import NodeView, ranks_by_gpu
-from mgpu_jupyter.master.summary import summary_of
+from mgpu_jupyter.master.views import summary_of
 from mgpu_jupyter.model.units import units_of
 from mgpu_jupyter.scheduler.model import Job
 from mgpu_jupyter.server.live.hints import hint_of, is_idle
-from mgpu_jupyter.server.live.nodes import in_mib, plain
+from mgpu_jupyter.server.live.node_histories import in_mib, plain
 from mgpu_jupyter.server.live.readings import whole_number
 from mgpu_jupyter.server.live.rings import Growing, Points
 
@@ -30,13 +30,13 @@ STEP_S = 2.0
 POINTS = 240
 LEAST_READINGS = 3
 SETTLE_S = 2.0
-"""What is read so soon after the start may be of the job before."""
+"""Readings this soon after the start may be of the job before."""
 ENDED_KEPT = 64
-"""So many jobs that ended are known without their file, which is written a little later."""
+"""How many ended jobs are known without their file, which is written a little later."""
 GAP_S = 30.0
-"""After so long without a reading nobody knows what was drawn meanwhile."""
+"""After this long without a reading the energy used meanwhile is unknown."""
 LATE_S = 20.0
-"""A first reading so long after the start means that earlier ones are lost."""
+"""A first reading this long after the start means that earlier ones are lost."""
 
 
 class _Column(msgspec.Struct):
@@ -49,7 +49,7 @@ class _Column(msgspec.Struct):
     memory_peak: float | None = None
     energy_wh: float | None = None
     power: tuple[float, float] | None = None
-    """When it was told last, and what, in watts."""
+    """The last reading's time and power, in watts."""
 
     def take(self, busy: float | None, memory: float | None) -> None:
         if busy is not None:
@@ -60,14 +60,14 @@ class _Column(msgspec.Struct):
             self.memory_peak = memory if self.memory_peak is None else max(memory, self.memory_peak)
 
     def draw(self, watts: float, at: float) -> None:
-        """Add what was drawn since the last reading, which is the mean of both for that time."""
+        """Add the energy since the last reading, by the mean of both readings."""
         before, power = self.power or (at, watts)
         known_s = at - before if at - before <= GAP_S else 0.0
         self.energy_wh = (self.energy_wh or 0.0) + (power + watts) / 2.0 * known_s / 3600.0
         self.power = (at, watts)
 
 
-class Record:
+class UsageRecord:
     """One attempt of a job while it runs."""
 
     def __init__(self, job: Job, memory: dict[GpuUuid, int], at: float) -> None:
@@ -78,13 +78,15 @@ class Record:
             ranks = ranks_by_gpu(placement)
             for uuid, index in zip(placement.gpus, placement.gpu_indices, strict=True):
                 size = whole_number(in_mib(memory.get(uuid))) or 0
-                usage = GpuUsage(node=placement.node_id, index=index, uuid=uuid, rank=ranks.get(uuid), memory_mib=size)
+                usage = GpuUsage(
+                    node=placement.node_id, index=index, uuid=uuid, rank=ranks.get(uuid), memory_mib=size
+                )
                 self.columns[uuid] = _Column(usage)
         self._order = {uuid: number for number, uuid in enumerate(self.columns)}
         self._points = Growing(STEP_S, POINTS, 2 * len(self.columns))
 
     def take(self, node: NodeView, held: list[GpuUuid], at: float) -> None:
-        """Take in the readings of those of its GPUs that are on this node."""
+        """Take the readings of those of its GPUs that are on this node."""
         if at < self._settles_at:
             return
         row: list[float | None] = [None] * (2 * len(self.columns))
@@ -109,7 +111,9 @@ class Record:
     def usage(self, job: Job, points: int) -> JobUsage:
         """Return what was recorded so far."""
         found = self._points.read(points)
-        gpus = tuple(self._gpu(column, found, 2 * number) for number, column in enumerate(self.columns.values()))
+        gpus = tuple(
+            self._gpu(column, found, 2 * number) for number, column in enumerate(self.columns.values())
+        )
         means = [gpu.busy_mean for gpu in gpus if gpu.busy_mean is not None]
         energies = [column.energy_wh for column in self.columns.values() if column.energy_wh is not None]
         usage = JobUsage(
@@ -145,11 +149,11 @@ class Usages:
 
     def __init__(self, log_root: Path) -> None:
         self._root = log_root
-        self._records: dict[JobId, Record] = {}
+        self._records: dict[JobId, UsageRecord] = {}
         self._ended: OrderedDict[JobId, JobUsage] = OrderedDict()
 
     def changed(self, job: Job, nodes: dict[str, NodeView], at: float) -> tuple[Path, bytes] | None:
-        """Take in a new version of a job; return the file to write when it ended."""
+        """Take a new version of a job; return the file to write when it ended."""
         record = self._records.get(job.id)
         if job.state.is_final:
             self._records.pop(job.id, None)
@@ -161,15 +165,17 @@ class Usages:
             return usage_path(self._root, job), msgspec.json.encode(usage)
         if job.placements and any(placement.gpus for placement in job.placements):
             if record is None or record.attempt != job.attempt:
-                views = [nodes[placement.node_id] for placement in job.placements if placement.node_id in nodes]
+                views = [
+                    nodes[placement.node_id] for placement in job.placements if placement.node_id in nodes
+                ]
                 memory = {gpu.uuid: gpu.memory_bytes for view in views for gpu in view.facts.gpus}
-                self._records[job.id] = Record(job, memory, at)
+                self._records[job.id] = UsageRecord(job, memory, at)
         else:
             self._records.pop(job.id, None)
         return None
 
     def take(self, node: NodeView, at: float) -> None:
-        """Take in the newest readings of a node."""
+        """Take the newest readings of a node."""
         held: dict[JobId, list[GpuUuid]] = {}
         for uuid, job_id in node.holders.items():
             held.setdefault(job_id, []).append(uuid)
@@ -178,14 +184,16 @@ class Usages:
                 record.take(node, gpus, at)
 
     def read(self, job: Job, points: int) -> JobUsage:
-        """Return what is known of a job; of one that ended, what was kept."""
+        """Return the usage of a job; for an ended one, what was kept."""
         record = self._records.get(job.id)
         if record is not None and record.attempt == job.attempt:
             return record.usage(job, points)
         kept = self._ended.get(job.id)
         if kept is None or kept.attempt != job.attempt:
             kept = _kept(usage_path(self._root, job))
-        return _means(job) if kept is None else thinned(msgspec.structs.replace(kept, state=job.state), points)
+        return (
+            _means(job) if kept is None else thinned(msgspec.structs.replace(kept, state=job.state), points)
+        )
 
 
 def usage_path(root: Path, job: Job) -> Path:
@@ -194,7 +202,7 @@ def usage_path(root: Path, job: Job) -> Path:
 
 
 def write_usage(path: Path, data: bytes) -> None:
-    """Keep what was recorded; a full disk costs the plot and nothing else."""
+    """Write the record; a full disk costs the plot and nothing else."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -205,12 +213,17 @@ def write_usage(path: Path, data: bytes) -> None:
 
 
 def thinned(usage: JobUsage, points: int) -> JobUsage:
-    """Return the same in fewer points: each is one of those that were there."""
+    """Return the same in fewer points, each of them one of the original ones."""
     factor = max(1, -(-len(usage.times) // points))
     if factor == 1:
         return usage
-    gpus = tuple(msgspec.structs.replace(gpu, busy=gpu.busy[::factor], memory=gpu.memory[::factor]) for gpu in usage.gpus)
-    return msgspec.structs.replace(usage, step_s=usage.step_s * factor, times=usage.times[::factor], gpus=gpus)
+    gpus = tuple(
+        msgspec.structs.replace(gpu, busy=gpu.busy[::factor], memory=gpu.memory[::factor])
+        for gpu in usage.gpus
+    )
+    return msgspec.structs.replace(
+        usage, step_s=usage.step_s * factor, times=usage.times[::factor], gpus=gpus
+    )
 
 
 def _kept(path: Path) -> JobUsage | None:
@@ -226,17 +239,25 @@ def _kept(path: Path) -> JobUsage | None:
 def _means(job: Job) -> JobUsage:
     """Return the little that is known without readings."""
     nodes = summary_of(job, job.ended_at or 0.0).nodes
-    loads = [(node.gpu_utilisation_percent, node.gpus) for node in nodes if node.gpu_utilisation_percent is not None]
+    loads = [
+        (node.gpu_utilisation_percent, node.gpus)
+        for node in nodes
+        if node.gpu_utilisation_percent is not None
+    ]
     if job.state.is_final and job.started_at is not None:
         message = (
-            "Only means are known: it was too short to be read often, or its readings are lost." if loads else "Its GPUs told nothing."
+            "Only means are known: it was too short to be read often, or its readings are lost."
+            if loads
+            else "Its GPUs told nothing."
         )
     else:
         message = "" if job.started_at is None else "Nothing was read yet."
     if not any(unit.gpus for unit in units_of(job.spec)):
         message = "It asked for no GPU."
     used = round(sum(load * gpus for load, gpus in loads) / 100.0, 2) if loads else None
-    return JobUsage(job_id=job.id, state=job.state, attempt=job.attempt, asked=_asked(job), used=used, message=message)
+    return JobUsage(
+        job_id=job.id, state=job.state, attempt=job.attempt, asked=_asked(job), used=used, message=message
+    )
 
 
 def _asked(job: Job) -> int:

@@ -1,8 +1,9 @@
-"""A disk in memory that knows which of its changes were synced, and what may be left of it after a power cut. Starts nothing.
+"""A disk in memory that knows which of its changes were synced, and what may be left of it after a power cut.
+Starts nothing.
 
-The strictest reading of POSIX: a file's content is safe after a sync of the file, its name after a sync of the directory that holds
-it, and nothing else is. Of what is not safe any part may survive: each write, each cut and each change of a name by itself, and of a
-write any of its sectors.
+The strictest reading of POSIX: a file's content is safe after a sync of the file, its name after a sync of
+the directory that holds it, and nothing else is. Of what is not safe any part may survive: each write, each
+cut and each change of a name by itself, and of a write any of its sectors.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class File:
 
 @dataclass(eq=False)
 class Directory:
-    """The names that are safe, and what was done to names since: a name and what it means, or None for nothing any more."""
+    """The names that are safe, and what was done to names since: a name and what it means, or None for
+    nothing any more.
+    """
 
     safe: dict[str, File | Directory] = field(default_factory=dict)
     pending: list[dict[str, File | Directory | None]] = field(default_factory=list)
@@ -39,7 +42,9 @@ Survives = Callable[[], bool]
 
 
 class Disk:
-    """The files below one directory. Deeds are carried out one by one; `image` may be asked for between any two."""
+    """The files below one directory. Deeds are carried out one by one; `image` may be asked for between any
+    two.
+    """
 
     def __init__(self) -> None:
         self._root = Directory()
@@ -71,7 +76,9 @@ class Disk:
                 raise ValueError(f"The trace says {deed.op!r}, which means nothing.")
 
     def image(self, target: Path, survives: Survives, rng: random.Random, under: str = "") -> None:
-        """Write what is left below `under` into a new directory; `survives` is asked about each change that was not synced."""
+        """Write what is left below `under` into a new directory; `survives` is asked about each change that
+        was not synced.
+        """
         node = self._names.get(under)
         if isinstance(node, Directory):
             _write_directory(node, target, survives, rng)

@@ -1,4 +1,6 @@
-"""What others could know at a point of the trace: answers that were sent, attempts that reached a node, ends that a node let go of."""
+"""What others could know at a point of the trace: answers that were sent, attempts that reached a node, ends
+that a node let go of.
+"""
 
 from __future__ import annotations
 

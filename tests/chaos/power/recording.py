@@ -1,4 +1,6 @@
-"""One recording of a master and two nodes at work, stopped and started once in between: the trace, and what the client was told."""
+"""One recording of a master and two nodes at work, stopped and started once in between: the trace, and what
+the client was told.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,26 @@ DRAIN_S = 60.0
 
 
 class PowerStage(Stage):
-    """A stage whose keepers have a boot id of the test's own; with a trace, all that programs do to the disk is recorded."""
+    """A stage whose keepers have a boot id of the test's own; with a trace, all that programs do to the disk
+    is recorded.
+    """
 
-    def __init__(self, directory: Path, library: Path, boot: str, trace: Path | None = None, ports: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        library: Path,
+        boot: str,
+        trace: Path | None = None,
+        ports: tuple[int, int] | None = None,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._preload = {"LD_PRELOAD": str(library), "MGPU_TEST_BOOT": str(directory / "boot_id")}
         (directory / "boot_id").write_text(boot + "\n")
         if trace is not None:
-            self._preload |= {"MGPU_TEST_TRACE": str(trace), "MGPU_TEST_ROOT": str(directory / "cluster" / "state")}
+            self._preload |= {
+                "MGPU_TEST_TRACE": str(trace),
+                "MGPU_TEST_ROOT": str(directory / "cluster" / "state"),
+            }
         super().__init__(directory, settings={"kill_grace_s": GRACE_S})
         self._warmed_by: Stage | None = None
         if ports is not None:
@@ -82,7 +96,9 @@ def make_recording(directory: Path, jobs: int, rng: random.Random) -> Recording:
         for node in NODES:
             stage.fork_node(node, GPUS)
         _submit_some(stage, range(jobs // 2), rng)
-        stage.wait_until(lambda: set(stage.node_states().values()) == {"online"} or None, "all nodes are online", DRAIN_S)
+        stage.wait_until(
+            lambda: set(stage.node_states().values()) == {"online"} or None, "all nodes are online", DRAIN_S
+        )
         stage.stop("master")
         stage.warm_master(*TRAITS)
         _submit_some(stage, range(jobs // 2, jobs), rng)
@@ -133,7 +149,10 @@ def cut_record(recording: Recording, at: float, acknowledged: dict[str, float]) 
     (target / WITNESS).mkdir(parents=True)
     lines = [line for line in recording.told if line["at"] <= at and line["what"] != "acknowledged"]
     keys = {line["job"]: line["key"] for line in recording.told if line["what"] == "acknowledged"}
-    lines += [{"what": "acknowledged", "at": when, "key": keys[job], "job": job} for job, when in acknowledged.items()]
+    lines += [
+        {"what": "acknowledged", "at": when, "key": keys[job], "job": job}
+        for job, when in acknowledged.items()
+    ]
     with (target / TOLD).open("a") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
     for path in (recording.saved / WITNESS).iterdir():

@@ -40,7 +40,9 @@ def can_record() -> bool:
 def build(directory: Path) -> Path:
     """Build the recorder and return the library."""
     library = directory / "recorder.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl", "-lpthread"], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl", "-lpthread"], check=True
+    )
     return library
 
 

@@ -1,4 +1,6 @@
-"""Rows 3 and 16: agents, and then keepers, that are killed while jobs run, at random moments and at every failpoint."""
+"""Rows 3 and 16: agents, and then keepers, that are killed while jobs run, at random moments and at every
+failpoint.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,25 @@ def kill_keepers(directory: Path, kills: int, rng: random.Random) -> Findings:
     return _hurt(directory, kills, rng, KEEPER, _keeper_life)
 
 
-def _hurt(directory: Path, kills: int, rng: random.Random, failpoints: dict[str, str], live: Life) -> Findings:
+def _hurt(
+    directory: Path, kills: int, rng: random.Random, failpoints: dict[str, str], live: Life
+) -> Findings:
     plan = itertools.cycle([*rng.sample(sorted(failpoints), len(failpoints)), *[""] * RANDOM_KILLS])
     reached: set[str] = set()
     choices = random.Random(rng.random())
     with Stage(directory, settings={"kill_grace_s": GRACE_S}) as stage:
-        stage.warm_master(f"--MgpuApp.kill_grace={GRACE_S}", "--MgpuApp.probe_after=1", "--MgpuApp.probe_cap=2")
+        stage.warm_master(
+            f"--MgpuApp.kill_grace={GRACE_S}", "--MgpuApp.probe_after=1", "--MgpuApp.probe_cap=2"
+        )
         names = stage.start_nodes(NODES, GPUS)
 
         def submit(number: int) -> None:
-            stage.submit(f"job-{number}", choices.uniform(0.1, 2.0), code=choices.choice([0, 0, 0, 5]), gpus=choices.choice([0, 1, 1, 2]))
+            stage.submit(
+                f"job-{number}",
+                choices.uniform(0.1, 2.0),
+                code=choices.choice([0, 0, 0, 5]),
+                gpus=choices.choice([0, 1, 1, 2]),
+            )
 
         with Busy(stage, submit, pause_s=PAUSE_S):
             for failpoint in itertools.islice(plan, kills):
@@ -70,8 +81,16 @@ def _hurt(directory: Path, kills: int, rng: random.Random, failpoints: dict[str,
         stage.drain(DRAIN_S)
         stage.survey()
         history = read(stage.record)
-        figures: dict[str, object] = {"kills": kills, "nodes": NODES, "jobs": len(stage.acknowledged), "processes": len(history.runs)}
-        figures |= {"run_again": sum(run.attempt > 1 for run in history.runs), "failpoints_reached": len(reached)}
+        figures: dict[str, object] = {
+            "kills": kills,
+            "nodes": NODES,
+            "jobs": len(stage.acknowledged),
+            "processes": len(history.runs),
+        }
+        figures |= {
+            "run_again": sum(run.attempt > 1 for run in history.runs),
+            "failpoints_reached": len(reached),
+        }
         figures |= {"failpoints_not_reached": sorted(failpoints.keys() - reached)}
         return Findings(stage.judge(), figures)
 
@@ -103,9 +122,16 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
     # Started here and not by the agent, whose later keepers would die at the same place again and again.
     command = [sys.executable, "-P", "-m", "mgpu_agent.keeper", "--dir", str(directory), "--idle", "30"]
     keeper = stage.start(
-        f"keeper-{node}-{rng.randrange(1_000_000)}", [*command, "--lost-reason", "It was killed."], env={VARIABLE: _wish(failpoint, rng)}
+        f"keeper-{node}-{rng.randrange(1_000_000)}",
+        [*command, "--lost-reason", "It was killed."],
+        env={VARIABLE: _wish(failpoint, rng)},
     )
-    wait_until(lambda: _is_kept(directory) or keeper.poll() is not None, f"the keeper of {node} is there", LOCK_LIMIT_S, 0.01)
+    wait_until(
+        lambda: _is_kept(directory) or keeper.poll() is not None,
+        f"the keeper of {node} is there",
+        LOCK_LIMIT_S,
+        0.01,
+    )
     began = now()
     stage.fork_node(node, GPUS)
     with contextlib.suppress(WaitedTooLong):
@@ -117,7 +143,8 @@ def _keeper_life(stage: Stage, node: str, failpoint: str, rng: random.Random) ->
         _kill_keeper(stage, node)
     else:
         stage.kill(node)
-    # When it died is known only roughly: it may have reached its failpoint a moment after it was last looked at.
+    # When it died is known only roughly: it may have reached its failpoint a moment after it was last looked
+    # at.
     stage.write("fault", kind=LOST, node=node, since=began)
     return died_by_itself
 
@@ -137,7 +164,9 @@ def _expect_nothing_left(stage: Stage, node: str) -> None:
     with contextlib.suppress(WaitedTooLong):
         wait_until(lambda: not stage.jobs_on(node), f"nothing runs on {node}", LEFT_S)
         return
-    stage.problems.append(f"{LEFT_S:.0f} s after agent and keeper of {node} were killed, {stage.jobs_on(node)} still ran there")
+    stage.problems.append(
+        f"{LEFT_S:.0f} s after agent and keeper of {node} were killed, {stage.jobs_on(node)} still ran there"
+    )
 
 
 def _wish(failpoint: str, rng: random.Random) -> str:

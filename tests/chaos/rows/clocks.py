@@ -24,7 +24,9 @@ JUMPS_S = (3_600, -3_600, 86_400, -86_400)
 NODES = 2
 LIMIT_S = 1.5
 SLOW_S = 30.0
-"""Signals and reports of a machine with other work come late; an end before its time is what this row is about."""
+"""Signals and reports of a machine with other work come late; an end before its time is what this row is
+about.
+"""
 GRACE_S = 1.0
 LIMITED, FREE = "limited", "free"
 
@@ -44,7 +46,9 @@ class Clock:
         self._seconds = 0
         self._slept = 0
         self.jump(0)
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(self.library), str(SOURCE), "-ldl"], check=True)
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-O1", "-o", str(self.library), str(SOURCE), "-ldl"], check=True
+        )
 
     @property
     def env(self) -> dict[str, str]:
@@ -58,7 +62,9 @@ class Clock:
             file.write(struct.pack("=2q", self._seconds * 1_000_000_000, self._slept * 1_000_000_000))
 
     def sleep(self, seconds: int) -> None:
-        """Let the machine sleep: the time of day and the time since boot go on, what programs wait for does not."""
+        """Let the machine sleep: the time of day and the time since boot go on, what programs wait for does
+        not.
+        """
         self._slept += seconds
         self.jump(seconds)
 
@@ -94,11 +100,18 @@ def jump(directory: Path, times: int, rng: random.Random) -> Findings:
             if set(states.values()) != {"online"}:
                 stage.problems.append(f"after a jump of {seconds} s nodes are {states}")
             with contextlib.suppress(WaitedTooLong):
-                wait_until(lambda: not _active(stage), "all four jobs are over", LIMIT_S + GRACE_S + 4 * SLOW_S)
+                wait_until(
+                    lambda: not _active(stage), "all four jobs are over", LIMIT_S + GRACE_S + 4 * SLOW_S
+                )
             stage.drain(1.0)
         longest = _judge(stage)
         stage.survey()
-        figures = {"jumps": len(jumps), "jobs": len(stage.acknowledged), "limit_s": LIMIT_S, "ended_by_limit_after_s": longest}
+        figures = {
+            "jumps": len(jumps),
+            "jobs": len(stage.acknowledged),
+            "limit_s": LIMIT_S,
+            "ended_by_limit_after_s": longest,
+        }
         return Findings(stage.judge(), figures)
 
 
@@ -117,7 +130,9 @@ def _active(stage: Stage) -> bool:
 
 
 def _judge(stage: Stage) -> list[float]:
-    """Note every job that did not end as it should; return the shortest and the longest life under the limit."""
+    """Note every job that did not end as it should; return the shortest and the longest life under the
+    limit.
+    """
     history = read(stage.record)
     finals = history.finals()
     lives: list[float] = []
@@ -127,7 +142,11 @@ def _judge(stage: Stage) -> list[float]:
         wanted = "timeout in attempt 1" if key.startswith(LIMITED) else "completed in attempt 1"
         if told != wanted:
             stage.problems.append(f"{key} was to be {wanted}, and was {told}")
-        lives += [round(run.seen_at - run.started_at, 2) for run in history.runs if run.job == job and key.startswith(LIMITED)]
+        lives += [
+            round(run.seen_at - run.started_at, 2)
+            for run in history.runs
+            if run.job == job and key.startswith(LIMITED)
+        ]
     for life in lives:
         if not LIMIT_S - 0.2 <= life <= LIMIT_S + GRACE_S + SLOW_S:
             stage.problems.append(f"a job with a limit of {LIMIT_S} s lived for {life} s")

@@ -1,4 +1,6 @@
-"""Row 8: a full disk under the database, under the logs, and under an agent; freed again, all goes on without a restart."""
+"""Row 8: a full disk under the database, under the logs, and under an agent; freed again, all goes on without
+a restart.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +28,33 @@ REFUSED = (503, 507)
 TRIES = 5
 GOES_ON_S = 60.0
 QUIET_S = 60.0
-SIZES = {"database": "48m", "logs": "64m", "agent": "16m"}
+SIZES = {"database": "48m", "logs": "64m", "agent": "20m"}
 
 
 def can_mount() -> bool:
     """Tell whether this process may mount a small file system."""
-    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+    return (
+        os.geteuid() == 0
+        and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+    )
 
 
 def fill_disks(directory: Path, times: int, rng: random.Random) -> Findings:
     """Fill each of the three places so many times, in any order."""
     findings = Findings(figures={"database": 0, "logs": 0, "agent": 0})
     with _disks(directory) as places, Stage(directory, settings={"kill_grace_s": 2.0}) as stage:
-        master = stage.warm_master("--MgpuApp.kill_grace=2", "--MgpuApp.probe_after=0.5", "--MgpuApp.probe_cap=1")
+        master = stage.warm_master(
+            "--MgpuApp.kill_grace=2", "--MgpuApp.probe_after=0.5", "--MgpuApp.probe_cap=1"
+        )
         stage.start_node(NODE, 4)
         for number in range(times):
             for name in rng.sample(sorted(places), len(places)):
                 trial = {"database": _full_database, "logs": _full_logs, "agent": _full_agent}[name]
                 statuses = trial(stage, places[name], number)
                 findings.figures[name] += 1
-                findings.figures[f"{name}_answers"] = dict(Counter(findings.figures.get(f"{name}_answers", {})) + Counter(statuses))
+                findings.figures[f"{name}_answers"] = dict(
+                    Counter(findings.figures.get(f"{name}_answers", {})) + Counter(statuses)
+                )
         stage.drain(GOES_ON_S)
         stage.survey()
         if master.poll() is not None:
@@ -77,7 +86,9 @@ def _full_logs(stage: Stage, place: Path, number: int) -> list[str]:
         status = _try_submit(stage, f"talk-{number}", "", [sys.executable, "-c", program])
         try:
             quiet = _try_submit(stage, f"quiet-{number}", "", ["sleep", "0.1"])
-            wait_until(lambda: not list(stage.client.jobs(state="active", limit=1)), "both jobs are over", QUIET_S)
+            wait_until(
+                lambda: not list(stage.client.jobs(state="active", limit=1)), "both jobs are over", QUIET_S
+            )
         except WaitedTooLong as error:
             stage.problems.append(f"with full logs, a quiet job was answered {quiet}: {error}")
     job_id = stage.acknowledged.get(f"talk-{number}")
@@ -86,7 +97,9 @@ def _full_logs(stage: Stage, place: Path, number: int) -> list[str]:
         with contextlib.suppress(WaitedTooLong):
             wait_until(lambda: len(job.output()) == OUTPUT_BYTES, "its output is complete", GOES_ON_S)
         if job.output() != "0123456789" * (OUTPUT_BYTES // 10):
-            stage.problems.append(f"after a full log disk {len(job.output())} of {OUTPUT_BYTES} bytes were there")
+            stage.problems.append(
+                f"after a full log disk {len(job.output())} of {OUTPUT_BYTES} bytes were there"
+            )
     elif status not in REFUSED:
         stage.problems.append(f"with full logs a submit was answered {status}")
     _goes_on(stage, f"logs-{number}")
@@ -121,8 +134,14 @@ def _try_submit(stage: Stage, key: str, bulk: str, command: list[str] | None = N
     url = urlsplit(runtime.url)
     words = command or [sys.executable, "-IS", str(WITNESS), str(stage.witness), "0.05"]
     body = json.dumps({"command": words, "gpus": 1, "name": key, "env": {"BULK": bulk}})
-    headers = {"Authorization": f"mgpu {runtime.token}", "Content-Type": "application/json", "Idempotency-Key": key}
-    with contextlib.closing(http.client.HTTPConnection(url.hostname or "", url.port, timeout=30)) as connection:
+    headers = {
+        "Authorization": f"mgpu {runtime.token}",
+        "Content-Type": "application/json",
+        "Idempotency-Key": key,
+    }
+    with contextlib.closing(
+        http.client.HTTPConnection(url.hostname or "", url.port, timeout=30)
+    ) as connection:
         connection.request("POST", f"{url.path}mgpu/api/v1/jobs", body, headers)
         answer = connection.getresponse()
         told = json.loads(answer.read())
@@ -143,7 +162,10 @@ def _disks(directory: Path) -> Iterator[dict[str, Path]]:
         for name, path in places.items():
             for missing in reversed([path, *path.parents]):
                 missing.mkdir(mode=0o700, exist_ok=True)
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZES[name]},mode=0700", "mgpu-chaos", str(path)], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={SIZES[name]},mode=0700", "mgpu-chaos", str(path)],
+                check=True,
+            )
             mounted.append(path)
         yield places
     finally:

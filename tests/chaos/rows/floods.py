@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from mgpu_jupyter.api.models import OutputFrame
+from mgpu_jupyter.api.frames import OutputFrame
 from tests.chaos.result import Findings, Row
 from tests.chaos.stage import Stage, now
 
@@ -21,7 +21,10 @@ MOST_P99_S = 2.0
 CAP_BYTES = 256 * 1024 * 1024
 FLOOD = "import os, time\nend = time.monotonic() + {seconds}\nblock = b'x' * 65535 + b'\\n'\n"
 FLOOD += "while time.monotonic() < end:\n os.write(1, block)"
-BEATS = "import time\nfor _ in range({count}):\n print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)\n time.sleep(0.1)"
+BEATS = (
+    "import time\nfor _ in range({count}):\n print(time.clock_gettime(time.CLOCK_BOOTTIME), "
+    "flush=True)\n time.sleep(0.1)"
+)
 
 
 def flood(directory: Path, times: int, rng: random.Random) -> Findings:
@@ -46,20 +49,29 @@ def flood(directory: Path, times: int, rng: random.Random) -> Findings:
         stage.drain(180)
         stage.survey()
         written = sum(path.stat().st_size for path in (stage.state / "logs").rglob("*.log"))
-        figures |= {"memory_grew_mb_most": max(grown), "words_late_s_p99": max(p99), "output_kept_mb": round(written / 2**20)}
+        figures |= {
+            "memory_grew_mb_most": max(grown),
+            "words_late_s_p99": max(p99),
+            "output_kept_mb": round(written / 2**20),
+        }
         return Findings(stage.judge(), figures)
 
 
 def _one_flood(stage: Stage, master: psutil.Process, seconds: int, number: int) -> tuple[list[float], int]:
     beats = _submit(stage, f"beats-{number}", BEATS.format(count=10 * seconds), "n0")
-    floods = [_submit(stage, f"flood-{number}-{one}", FLOOD.format(seconds=seconds), "n0" if one % 2 else "n1") for one in range(FLOODS)]
+    floods = [
+        _submit(stage, f"flood-{number}-{one}", FLOOD.format(seconds=seconds), "n0" if one % 2 else "n1")
+        for one in range(FLOODS)
+    ]
     delays: list[float] = []
     follower = threading.Thread(target=_follow, args=(stage, beats, delays))
     follower.start()
     most = 0
     deadline = time.monotonic() + seconds * 4 + 60
     jobs = {beats, *floods}
-    while time.monotonic() < deadline and jobs & {job.id for job in stage.client.jobs(state="active", limit=100)}:
+    while time.monotonic() < deadline and jobs & {
+        job.id for job in stage.client.jobs(state="active", limit=100)
+    }:
         with contextlib.suppress(psutil.Error):
             most = max(most, master.memory_info().rss)
         stage.look()

@@ -1,4 +1,6 @@
-"""Row 17: very many agents on one master: all join, all stay online while every one of them runs a job, none runs one twice."""
+"""Row 17: very many agents on one master: all join, all stay online while every one of them runs a job, none
+runs one twice.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MEMORY_LIMIT_BYTES = 500 * 1024 * 1024
 
 
 def serve_many(directory: Path, count: int, rng: random.Random) -> Findings:
-    """Let `count` agents join a real master, give each of them a job that takes all its GPUs, and watch the master."""
+    """Let `count` agents join a real master, give each of them a job that takes all its GPUs, and watch the
+    master.
+    """
     with Stage(directory) as stage:
         master = psutil.Process(stage.warm_master().pid)
         before = master.memory_info().rss
@@ -40,24 +44,36 @@ def serve_many(directory: Path, count: int, rng: random.Random) -> Findings:
             states = Counter(stage.node_states().values())
         launches = Counter(key for agent in agents.agents for key in agent.launched)
         grown = master.memory_info().rss - before
-        ends = Counter((str(job.state), job.info.attempt) for job in (stage.client.job(job_id) for job_id in ids))
+        ends = Counter(
+            (str(job.state), job.info.attempt) for job in (stage.client.job(job_id) for job_id in ids)
+        )
         if states != {"online": count}:
             stage.problems.append(f"of {count} nodes these are: {dict(states)}")
         if ends != {("completed", 1): count}:
             stage.problems.append(f"of {count} jobs these are: {dict(ends)}")
         if len(launches) != count or set(launches.values()) != {1}:
-            stage.problems.append(f"{count} jobs were launched {sum(launches.values())} times as {len(launches)} attempts")
+            stage.problems.append(
+                f"{count} jobs were launched {sum(launches.values())} times as {len(launches)} attempts"
+            )
         if (idle := sum(not agent.launched for agent in agents.agents)) > 0:
             stage.problems.append(f"{idle} agents were given nothing, although each could run one job only")
         if grown > MEMORY_LIMIT_BYTES:
             stage.problems.append(f"the master grew by {grown >> 20} MiB")
-        figures = {"agents": count, "joined_s": round(joined_s, 1), "jobs_s": round(ran_s, 1), "master_cpu_s": round(cpu, 1)}
+        figures = {
+            "agents": count,
+            "joined_s": round(joined_s, 1),
+            "jobs_s": round(ran_s, 1),
+            "master_cpu_s": round(cpu, 1),
+        }
         figures |= {"grown_mib": grown >> 20, "slowest_list_s": round(max(answers, default=0.0), 2)}
         return Findings(stage.problems, figures)
 
 
 def _submit(stage: Stage, count: int, rng: random.Random) -> list[str]:
-    requests = [{"command": ["true"], "gpus": GPUS, "name": f"job-{number}"} for number in rng.sample(range(count), count)]
+    requests = [
+        {"command": ["true"], "gpus": GPUS, "name": f"job-{number}"}
+        for number in rng.sample(range(count), count)
+    ]
     return [job.id for job in stage.client.submit_many(requests)]
 
 

@@ -1,4 +1,6 @@
-"""Rows 1 and 2: masters that are killed at random moments, at every failpoint, and right after they acknowledged a submit."""
+"""Rows 1 and 2: masters that are killed at random moments, at every failpoint, and right after they
+acknowledged a submit.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,16 @@ CANCELLED = 0.15
 CANCELLED_AFTER = 8  # submits later, so that most of them run by then
 FAILPOINT_LIMIT_S = 2.0
 LONG_WAY_S = 6.0  # what has to be provoked may need a job that starts, and ends
-SELDOM = frozenset({"store.setting.before", "store.setting.after", "master.enrolled", "master.bye", "master.stop", "server.cancel"})
+SELDOM = frozenset(
+    {
+        "store.setting.before",
+        "store.setting.after",
+        "master.enrolled",
+        "master.bye",
+        "master.stop",
+        "server.cancel",
+    }
+)
 ROWS_OF_PAST = 100_000
 ROWS_TO_PURGE = 400
 READY_LIMIT_S = 3.0
@@ -47,12 +58,17 @@ LEAST_SPAN_S = 0.001
 def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
     """Kill masters while jobs of 0.1 to 2 s are submitted, cancelled and run on 4 to 8 agents."""
     nodes = rng.randint(4, 8)
-    plan = [*rng.sample(sorted(MASTER), len(MASTER)), *[""] * RANDOM_KILLS]  # a name for each kill; none for a random moment
+    plan = [
+        *rng.sample(sorted(MASTER), len(MASTER)),
+        *[""] * RANDOM_KILLS,
+    ]  # a name for each kill; none for a random moment
     reached: set[str] = set()
     ready: list[float] = []
     with Stage(directory, settings={"kill_grace_s": GRACE_S}) as stage:
         make_past(stage.state, ROWS_OF_PAST)
-        make_past(stage.state, ROWS_TO_PURGE, user=PURGED, first=ROWS_OF_PAST, since=time.time() - 2 * ROWS_OF_PAST)
+        make_past(
+            stage.state, ROWS_TO_PURGE, user=PURGED, first=ROWS_OF_PAST, since=time.time() - 2 * ROWS_OF_PAST
+        )
         stage.warm_master(GRACE)
         stage.start_nodes(nodes, GPUS)
         choices = random.Random(rng.random())
@@ -83,8 +99,12 @@ def kill_masters(directory: Path, kills: int, rng: random.Random) -> Findings:
         return Findings(stage.judge(), figures)
 
 
-def _one_life(stage: Stage, rng: random.Random, failpoint: str, ready: list[float], jobs: int, provoker: Provoker) -> bool:
-    """Let a master live for a moment, at most up to a failpoint, else until so many jobs have come; tell whether it died there."""
+def _one_life(
+    stage: Stage, rng: random.Random, failpoint: str, ready: list[float], jobs: int, provoker: Provoker
+) -> bool:
+    """Let a master live for a moment, at most up to a failpoint, else until so many jobs have come; tell
+    whether it died there.
+    """
     began = time.monotonic()
     master = stage.fork_master(GRACE, failpoints=_wish(failpoint, rng, SELDOM | provoker.places))
     if stage.wait_for_master_or_end(master):
@@ -100,7 +120,9 @@ def _one_life(stage: Stage, rng: random.Random, failpoint: str, ready: list[floa
         else:
             provoker.lead_to(failpoint)
         with contextlib.suppress(WaitedTooLong):
-            limit_s = 0.0 if not failpoint else LONG_WAY_S if failpoint in provoker.places else FAILPOINT_LIMIT_S
+            limit_s = (
+                0.0 if not failpoint else LONG_WAY_S if failpoint in provoker.places else FAILPOINT_LIMIT_S
+            )
             wait_until(lambda: master.poll() is not None, f"the master dies at {failpoint}", limit_s)
     died_by_itself = master.poll() is not None
     stage.kill("master")
@@ -112,7 +134,9 @@ def _wish(failpoint: str, rng: random.Random, seldom: frozenset[str]) -> str:
     if failpoint in seldom:
         return f"{failpoint}=kill"
     if failpoint == "master.resync":
-        return f"store.batch=error:{rng.randint(1, 4)},{failpoint}=kill"  # only a turn that failed leads there
+        return (
+            f"store.batch=error:{rng.randint(1, 4)},{failpoint}=kill"  # only a turn that failed leads there
+        )
     return f"{failpoint}=kill:{rng.randint(1, 4)}" if failpoint else ""
 
 
@@ -128,8 +152,17 @@ def kill_after_answers(directory: Path, kills: int, rng: random.Random) -> Findi
             url = urlsplit(runtime.url)
             connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=30)
             command = [sys.executable, "-IS", str(WITNESS), str(stage.witness), "0.01"]
-            headers = {"Authorization": f"mgpu {runtime.token}", "Content-Type": "application/json", "Idempotency-Key": key}
-            connection.request("POST", f"{url.path}mgpu/api/v1/jobs", json.dumps({"command": command, "gpus": 0, "name": key}), headers)
+            headers = {
+                "Authorization": f"mgpu {runtime.token}",
+                "Content-Type": "application/json",
+                "Idempotency-Key": key,
+            }
+            connection.request(
+                "POST",
+                f"{url.path}mgpu/api/v1/jobs",
+                json.dumps({"command": command, "gpus": 0, "name": key}),
+                headers,
+            )
             answer = connection.getresponse()
             body = answer.read()
             told_at = time.perf_counter()

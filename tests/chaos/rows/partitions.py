@@ -1,4 +1,6 @@
-"""Rows 5 and 6: nodes that are cut off from the master and heal again, while they themselves and their jobs are well."""
+"""Rows 5 and 6: nodes that are cut off from the master and heal again, while they themselves and their jobs
+are well.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class Size:
         )
 
 
-SMALL = Size(lease_s=4.0, seconds=(1.0, 8.0), nodes=6, at_once=4)
+SMALL = Size(lease_s=8.0, seconds=(1.0, 16.0), nodes=6, at_once=4)
 FULL = Size(lease_s=20.0, seconds=(1.0, 10.0, 60.0), nodes=24, at_once=18)
 FULL_FROM = 100
 
@@ -109,7 +111,12 @@ def partition(directory: Path, times: int, rng: random.Random) -> Findings:
         history = read(stage.record)
         gaps = list(_gaps(history))
         kinds = sorted({f"{seconds:g} s" for seconds in size.seconds})
-        figures: dict[str, object] = {"partitions": times, "lasting": kinds, "nodes": len(names), "lease_s": size.lease_s}
+        figures: dict[str, object] = {
+            "partitions": times,
+            "lasting": kinds,
+            "nodes": len(names),
+            "lease_s": size.lease_s,
+        }
         figures |= {"jobs_that_went_on": same, "jobs_that_ran_again": again}
         figures |= {"old_dead_before_new_s_least": round(min(gaps), 2) if gaps else None}
         return Findings(stage.judge(), figures)
@@ -179,7 +186,9 @@ SHORT = Size(lease_s=3.0, seconds=(), nodes=NODES, at_once=MOST_CUT)
 
 
 def cut_at_random(directory: Path, times: int, rng: random.Random) -> Findings:
-    """Cut agents one by one and heal them in another order, with jobs of 0.1 to 2 s coming all the time; half of them are fenced."""
+    """Cut agents one by one and heal them in another order, with jobs of 0.1 to 2 s coming all the time; half
+    of them are fenced.
+    """
     choices = random.Random(rng.random())
     with NodeStage(directory, rng, settings={"kill_grace_s": GRACE_S, "gang_limit_s": 60.0}) as stage:
         stage.warm_master(*SHORT.traits)
@@ -188,7 +197,12 @@ def cut_at_random(directory: Path, times: int, rng: random.Random) -> Findings:
 
         def submit(number: int) -> None:
             policy = choices.choice(["keep", "fence"])
-            job = stage.submit(f"job-{number}", choices.uniform(0.1, 2.0), gpus=choices.choice([0, 1, 1, 2]), on_disconnect=policy)
+            job = stage.submit(
+                f"job-{number}",
+                choices.uniform(0.1, 2.0),
+                gpus=choices.choice([0, 1, 1, 2]),
+                on_disconnect=policy,
+            )
             if policy == "keep":
                 kept.add(job)
 
@@ -199,7 +213,8 @@ def cut_at_random(directory: Path, times: int, rng: random.Random) -> Findings:
                 stage.cut(node, rng.choice(WAYS))
                 cut.append(node)
                 _bide(stage, cut, rng.uniform(0.2, 1.5))
-                # Now and then all are healed, so that the queue gets through; the order has nothing to do with that of the cuts.
+                # Now and then all are healed, so that the queue gets through; the order has nothing to do
+                # with that of the cuts.
                 keep = 0 if rng.random() < 0.2 or left == 1 else rng.randint(0, MOST_CUT - 1)
                 while len(cut) > keep:
                     stage.heal(cut.pop(rng.randrange(len(cut))), broken=rng.random() < BROKEN)
@@ -213,7 +228,12 @@ def cut_at_random(directory: Path, times: int, rng: random.Random) -> Findings:
             stage.problems.append(f"job {job} is to be kept, and ran again")
         if (states := set(stage.node_states().values())) != {"online"}:
             stage.problems.append(f"after all was healed nodes are {states}")
-        figures: dict[str, object] = {"cuts": times, "nodes": NODES, "jobs": len(stage.acknowledged), "processes": len(history.runs)}
+        figures: dict[str, object] = {
+            "cuts": times,
+            "nodes": NODES,
+            "jobs": len(stage.acknowledged),
+            "processes": len(history.runs),
+        }
         return Findings(stage.judge(), figures | {"run_again": sum(run.attempt > 1 for run in history.runs)})
 
 

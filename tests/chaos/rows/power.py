@@ -1,7 +1,9 @@
-"""Row 13: the power goes off. One run is recorded; at each point the disks are rebuilt without what was not synced, and all starts on it.
+"""Row 13: the power goes off. One run is recorded; at each point the disks are rebuilt without what was not
+synced, and all starts on it.
 
-At every point the master's whole service and every keeper's ledger are started in this process, by their own code. At every
-`FULL_EVERY`-th point master, agents and keepers start as processes too, run all that is left, and the ten rules judge both lives.
+At every point the master's whole service and every keeper's ledger are started in this process, by their own
+code. At every `FULL_EVERY`-th point master, agents and keepers start as processes too, run all that is left,
+and the ten rules judge both lives.
 """
 
 from __future__ import annotations
@@ -49,9 +51,13 @@ class Point:
     index: int
     """So many deeds were done."""
     share: float
-    """Of the changes that were not synced so many survive: 0 for none, 1 for a machine that only lost its programs."""
+    """Of the changes that were not synced so many survive: 0 for none, 1 for a machine that only lost its
+    programs.
+    """
     victim: str
-    """Whose power goes off: `all`, `master`, `nodes`; programs of the others are killed, and their disks keep all."""
+    """Whose power goes off: `all`, `master`, `nodes`; programs of the others are killed, and their disks keep
+    all.
+    """
 
 
 def cut_power(directory: Path, points: int, rng: random.Random) -> Findings:
@@ -62,7 +68,10 @@ def cut_power(directory: Path, points: int, rng: random.Random) -> Findings:
     disk, facts = Disk(), Facts()
     violations: list[str] = []
     full = done = answers = 0
-    with tempfile.TemporaryDirectory(prefix="mgpu-power-", dir=_fast()) as fast, Stage(directory / "warm") as warm:
+    with (
+        tempfile.TemporaryDirectory(prefix="mgpu-power-", dir=_fast()) as fast,
+        Stage(directory / "warm") as warm,
+    ):
         warm.warm_up()
         for point in chosen:
             for deed in recording.deeds[done : point.index]:
@@ -72,9 +81,12 @@ def cut_power(directory: Path, points: int, rng: random.Random) -> Findings:
             found = _start_here(recording, disk, facts, point, Path(fast) / str(point.number), seed)
             if point.number % every == every // 2:
                 full += 1
-                found += _start_all(recording, disk, facts, point, directory / f"point-{point.number}", seed, warm)
+                found += _start_all(
+                    recording, disk, facts, point, directory / f"point-{point.number}", seed, warm
+                )
             violations += [
-                f"point {point.number} ({point.victim}, {point.share:.1f}, deed {point.index}): {sentence}" for sentence in found
+                f"point {point.number} ({point.victim}, {point.share:.1f}, deed {point.index}): {sentence}"
+                for sentence in found
             ]
         for deed in recording.deeds[done:]:
             answers += _do(disk, facts, deed, Path(fast) / "answered", violations)
@@ -93,7 +105,9 @@ def cut_power(directory: Path, points: int, rng: random.Random) -> Findings:
 
 
 def _do(disk: Disk, facts: Facts, deed: Deed, target: Path, violations: list[str]) -> bool:
-    """Carry out a deed; if it is an answer that promises something, look whether that is safe already, and tell that it is one."""
+    """Carry out a deed; if it is an answer that promises something, look whether that is safe already, and
+    tell that it is one.
+    """
     disk.do(deed)
     before = len(facts.acknowledged) + len(facts.cancelled)
     facts.take(deed)
@@ -119,14 +133,20 @@ def _is_caught(recording: Recording, rng: random.Random, directory: Path) -> boo
 
 
 def _fast() -> str | None:
-    """Return where files cost least: these disks are thrown away at once, and nothing of them is ever cut off from power."""
+    """Return where files cost least: these disks are thrown away at once, and nothing of them is ever cut off
+    from power.
+    """
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def _choose(deeds: list[Deed], points: int, rng: random.Random) -> list[Point]:
-    """Half of the points are right before a byte leaves for somebody who could see it: what it says must be safe by then."""
+    """Half of the points are right before a byte leaves for somebody who could see it: what it says must be
+    safe by then.
+    """
     sends = [index for index, deed in enumerate(deeds, start=1) if deed.op == SEND and deed.data]
-    indices = sorted([*rng.choices(sends, k=points // 2), *rng.choices(range(1, len(deeds) + 1), k=points - points // 2)])
+    indices = sorted(
+        [*rng.choices(sends, k=points // 2), *rng.choices(range(1, len(deeds) + 1), k=points - points // 2)]
+    )
     return [
         Point(number, index, rng.choice([0.0, 0.0, 0.5, 0.9]), rng.choice(["all", "master", "nodes"]))
         for number, index in enumerate(indices)
@@ -154,7 +174,9 @@ def _rebuild(disk: Disk, point: Point, target: Path, seed: float) -> None:
             disk.image(target / "nodes" / node, nodes, rng, f"nodes/{node}")
 
 
-def _start_here(recording: Recording, disk: Disk, facts: Facts, point: Point, target: Path, seed: float) -> list[str]:
+def _start_here(
+    recording: Recording, disk: Disk, facts: Facts, point: Point, target: Path, seed: float
+) -> list[str]:
     _rebuild(disk, point, target, seed)
     at = recording.deeds[point.index - 1].at
     finals = {
@@ -168,7 +190,9 @@ def _start_here(recording: Recording, disk: Disk, facts: Facts, point: Point, ta
     return found
 
 
-def _start_all(recording: Recording, disk: Disk, facts: Facts, point: Point, directory: Path, seed: float, warm: Stage) -> list[str]:
+def _start_all(
+    recording: Recording, disk: Disk, facts: Facts, point: Point, directory: Path, seed: float, warm: Stage
+) -> list[str]:
     """Start everything as processes, submit again what was not answered, and judge the two lives as one."""
     at = recording.deeds[point.index - 1].at
     boot = BOOT_BEFORE if point.victim == "master" else BOOT_AFTER
@@ -189,13 +213,21 @@ def _start_all(recording: Recording, disk: Disk, facts: Facts, point: Point, dir
         for key, asked in history.asked.items():
             if key not in stage.acknowledged:
                 with contextlib.suppress(MgpuError):
-                    stage.submit(key, 0.1, gpus=0 if asked["ranks"] > 1 else 1, nodes=asked["ranks"], wait_for_nodes=True)
+                    stage.submit(
+                        key,
+                        0.1,
+                        gpus=0 if asked["ranks"] > 1 else 1,
+                        nodes=asked["ranks"],
+                        wait_for_nodes=True,
+                    )
         stage.drain(DRAIN_S)
         stage.survey()
         problems = stage.judge()
         if point.victim != "master":
             late = [run for run in read(stage.record).runs if run.started_at > began and run.epoch <= before]
-            problems += [f"job {run.job}: {run.name} was launched before the boot and ran after it" for run in late]
+            problems += [
+                f"job {run.job}: {run.name} was launched before the boot and ran after it" for run in late
+            ]
         return problems
 
 

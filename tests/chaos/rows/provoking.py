@@ -1,7 +1,9 @@
-"""What brings a master to places that plain jobs never lead it to: gangs, results, folders, variables, input, warnings, pings, purges.
+"""What brings a master to places that plain jobs never lead it to: gangs, results, folders, variables, input,
+warnings, pings, purges.
 
-Each is asked for once, on a thread of its own: the master is to die on the way, so what comes back does not matter. Loose jobs write
-down no life, and nobody knows whether they were taken; what was taken must still come to an end.
+Each is asked for once, on a thread of its own: the master is to die on the way, so what comes back does not
+matter. Loose jobs write down no life, and nobody knows whether they were taken; what was taken must still
+come to an end.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Provoker:
             "pieces.take": self._variables,
             "master.input": self._type,
             "master.warn": self._warn,
-            "master.ping": lambda _: self._stage.client.ping_node("n0") and None,
+            "master.ping": lambda _: self._stage.client.admin.ping_node("n0") and None,
             "server.purge": self._purge,
         }
 
@@ -90,12 +92,21 @@ class Provoker:
 
     def _type(self, _: int) -> None:
         command = [str(BIN / "mgpu_srun"), "--gpus", "0", "--name", LOOSE, "timeout", "20", "head", "-n", "1"]
-        subprocess.run(command, input=b"hello\n", env=self._stage.env, capture_output=True, timeout=INPUT_LIMIT_S, check=False)
+        subprocess.run(
+            command,
+            input=b"hello\n",
+            env=self._stage.env,
+            capture_output=True,
+            timeout=INPUT_LIMIT_S,
+            check=False,
+        )
 
     def _warn(self, _: int) -> None:
         self._submit(["sh", "-c", "trap '' USR1; sleep 1.5"], time_limit=60, signal="USR1@59")
 
     def _purge(self, _: int) -> None:
         client = self._stage.client
-        oldest = min(job.info.ended_at or 0.0 for job in client.jobs(state="completed", user=PURGED, limit=1000))
-        client.purge(time.time() - oldest - PURGED_AT_ONCE, user=PURGED)
+        oldest = min(
+            job.info.ended_at or 0.0 for job in client.jobs(state="completed", user=PURGED, limit=1000)
+        )
+        client.admin.purge(time.time() - oldest - PURGED_AT_ONCE, user=PURGED)

@@ -1,4 +1,6 @@
-"""Row 18: rank 3 of a job with two processes on each of two nodes ends badly, is killed, loses its agent or its node, at random moments."""
+"""Row 18: rank 3 of a job with two processes on each of two nodes ends badly, is killed, loses its agent or
+its node, at random moments.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ RANKS = NODES * TASKS
 RANK = RANKS - 1
 SPARE = 2
 CODE = 7
-LIVES_S = 20.0
+LIVES_S = 120.0
 """Of ranks that nothing happens to; longer than anything that is waited for."""
 AGENT_LIVES_S = 3.0
 MARGIN_S = 2.0
@@ -31,7 +33,13 @@ SLOW_MACHINE_S = 40.0
 FULL_FROM = 200
 OVER_S = 60.0
 
-EXITS, KILLED, AGENT, NODE, NODE_FAILS = "exits 7", "is killed", "agent killed", "node gone, requeue", "node gone, no requeue"
+EXITS, KILLED, AGENT, NODE, NODE_FAILS = (
+    "exits 7",
+    "is killed",
+    "agent killed",
+    "node gone, requeue",
+    "node gone, no requeue",
+)
 KINDS = (EXITS, KILLED, AGENT, NODE, EXITS, KILLED, AGENT, NODE_FAILS)
 """Each of the four as often; a lost node with and without the wish to run again in turn."""
 
@@ -45,8 +53,15 @@ class Case:
         self._moment_s = rng.uniform(0.05, 1.5)
         words = ("talk", f"{RANK}:{self._moment_s:.3f}:{CODE}") if kind == EXITS else ("talk",)
         life_s = AGENT_LIVES_S if kind == AGENT else LIVES_S
-        policy = "keep" if kind == AGENT else "fence"  # it goes on, however long the start of an agent takes on a busy machine
-        request = {"nodes": NODES, "gpus_per_node": TASKS, "ntasks_per_node": TASKS, "requeue": kind != NODE_FAILS}
+        policy = (
+            "keep" if kind == AGENT else "fence"
+        )  # it goes on, however long the start of an agent takes on a busy machine
+        request = {
+            "nodes": NODES,
+            "gpus_per_node": TASKS,
+            "ntasks_per_node": TASKS,
+            "requeue": kind != NODE_FAILS,
+        }
         self.job = stage.submit(f"ranks-{number}", life_s, words=words, on_disconnect=policy, **request)
         self._hurt_at = 0.0
         self._before = 0
@@ -83,7 +98,11 @@ class Case:
         self._stage.kill_node(node)
         if self.kind == NODE:
             with contextlib.suppress(WaitedTooLong):
-                wait_until(lambda: self._stage.client.job(self.job).info.attempt > self._before, "it runs again", FENCE_S + 20)
+                wait_until(
+                    lambda: self._stage.client.job(self.job).info.attempt > self._before,
+                    "it runs again",
+                    FENCE_S + SETTLE_S,
+                )
             if self._stage.client.job(self.job).info.attempt != self._before + 1:
                 self._complain(f"was to run once more: {self._stage.client.job(self.job).info}")
             self._stage.client.cancel(self.job)
@@ -117,7 +136,12 @@ class Case:
     def _wait_over(self, *states: str) -> bool:
         def over() -> bool:
             self._stage.look()
-            return str(self._stage.client.job(self.job).state) in ("completed", "failed", "cancelled", "timeout")
+            return str(self._stage.client.job(self.job).state) in (
+                "completed",
+                "failed",
+                "cancelled",
+                "timeout",
+            )
 
         with contextlib.suppress(WaitedTooLong):
             wait_until(over, "it is over", OVER_S)
@@ -141,7 +165,9 @@ class Case:
     def _expect_dead(self, runs: list[Run], since: float, limit_s: float) -> None:
         for run in runs:
             if run.seen_at > since + limit_s:
-                self._complain(f"left {run.name} alive for {run.seen_at - since:.1f} s, and {limit_s:g} are allowed")
+                self._complain(
+                    f"left {run.name} alive for {run.seen_at - since:.1f} s, and {limit_s:g} are allowed"
+                )
 
     def _complain(self, what: str) -> None:
         self._stage.problems.append(f"the job {self.job} whose rank {RANK} {self.kind} {what}")
@@ -151,22 +177,33 @@ def hurt_ranks(directory: Path, times: int, rng: random.Random) -> Findings:
     """Hurt one job after the other."""
     slack_s = 0.0 if times >= FULL_FROM else SLOW_MACHINE_S
     done: dict[str, int] = {}
-    with NodeStage(directory, rng, settings={"kill_grace_s": GRACE_S, "gang_limit_s": GANG_LIMIT_S}, boots=True) as stage:
+    with NodeStage(
+        directory, rng, settings={"kill_grace_s": GRACE_S, "gang_limit_s": GANG_LIMIT_S}, boots=True
+    ) as stage:
         stage.warm_master(*TRAITS)
         names = stage.start_nodes(NODES + SPARE, TASKS)
         for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), times)):
             Case(stage, kind, number, rng, slack_s).run()
             done[kind] = done.get(kind, 0) + 1
             try:
-                wait_until(partial(free_gpus, stage), "all GPUs are free", 10)
+                wait_until(partial(free_gpus, stage), "all GPUs are free", SETTLE_S)
             except WaitedTooLong:
                 stage.problems.append(f"after the case {kind} GPUs are still held")
             stage.wait_online(names, SETTLE_S)
         stage.drain(180)
         stage.survey()
         runs = read(stage.record).runs
-        figures: dict[str, object] = {"cases": done, "ranks": RANKS, "nodes": len(names), "processes": len(runs)}
+        figures: dict[str, object] = {
+            "cases": done,
+            "ranks": RANKS,
+            "nodes": len(names),
+            "processes": len(runs),
+        }
         return Findings(stage.judge(), figures)
 
 
-ROWS = (Row(18, "rank 3 of 4, two on each node: exits 7, is killed, loses its agent, its node", 4, 200, hurt_ranks),)
+ROWS = (
+    Row(
+        18, "rank 3 of 4, two on each node: exits 7, is killed, loses its agent, its node", 4, 200, hurt_ranks
+    ),
+)

@@ -1,9 +1,11 @@
-"""Row 12: half an hour with jobs all the time and a fault of another kind each minute; nothing may pile up in memory or descriptors.
+"""Row 12: half an hour with jobs all the time and a fault of another kind each minute; nothing may pile up in
+memory or descriptors.
 
-How that is judged: every five seconds the memory (RSS) and the descriptors of master, agents and keepers are written down. Some of
-them are killed on the way; each process that lived for at least a third of the soak is judged. The median of its last fifth may be
-above that of its second fifth by no more than `MOST_GROWTH`; its first fifth, in which caches fill, does not count. Before that, every
-node is flooded once: pyzmq makes a context of its own with the first large frame, with seven descriptors, and keeps it.
+How that is judged: every five seconds the memory (RSS) and the descriptors of master, agents and keepers are
+written down. Some of them are killed on the way; each process that lived for at least a third of the soak is
+judged. The median of its last fifth may be above that of its second fifth by no more than `MOST_GROWTH`; its
+first fifth, in which caches fill, does not count. Before that, every node is flooded once: pyzmq makes a
+context of its own with the first large frame, with seven descriptors, and keeps it.
 """
 
 from __future__ import annotations
@@ -71,7 +73,11 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stopped.wait(SAMPLE_S):
-            found = [("master", "", psutil.Process(self._stage.pid("master")))] if self._stage.has_master() else []
+            found = (
+                [("master", "", psutil.Process(self._stage.pid("master")))]
+                if self._stage.has_master()
+                else []
+            )
             for number in range(NODES):
                 node = f"n{number}"
                 with contextlib.suppress(psutil.Error, KeyError):
@@ -80,10 +86,14 @@ class Watch:
                     found.append(("keeper", node, keeper))
             for role, node, process in found:
                 with contextlib.suppress(psutil.Error, OSError):
-                    self.samples[role, node, process.pid].append((process.memory_info().rss / 2**20, process.num_fds()))
+                    self.samples[role, node, process.pid].append(
+                        (process.memory_info().rss / 2**20, process.num_fds())
+                    )
 
     def judge(self, least: int) -> tuple[list[str], dict[str, object]]:
-        """Return what grew, and the figures of each role; processes with fewer samples than `least` are left out."""
+        """Return what grew, and the figures of each role; processes with fewer samples than `least` are left
+        out.
+        """
         problems: list[str] = []
         figures: dict[str, object] = {}
         judged: dict[str, int] = defaultdict(int)
@@ -92,13 +102,20 @@ class Watch:
                 continue
             fifth = len(samples) // 5
             early, late = samples[fifth : 2 * fifth], samples[-fifth:]
-            grown = [statistics.median(one[kind] for one in late) - statistics.median(one[kind] for one in early) for kind in (0, 1)]
+            grown = [
+                statistics.median(one[kind] for one in late) - statistics.median(one[kind] for one in early)
+                for kind in (0, 1)
+            ]
             judged[role] += 1
-            for kind, (name, limit) in enumerate(zip(("memory_grew_mb", "descriptors_grew"), MOST_GROWTH[role], strict=True)):
+            for kind, (name, limit) in enumerate(
+                zip(("memory_grew_mb", "descriptors_grew"), MOST_GROWTH[role], strict=True)
+            ):
                 key = f"{role}_{name}_most"
                 figures[key] = max(round(grown[kind], 1), float(str(figures.get(key, -1e9))))
                 if grown[kind] > limit:
-                    problems.append(f"{name} of {role} {node} (pid {pid}): {grown[kind]:.1f}, and {limit:g} are allowed")
+                    problems.append(
+                        f"{name} of {role} {node} (pid {pid}): {grown[kind]:.1f}, and {limit:g} are allowed"
+                    )
         problems += [f"no {role} lived long enough to be judged" for role in MOST_GROWTH if not judged[role]]
         return problems, figures | {"judged": dict(judged)}
 
@@ -188,10 +205,14 @@ AFTER_THE_MASTER = FAULTS[1:]
 
 
 def soak(directory: Path, minutes: int, rng: random.Random) -> Findings:
-    """Go on for so many minutes with a fault in each; masters are killed in the first third only, so that the last one lives long."""
+    """Go on for so many minutes with a fault in each; masters are killed in the first third only, so that the
+    last one lives long.
+    """
     choices = random.Random(rng.random())
     done: dict[str, int] = defaultdict(int)
-    with NodeStage(directory, rng, settings={"kill_grace_s": GRACE_S, "gang_limit_s": 60.0}, boots=True) as stage:
+    with NodeStage(
+        directory, rng, settings={"kill_grace_s": GRACE_S, "gang_limit_s": 60.0}, boots=True
+    ) as stage:
         stage.warm_master(*TRAITS)
         names = stage.join_nodes(NODES, GPUS)
         for name in names:
@@ -199,7 +220,12 @@ def soak(directory: Path, minutes: int, rng: random.Random) -> Findings:
         stage.drain(DRAIN_S)
 
         def submit(number: int) -> None:
-            stage.submit(f"job-{number}", choices.uniform(0.1, 2.0), gpus=choices.choice([0, 1, 1, 2]), on_disconnect="fence")
+            stage.submit(
+                f"job-{number}",
+                choices.uniform(0.1, 2.0),
+                gpus=choices.choice([0, 1, 1, 2]),
+                on_disconnect="fence",
+            )
 
         began = time.monotonic()
         decks = {is_first: _deck(FAULTS if is_first else AFTER_THE_MASTER, rng) for is_first in (True, False)}
@@ -216,7 +242,11 @@ def soak(directory: Path, minutes: int, rng: random.Random) -> Findings:
         problems, grown = watch.judge(int(minutes * 60 / SAMPLE_S / 3))
         stage.problems += problems
         history = read(stage.record)
-        figures: dict[str, object] = {"minutes": minutes, "faults": dict(done), "jobs": len(stage.acknowledged)}
+        figures: dict[str, object] = {
+            "minutes": minutes,
+            "faults": dict(done),
+            "jobs": len(stage.acknowledged),
+        }
         return Findings(stage.judge(), figures | {"processes": len(history.runs)} | grown)
 
 

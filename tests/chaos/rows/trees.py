@@ -22,11 +22,15 @@ MARGIN_S = 2.0
 AT_ONCE = 4
 TREE_LIMIT_S = 60.0
 SLOW_MACHINE_S = 40.0
-"""Signals to a thousand processes, and looking whether they are gone, take a while on a machine with other work."""
+"""Signals to a thousand processes, and looking whether they are gone, take a while on a machine with other
+work.
+"""
 
 
 def cancel_hostile_trees(directory: Path, times: int, rng: random.Random) -> Findings:
-    """Cancel trees a few at a time; nothing of them may live longer than grace + 2 s, not even as a zombie."""
+    """Cancel trees a few at a time; nothing of them may live longer than grace + 2 s, not even as a
+    zombie.
+    """
     kinds = list(itertools.islice(itertools.cycle(rng.sample(sorted(KINDS), len(KINDS))), times))
     limit_s = GRACE_S + MARGIN_S + (0.0 if times >= 500 else SLOW_MACHINE_S)
     took: dict[str, float] = {}
@@ -49,7 +53,10 @@ def cancel_hostile_trees(directory: Path, times: int, rng: random.Random) -> Fin
                     processes += len(tree.processes())
         stage.drain(180)
         stage.survey()
-        return Findings(stage.judge(), {"trees": times, "processes": processes, "gone_after_s_most": took, "grace_s": GRACE_S})
+        return Findings(
+            stage.judge(),
+            {"trees": times, "processes": processes, "gone_after_s_most": took, "grace_s": GRACE_S},
+        )
 
 
 class _Tree:
@@ -60,7 +67,9 @@ class _Tree:
         self._path = stage.record / f"tree-{number}"
         key = f"tree-{number}"
         stage.write("asked", key=key, witness=False)
-        self._job = stage.client.submit([sys.executable, "-IS", str(HOSTILE), kind, str(self._path)], gpus=1, name=key)
+        self._job = stage.client.submit(
+            [sys.executable, "-IS", str(HOSTILE), kind, str(self._path)], gpus=1, name=key
+        )
         stage.write("acknowledged", key=key, job=self._job.id)
         stage.acknowledged[key] = self._job.id
         self._from = 0.0
@@ -72,7 +81,11 @@ class _Tree:
 
     def wait_until_whole(self) -> None:
         """Wait until all its processes are there."""
-        wait_until(lambda: "ready" in self._path.read_text().splitlines(), f"the tree of kind {self.kind} stands", TREE_LIMIT_S)
+        wait_until(
+            lambda: "ready" in self._path.read_text().splitlines(),
+            f"the tree of kind {self.kind} stands",
+            TREE_LIMIT_S,
+        )
 
     def cancel(self) -> None:
         """Ask for its end."""
@@ -86,7 +99,9 @@ class _Tree:
             wait_until(lambda: not self._left(), f"the tree of kind {self.kind} is gone", max(left_s, 0.0))
         seconds = time.monotonic() - self._from
         if left := self._left():
-            self._stage.problems.append(f"a tree of kind {self.kind} left {len(left)} processes after {seconds:.1f} s: {left[:5]}")
+            self._stage.problems.append(
+                f"a tree of kind {self.kind} left {len(left)} processes after {seconds:.1f} s: {left[:5]}"
+            )
         return seconds
 
     def _left(self) -> list[str]:
@@ -94,7 +109,9 @@ class _Tree:
         for pid, born in self.processes():
             with contextlib.suppress(OSError, IndexError):
                 if born_at(pid) == born:
-                    left.append(f"{pid} ({Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0]})")
+                    left.append(
+                        f"{pid} ({Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0]})"
+                    )
         return left
 
 

@@ -1,7 +1,8 @@
-"""Bob's job: tries each way to Ann's job by name and says of each whether it got through. Standard library only; runs as him.
+"""Bob's job: tries each way to Ann's job by name and says of each whether it got through. Standard library
+only; runs as him.
 
-He is given all that there is to know: names, numbers and paths. What he must lack is the right. `{way: "denied …" | "open …"}` is
-printed as one JSON document.
+He is given all that there is to know: names, numbers and paths. What he must lack is the right. `{way:
+"denied …" | "open …"}` is printed as one JSON document.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import glob
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -22,11 +24,14 @@ import urllib.request
 from collections.abc import Callable
 
 ARCH = os.uname().machine
+EVERYWHERE = {"pidfd_open": 434, "pidfd_getfd": 438, "pidfd_send_signal": 424}
 CALLS = {
-    "x86_64": {"process_vm_readv": 310, "pidfd_open": 434, "pidfd_getfd": 438, "pidfd_send_signal": 424, "keyctl": 250},
-    "aarch64": {"process_vm_readv": 270, "pidfd_open": 434, "pidfd_getfd": 438, "pidfd_send_signal": 424, "keyctl": 219},
+    "x86_64": {"process_vm_readv": 310, "keyctl": 250, **EVERYWHERE},
+    "aarch64": {"process_vm_readv": 270, "keyctl": 219, **EVERYWHERE},
 }
-PTRACE_ATTACH, PTRACE_SEIZE, KEYCTL_READ, KEYCTL_SEARCH, SESSION_KEYRING, IPC_RMID, IPC_STAT = 16, 0x4206, 11, 10, -3, 0, 2
+PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
+KEYCTL_READ, KEYCTL_SEARCH, SESSION_KEYRING = 11, 10, -3
+IPC_RMID, IPC_STAT = 0, 2
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.shmat.restype = ctypes.c_void_p
 LIBC.sem_open.restype = ctypes.c_void_p
@@ -58,7 +63,9 @@ def call(function: str, *arguments: object) -> int:
     """Call the C library, or the kernel by number where it has no name; an error becomes an exception."""
     number = CALLS[ARCH].get(function)
     whole = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
-    answer = getattr(LIBC, function)(*whole) if number is None else LIBC.syscall(ctypes.c_long(number), *whole)
+    answer = (
+        getattr(LIBC, function)(*whole) if number is None else LIBC.syscall(ctypes.c_long(number), *whole)
+    )
     if answer in (-1, 2**64 - 1, None):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -109,7 +116,11 @@ def _() -> object:
 
 @way("inherited: tokens and keys in the environment")
 def _() -> object:
-    found = [name for name in os.environ if any(word in name for word in ("TOKEN", "SECRET", "PASSWORD", "_KEY", "PLANTED"))]
+    found = [
+        name
+        for name in os.environ
+        if any(word in name for word in ("TOKEN", "SECRET", "PASSWORD", "_KEY", "PLANTED"))
+    ]
     if not found:
         raise Denied("none")
     return found
@@ -163,8 +174,12 @@ way("shared memory: a file of hers")(lambda: read(ANN["shared_file"]))
 way("shared memory: names")(lambda: next(name for name in os.listdir("/dev/shm") if ANN["mark"] in name))
 way("System V: shared memory")(lambda: call("shmat", ANN["segment"], None, 0))
 way("System V: removal")(lambda: call("shmctl", ANN["segment"], IPC_RMID, None))
-way("System V: semaphore")(lambda: call("semctl", ANN["semaphore"], 0, IPC_STAT, ctypes.create_string_buffer(256)))
-way("System V: messages")(lambda: call("msgrcv", ANN["queue"], ctypes.create_string_buffer(256), 64, 0, 0o4000))
+way("System V: semaphore")(
+    lambda: call("semctl", ANN["semaphore"], 0, IPC_STAT, ctypes.create_string_buffer(256))
+)
+way("System V: messages")(
+    lambda: call("msgrcv", ANN["queue"], ctypes.create_string_buffer(256), 64, 0, 0o4000)
+)
 way("POSIX: message queue")(lambda: call("mq_open", f"/ann-{ANN['mark']}".encode(), os.O_RDONLY))
 way("POSIX: semaphore")(lambda: call("sem_open", f"/ann-{ANN['mark']}".encode(), 0))
 
@@ -213,8 +228,9 @@ def _() -> object:
     host, port = ANN["link"].removeprefix("tcp://").split(":")
     with socket.create_connection((host, int(port)), timeout=LIMIT_S) as connection:
         connection.settimeout(LIMIT_S)
-        # A greeting of ZMTP 3.1 without any encryption, and a first message: only a peer that is let in is answered by more.
-        connection.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32) + b"\x04\x19\x05READY" + bytes(20))
+        # A greeting of ZMTP 3.1 without encryption, and a message: only a peer that is let in hears more.
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+        connection.sendall(greeting + b"\x04\x19\x05READY" + bytes(20))
         said = b""
         while part := connection.recv(256):
             said += part
@@ -224,7 +240,7 @@ def _() -> object:
 
 
 def forged(task: str) -> str:
-    """Speak to the agent's socket for jobs as a process that says to be one of hers; return the first answer."""
+    """Speak to the agent's socket for jobs as a process that says to be hers; return the first answer."""
     script = """
 import os, socket, sys
 place, name = os.path.split(os.environ["MGPU_JOB_SOCKET"])
@@ -241,7 +257,9 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
     print(connection.recv(4096))
 """.replace("TEXT", repr(f"id>/tmp/bob-{ANN['mark']}".encode()))
     env = {**os.environ, "MGPU_TASK": task, "MGPU_JOB_SOCKET": ANN["mpi_socket"]}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=20, check=False
+    )
     if "b'" not in done.stdout or done.stdout.endswith("b''\n"):
         raise Denied((done.stdout + done.stderr).strip().splitlines()[-1][:60])
     return done.stdout
@@ -291,12 +309,20 @@ way("terminal: read hers")(lambda: os.open(ANN["terminal"], os.O_RDONLY | os.O_N
 way("terminal: write to hers")(lambda: os.open(ANN["terminal"], os.O_WRONLY | os.O_NONBLOCK))
 
 
+BY_CHANCE = re.compile(r"[-.][a-z0-9_]{8}$")
+"""How names end that Python's tempfile makes up."""
+
+
 @way("temporary files: of mgpu itself")
 def _() -> object:
-    """Whatever mgpu left with a name of its own in places that all may write must be closed to others."""
-    found = [path for place in ("/tmp", "/var/tmp", "/dev/shm", "/run") for path in glob.glob(f"{place}/*mgpu*")]
-    # Directories of tests, this one's and others' that run beside it, are no files of mgpu.
-    opened = [path for path in found if "mgpu-people-" not in path and os.stat(path).st_uid != os.getuid() and os.access(path, os.R_OK)]
+    """Whatever mgpu left in places that all may write must be closed to others."""
+    # Names that end by chance were made where TMPDIR says, which here is nobody else's: in the places of the
+    # machine they belong to other programs, such as tests that run beside this one.
+    places = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+    fixed = [path for place in places for path in glob.glob(f"{place}/*mgpu*") if not BY_CHANCE.search(path)]
+    own = [path for path in glob.glob(f"{os.environ['TMPDIR']}/*") if path != ANN["temporary"]]
+    found = fixed + own
+    opened = [path for path in found if os.stat(path).st_uid != os.getuid() and os.access(path, os.R_OK)]
     if not opened:
         raise Denied(f"{len(found)} there, none open")
     return opened
@@ -308,8 +334,12 @@ def linked(path: str, name: str, make: Callable[[str, str], None]) -> str:
     return read(name)
 
 
-way("link: hard, to a file that she keeps to herself")(lambda: linked(ANN["temporary"], "results.hard", os.link))
-way("link: soft, to a file that she keeps to herself")(lambda: linked(ANN["temporary"], "results.soft", os.symlink))
+way("link: hard, to a file that she keeps to herself")(
+    lambda: linked(ANN["temporary"], "results.hard", os.link)
+)
+way("link: soft, to a file that she keeps to herself")(
+    lambda: linked(ANN["temporary"], "results.soft", os.symlink)
+)
 
 # --- what the agent is ------------------------------------------------------------------------------------
 
@@ -342,7 +372,9 @@ for _name in ("cancel", "requeue", "rerun"):
     way(f"API: {_name}")(lambda name=_name: ask(f"jobs/{JOB}/{name}", "POST"))
 way("API: change")(lambda: ask(f"jobs/{JOB}", "PATCH", {"time_limit_s": 1}))
 way("API: replace")(lambda: ask(f"jobs/{JOB}/replace", "POST", {"patch": {"gpus": 0}}))
-way("API: her folder by its digest")(lambda: ask("jobs", "POST", {"command": ["cat", "data.txt"], "gpus": 0, "sync": ANN["digest"]}))
+way("API: her folder by its digest")(
+    lambda: ask("jobs", "POST", {"command": ["cat", "data.txt"], "gpus": 0, "sync": ANN["digest"]})
+)
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""Ann's job: lays a secret into every place that a job may use, says where, and stays. Standard library only; runs as her."""
+"""Ann's job: lays a secret into every place that a job may use, says where, and stays. Standard library only;
+runs as her.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +82,18 @@ def _memory(mark: str) -> dict[str, object]:
     LIBC.mq_send(posix, SECRET.encode(), len(SECRET), 1)
     LIBC.sem_open(f"/ann-{mark}".encode(), os.O_CREAT, 0o600, 1)
     number = ADD_KEY.get(os.uname().machine)
-    key = LIBC.syscall(number, b"user", mark.encode(), SECRET.encode(), len(SECRET), SESSION_KEYRING) if number else -1
-    return {"segment": segment, "semaphore": semaphore, "queue": queue, "key": key, "shared_file": _write(f"/dev/shm/ann-{mark}-file")}
+    key = (
+        LIBC.syscall(number, b"user", mark.encode(), SECRET.encode(), len(SECRET), SESSION_KEYRING)
+        if number
+        else -1
+    )
+    return {
+        "segment": segment,
+        "semaphore": semaphore,
+        "queue": queue,
+        "key": key,
+        "shared_file": _write(f"/dev/shm/ann-{mark}-file"),
+    }
 
 
 def _sockets(mark: str) -> dict[str, object]:
