@@ -78,16 +78,22 @@ def test_an_update_is_as_large_as_what_changed(lab: Lab, context: BrowserContext
     expect(tiles(page, "mine")).to_have_count(3)
     frames = opened[0]
 
-    def few() -> bool:
-        """Tell whether an update named the GPUs of the job and no others: by then those of earlier jobs are
-        as idle as they were.
-        """
+    def several() -> bool:
         page.wait_for_timeout(100)
-        return any(0 < told(frame) <= 3 for frame in frames.of("samples")[2:])
+        return len(frames.of("samples")) >= 6
 
-    wait_until(few, "an update has only what changed", 60)
+    wait_until(several, "readings came several times")
     assert frames.sockets == 1  # for all views
+    before: dict[tuple[str, str], list[int]] = {}
     for frame in frames.of("samples"):
+        now = {
+            (node, index): reading
+            for node, told_of in json.loads(frame)["nodes"].items()
+            for index, reading in told_of.get("gpus", {}).items()
+        }
+        unchanged = {gpu for gpu, reading in now.items() if before.get(gpu) == reading}
+        assert unchanged == set(), frame
+        before |= now
         assert len(frame) <= 40 * told(frame) + 80 * len(json.loads(frame)["nodes"]) + 60, frame
 
 
