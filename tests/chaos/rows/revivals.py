@@ -50,6 +50,8 @@ class Machines:
         self.agents_back_s: list[float] = []
         self.lost: list[tuple[str, float]] = []
         """Each machine that was lost, and when, by the clock of the jobs."""
+        self._back_at: list[float] = []
+        """When each of them was booted again."""
 
     @property
     def is_whole(self) -> bool:
@@ -70,6 +72,7 @@ class Machines:
             return
         node, at = self._lost
         time.sleep(max(0.0, at - time.monotonic()))
+        self._back_at.append(time.time())
         self._stage.boot(node)
         self._stage.fork_node(node, GPUS, restart=True)
         self._stage.wait_online([node])
@@ -88,16 +91,17 @@ class Machines:
         self.agents_back_s.append(time.monotonic() - began)
 
     def took(self, job: Job) -> bool:
-        """Tell whether a job was on a machine when that was lost."""
-        lost = [
-            (node, at)
+        """Tell whether a job was on a machine when that was lost, or was given to it before the master could
+        know.
+        """
+        return any(
+            rank.assigned.node == node
+            and (attempt.planned_at or attempt.queued_at) <= back_at
+            and (attempt.ended_at is None or lost_at <= attempt.ended_at)
             for attempt in job.trace().attempts
             for rank in attempt.ranks
-            for node, at in self.lost
-            if rank.assigned.node == node and (attempt.planned_at or attempt.queued_at) <= at
-            if attempt.ended_at is None or at <= attempt.ended_at
-        ]
-        return bool(lost)
+            for (node, lost_at), back_at in zip(self.lost, self._back_at, strict=True)
+        )
 
 
 def kill_and_wait(directory: Path, kills: int, rng: random.Random) -> Findings:
