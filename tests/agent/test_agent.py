@@ -22,6 +22,8 @@ from mgpu_jupyter.client.here import Here
 from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
 
+pytestmark = pytest.mark.slow  # a whole node for each test
+
 GPUS = (GpuUuid("GPU-SIM-n1-0"), GpuUuid("GPU-SIM-n1-1"))
 
 

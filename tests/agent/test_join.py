@@ -24,6 +24,8 @@ from mgpu_agent.whereabouts import Whereabouts, find_master
 from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
 
+pytestmark = pytest.mark.slow  # a whole node for each test
+
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[SmallMaster]:
@@ -65,7 +67,6 @@ def test_a_line_enrols_once_is_shown_to_nobody_and_is_not_needed_again(
     assert elsewhere.order.count("Enrol") == 1
 
 
-@pytest.mark.slow
 def test_each_address_is_tried_until_one_answers(elsewhere: SmallMaster, node: Node) -> None:
     node.start("--join", elsewhere.join_line("tcp://127.0.0.1:9"), "--host", "192.0.2.8")
     elsewhere.wait(lambda: elsewhere.hellos)

@@ -9,10 +9,13 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from mgpu_agent.protocol.failpoints import VARIABLE
 from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
+
+pytestmark = pytest.mark.slow  # a whole node for each test
 
 
 def again(node: Node, *, instead_of: int = 0) -> psutil.Process:

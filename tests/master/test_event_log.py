@@ -176,6 +176,7 @@ def test_a_node_that_is_revoked_and_removed(bench):
     ]
 
 
+@pytest.mark.slow
 def test_an_array_of_ten_thousand_is_a_few_lines(bench):
     bench.join(gpus=8)
     bench.lines()

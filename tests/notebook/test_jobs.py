@@ -179,12 +179,11 @@ def test_a_sweep_in_a_cell_is_a_table(shell: Shell, capsys: Captured) -> None:
     assert isinstance(shell.run(f"%mgpu_attach {shell.shell.user_ns['sweep'].id}").result, SweepTable)
 
 
-def test_an_interrupted_sweep_is_cancelled(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_seconds: float) -> None:
+def test_an_interrupted_sweep_is_cancelled(shell: Shell) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    shell.plays(lambda spec: Play(hold=True))
-    monkeypatch.setattr(time, "sleep", interrupt)
+    shell.plays(lambda spec: Play(hold=True), on_hold=interrupt)
     error = shell.run("%mgpu_srun --sweep lr=0.1,0.01 -- x").error_in_exec
     assert (type(error), str(error)) == (
         KeyboardInterrupt,
