@@ -67,16 +67,17 @@ class MoreFields:
         return self._fields
 
     def _make(self) -> None:
+        fields: dict[str, Any] = {}
         shown: list[Any] = []
         variables: list[Any] = []
         for dest, (flag, field) in IN_FORMS.items():
             if dest in ABOVE:
                 continue
-            made = self._fields[dest] = self._heard(self._control(flag, field))
+            made = fields[dest] = self._heard(self._control(flag, field))
             (variables if flag.only == "notebook" else shown).append(made)
             if field.note:
                 shown.append(self._kit.section(f'<p class="quiet">{esc(field.note)}</p>').widget)
-        self._fields[FLAGS] = self._heard(
+        fields[FLAGS] = self._heard(
             widgets.Text(
                 description="More flags",
                 placeholder="--gpu-mem 20G --results out/*",
@@ -85,7 +86,8 @@ class MoreFields:
         )
         self._variables = self._kit.column(*variables)
         show_if(self._variables, self._for_cells)
-        self.box.children = [*shown, self._variables, self._fields[FLAGS]]
+        self.box.children = [*shown, self._variables, fields[FLAGS]]
+        self._fields = fields  # whole: other threads read it
 
     def _control(self, flag: Flag, field: Field) -> Any:
         told = {"description": field.label, "tooltip": flag.help, "layout": self._kit.wide}
