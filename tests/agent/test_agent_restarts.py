@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mgpu_agent.protocol.messages import Launch
 from tests.agent.conftest import Node
 from tests.agent.master import SmallMaster, wait_until
 from tests.agent.test_agent import GPUS, is_alive
+
+pytestmark = pytest.mark.slow  # a whole node for each test
 
 
 def test_a_master_that_comes_back_is_greeted_with_all_tasks(joined: SmallMaster, state: Path) -> None:
