@@ -19,7 +19,6 @@ def bobs_part(done: Replay, begin_day: float, end_day: float) -> float:
     return 100.0 * used["bob"] / sum(used.values())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_equal_shares_and_unequal_demand_converge_to_equal_use() -> None:
     done = fair_share.run("fair-share")
