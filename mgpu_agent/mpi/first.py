@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mgpu_agent.mpi.mixture import Mixtures
 from mgpu_agent.mpi.parcels import SECRET_VARIABLE
-from mgpu_agent.mpi.setting import HOSTS_VARIABLE, environment, hosts_of, write_files
+from mgpu_agent.mpi.setting import DIRECTORY_PREFIX, HOSTS_VARIABLE, environment, hosts_of, write_files
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 MIXED = 1
@@ -27,7 +27,7 @@ GRACE_S = 5.0
 def main() -> int:
     """Run the command to its end."""
     words = sys.argv[1:]
-    directory = Path(tempfile.mkdtemp(prefix="mgpu-mpi-"))
+    directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
     try:
         write_files(
             directory, hosts_of(os.environ.get(HOSTS_VARIABLE, "")), os.environ.pop(SECRET_VARIABLE, "")

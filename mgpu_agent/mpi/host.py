@@ -11,12 +11,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from mgpu_agent.mpi.first import LOOK_S, MIXED, YOUNG_S
 from mgpu_agent.mpi.mixture import Mixtures
 from mgpu_agent.mpi.parcels import SECRET_VARIABLE, EndOrder, Mailbox, RunOrder, Standing, pack, unpack
-from mgpu_agent.mpi.setting import HOSTS_VARIABLE, hosts_of
+from mgpu_agent.mpi.setting import DIRECTORY_PREFIX, HOSTS_VARIABLE, hosts_of, with_sessions_in
 
 MAX_ORDERS = 1_000
 
@@ -24,9 +26,10 @@ MAX_ORDERS = 1_000
 class OrderTaker:
     """The orders of one node."""
 
-    def __init__(self, post: Mailbox, first: str) -> None:
+    def __init__(self, post: Mailbox, first: str, directory: Path) -> None:
         self._post = post
         self._first = first
+        self._directory = directory
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._over: dict[str, int] = {}
 
@@ -51,7 +54,7 @@ class OrderTaker:
             and len(self._over) < MAX_ORDERS
         ):
             self._running[order.number] = subprocess.Popen(
-                ["/bin/sh", "-c", order.text], stdin=subprocess.DEVNULL
+                ["/bin/sh", "-c", with_sessions_in(self._directory, order.text)], stdin=subprocess.DEVNULL
             )
         self._tell(order.number)
 
@@ -64,14 +67,15 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     first = next(iter(hosts_of(os.environ.get(HOSTS_VARIABLE, ""))), "")
-    host, mixtures = OrderTaker(Mailbox(), first), Mixtures(os.environb.get(b"MGPU_TASK", b""))
+    post, mixtures = Mailbox(), Mixtures(os.environb.get(b"MGPU_TASK", b""))
     os.environ.pop(SECRET_VARIABLE, None)  # what is started here does not need it
-    began = time.monotonic()
-    while True:
-        host.turn(LOOK_S[time.monotonic() - began > YOUNG_S])
-        if problem := mixtures.look():
-            print(problem, file=sys.stderr, flush=True)
-            return MIXED
+    with tempfile.TemporaryDirectory(prefix=DIRECTORY_PREFIX, ignore_cleanup_errors=True) as directory:
+        host, began = OrderTaker(post, first, Path(directory)), time.monotonic()
+        while True:
+            host.turn(LOOK_S[time.monotonic() - began > YOUNG_S])
+            if problem := mixtures.look():
+                print(problem, file=sys.stderr, flush=True)
+                return MIXED
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import secrets
 import signal
 import sys
 import time
+from pathlib import Path
 
 from mgpu_agent.mpi.parcels import SECRET_VARIABLE, EndOrder, Mailbox, RunOrder, Standing, pack, unpack
-from mgpu_agent.mpi.setting import HOSTS_VARIABLE, hosts_of
+from mgpu_agent.mpi.setting import HOSTS_VARIABLE, LAUNCHER_VARIABLE, hosts_of, with_sessions_in
 
 ASK_S = 1.0
 FAILED = 255  # as ssh has it
@@ -33,7 +34,8 @@ def main() -> int:
         )
     if host == os.environ.get("MGPU_NODE_ID"):
         os.environ.pop(SECRET_VARIABLE, None)
-        os.execv("/bin/sh", ["/bin/sh", "-c", text])
+        beside = Path(os.environ.get(LAUNCHER_VARIABLE, "")).parent / "launched"
+        os.execv("/bin/sh", ["/bin/sh", "-c", with_sessions_in(beside, text)])
     return _run_there(host, RunOrder(secrets.token_hex(8), text))
 
 

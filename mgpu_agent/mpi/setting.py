@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shlex
 import socket
 import sys
@@ -20,8 +21,12 @@ import psutil
 from mgpu_agent.mpi.parcels import SECRET_VARIABLE
 
 HOSTS_VARIABLE = "MGPU_MPI_HOSTS"
+LAUNCHER_VARIABLE = "OMPI_MCA_plm_rsh_agent"
 INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 _ROOT = str(Path(__file__).resolve().parents[2])
+DIRECTORY_PREFIX = "mgpu-mpi-"
+_SESSIONS = "sessions"
+_MPIRUNS_SESSIONS = re.compile(rf"/[^\s\"']*/{DIRECTORY_PREFIX}\w+/{_SESSIONS}\b")
 _OTHER_MANAGERS = ("SLURM_", "PBS_", "LSB_", "SGE_", "FLUX_")
 
 
@@ -61,7 +66,7 @@ def environment(directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
     launcher, interface = str(directory / "launch"), interface_of(environ)
     ours = {
         "OMPI_MCA_plm": "rsh",
-        "OMPI_MCA_plm_rsh_agent": launcher,
+        LAUNCHER_VARIABLE: launcher,
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_default_hostfile": str(directory / "hosts.openmpi"),
         "OMPI_MCA_orte_keep_fqdn_hostnames": "1",
@@ -92,8 +97,20 @@ def environment(directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
                 ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"),
                 network,
             )
+    if not any(f"OMPI_MCA_orte_{where}_tmpdir_base" in environ for where in ("local", "remote")):
+        ours["OMPI_MCA_orte_tmpdir_base"] = str(directory / _SESSIONS)
     kept = {name: value for name, value in environ.items() if not name.startswith(_OTHER_MANAGERS)}
     return ours | kept
+
+
+def with_sessions_in(directory: Path, command: str) -> str:
+    """Return the command of a daemon of Open MPI 4 with its session directory in this one instead of that of
+    mpirun.
+
+    In the account's common one, a job that ends removes what another is about to use; the daemon of that one
+    then ends without a word, and its mpirun waits for ever.
+    """
+    return _MPIRUNS_SESSIONS.sub(lambda _: str(directory / _SESSIONS), command)
 
 
 def interface_of(environ: Mapping[str, str]) -> str:

@@ -60,6 +60,31 @@ def test_what_the_user_set_goes_before_and_other_managers_are_out_of_sight(tmp_p
     )
 
 
+def test_open_mpi_has_session_directories_of_its_own_for_each_job_and_node(tmp_path: Path) -> None:
+    """In a common one, a job that ends takes away what one that begins has just made there."""
+    first, name = tmp_path / "mgpu-mpi-ab12_c3d", "OMPI_MCA_orte_tmpdir_base"
+    first.mkdir()
+    assert environment(first, {})[name] == f"{first}/sessions"
+    assert environment(first, {name: "/mine"})[name] == "/mine"
+    assert name not in environment(first, {"OMPI_MCA_orte_local_tmpdir_base": "/mine"})  # it refuses both
+    write_files(first, hosts_of("n1:2"))
+    here = subprocess.run(
+        [str(first / "launch"), "n1", "echo", f'-mca orte_tmpdir_base "{first}/sessions"', f"{first}/launch"],
+        env=environment(first, {"PATH": os.environ["PATH"], "MGPU_MPI_HOSTS": "n1:2", "MGPU_NODE_ID": "n1"}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert here.stdout == f"-mca orte_tmpdir_base {first}/launched/sessions {first}/launch\n"
+    box, there = Box(), tmp_path / "there"
+    host = OrderTaker(box, "n1", there)  # type: ignore[arg-type]
+    order = RunOrder("1", f'echo -mca orte_tmpdir_base "{first}/sessions" -mca x /mine > {tmp_path}/said')
+    box.coming.append(Delivered("n1", pack(order)))
+    wait_until(lambda: host.turn(0) or ("n1", Standing("1", 0)) in box.sent)
+    assert (tmp_path / "said").read_text() == f"-mca orte_tmpdir_base {there}/sessions -mca x /mine\n"
+
+
 def test_the_interface_is_the_measured_one_else_that_of_the_address() -> None:
     assert interface_of({"NCCL_SOCKET_IFNAME": "=lo"}) == "lo"
     assert interface_of({"NCCL_SOCKET_IFNAME": "gone0", "MASTER_ADDR": "127.0.0.1"}) == "lo"
@@ -84,7 +109,7 @@ class Box:
 
 def test_an_order_is_carried_out_once_and_told_of(tmp_path: Path) -> None:
     box = Box()
-    host = OrderTaker(box, "n1")  # type: ignore[arg-type]
+    host = OrderTaker(box, "n1", tmp_path)  # type: ignore[arg-type]
     order = RunOrder("1", f"echo x >> {tmp_path}/ran; exit 5")
     for _ in range(3):
         box.coming.append(Delivered("n1", pack(order)))

