@@ -171,7 +171,8 @@ class HookRunner:
             self._next(run)
             return
         self._begun(run, pid, marker, uid=uid)
-        if run.problem or run.is_late:  # it was to end before it started
+        # A prolog with a problem was stopped before it started; an epilog runs whatever became of those before.
+        if (run.problem and run.kind == PROLOG) or run.is_late:
             self._live.stop(_name(run.key, run.kind), 0.0, "stopped", time.monotonic())
 
     def _begun(self, run: _Run, pid: int, marker: bytes, *, uid: int | None) -> None:

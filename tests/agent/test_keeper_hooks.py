@@ -62,7 +62,7 @@ def test_an_epilog_that_hangs_is_ended_at_its_limit_and_the_next_one_runs(
     talk: Conversation, shared: Path, account: Account | None
 ) -> None:
     pid = shared / "pid"
-    epilog = (Hook(hang(pid), limit_s=0.5), Hook("echo tidied by $MGPU_HOOK"))
+    epilog = (Hook(hang(pid), limit_s=0.5), Hook("sleep 0.3; echo tidied by $MGPU_HOOK"))
     talk.say(replace(talk.a_start(a_key(), "true"), account=account, epilog=epilog))
     record = talk.wait_end(a_key())
     assert (record.exit_code, record.signal) == (0, None)
