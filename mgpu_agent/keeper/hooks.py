@@ -171,7 +171,7 @@ class HookRunner:
             self._next(run)
             return
         self._begun(run, pid, marker, uid=uid)
-        # A prolog with a problem was stopped before it started; an epilog runs whatever became of those before.
+        # A prolog with a problem was to stop before it started; an epilog runs whatever those before did.
         if (run.problem and run.kind == PROLOG) or run.is_late:
             self._live.stop(_name(run.key, run.kind), 0.0, "stopped", time.monotonic())
 
