@@ -115,11 +115,14 @@ def _first_process(master: Master, job_id: JobId) -> tuple[NodeId, AttemptKey] |
 
 
 def ask(question: Callable[[ClusterState], _T], answer: Answer[_T]) -> Call:
-    """Return a call that reads the state and changes nothing."""
+    """Return a call that reads the state as the turn leaves it and changes nothing."""
 
-    def run(master: Master, turn: Turn) -> None:
-        result = question(master.state)
+    def look(state: ClusterState, turn: Turn) -> None:
+        result = question(state)
         turn.replies.append(lambda: answer(result))
+
+    def run(_: Master, turn: Turn) -> None:
+        turn.questions.append(look)
 
     return run
 

@@ -205,6 +205,8 @@ class Master:
                 calls.append(on_failure)
                 call(self, turn)
             self._schedule(turn)
+            for look in turn.questions:
+                look(self.state, turn)
             turn.batch.epoch = self.state.epoch
             self._write(turn)
         except Exception as error:  # noqa: BLE001 - nothing was visible yet; see the theory of operation

@@ -41,6 +41,10 @@ class Turn(msgspec.Struct):
     batch: Batch
     sends: list[NodeCommand] = []
     mismatches: list[ReportMismatch] = []
+    questions: list[Callable[[ClusterState, Turn], None]] = []
+    """Read the state when all is decided: between the end of a job and the pass that follows, GPUs look free
+    that are not.
+    """
     replies: list[Reply] = []
     keys: dict[tuple[str, str], Job] = {}
     """Jobs admitted in this turn by user and idempotency key."""

@@ -14,6 +14,7 @@ from mgpu_jupyter.master import calls, node_calls
 from mgpu_jupyter.master.master import SEQ_PER_EPOCH
 from mgpu_jupyter.master.node_link import QUESTIONS_REMEMBERED, NewestReading, NodeAnswer, OpenQuestions
 from mgpu_jupyter.master.ports import JoinKey
+from mgpu_jupyter.master.queue_snapshot import queue_snapshot
 from mgpu_jupyter.model.job import JobState
 from mgpu_jupyter.model.settings import Scheduling
 from mgpu_jupyter.scheduler.events import LaunchWasPrepared, NodeMet, TaskReported
@@ -35,6 +36,18 @@ def test_what_is_saved_in_one_turn_is_one_commit_and_comes_before_sends_and_answ
     assert bench.diary[0] == ("commit", ["starting"] * 3)
     assert sorted(bench.diary[1:4]) == sorted(("launch", new) for new in ids)
     assert bench.diary[4:] == ["answer"] * 3
+
+
+def test_a_question_sees_what_its_turn_decided_not_the_moment_between_an_end_and_the_next_start(bench):
+    bench.join(gpus=1)
+    running, second, third = bench.one_job(gpus=1), bench.one_job(gpus=1), bench.one_job(gpus=1)
+    waiting = queue_snapshot(bench.master.state, 5.0)
+    assert waiting.order == [second.id, third.id]
+
+    bench.nodes.tell(TaskReported(at=3.0, status=ended(running)))
+    bench.post(calls.ask(lambda state: queue_snapshot(state, 5.0), bench.answer))
+    after = bench.turn()
+    assert (after.order, after.keys) == ([third.id], waiting.keys[1:])
 
 
 def test_a_job_of_two_nodes_is_prepared_after_one_commit_and_started_after_the_next(bench):
